@@ -47,7 +47,7 @@ def main() -> None:
 def measure(path: Path, cells: int) -> None:
     """Write cells of a store again, without and with their predictions."""
     store = Store(path)
-    results, _ = store.read_results_by_id(sorted(store.result_ids())[:cells])
+    results, _ = store.read_results(sorted(store.result_ids())[:cells])
     predictions = store.read_predictions(results)
     results = [result for result in results if result.cell.id in predictions]
     if not results:

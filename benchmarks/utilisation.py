@@ -95,7 +95,7 @@ def sleep_and_record(number: int, folder: str) -> None:
 def sleep(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Run a cell: sleep."""
     sleep_and_record(cell.seed, settings.store_url)
-    return CellOutcome(cell.id, "finished", 0.0)
+    return CellOutcome("finished", 0.0)
 
 
 def recorded_cells(folder: Path) -> list[RecordedCell]:

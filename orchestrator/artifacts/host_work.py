@@ -20,11 +20,11 @@ _TEST_IMAGE = 0.04e-3
 _LAUNCH_TRAINING, _LAUNCH_FORWARD = 0.9e-3, 0.25e-3
 """Seconds of launching a training step and a forward pass, for each transformer block. A BOLT step takes 9.7 ms at 12
 blocks and 19.9 ms at 24, a batch that is scored 3 ms at 12."""
-_READ_PER_NUMBER = 6e-9
+READ_PER_NUMBER = 6e-9
 """Seconds of reading a source model and subtracting the pre-trained weights, for each number of its tower."""
-_BASIS_PER_NUMBER = 1.8e-9
+BASIS_PER_NUMBER = 1.8e-9
 """Seconds of orthogonalising a basis, for each source and each number of its tower: 2.3 s for 16 sources of ViT-B."""
-_DIRECTIONS_PER_NUMBER = 1.2e-7
+DIRECTIONS_PER_NUMBER = 1.2e-7
 """Seconds of decomposing a source, for each number of its tower: 9 s for ViT-B."""
 
 
@@ -72,18 +72,3 @@ def test_images_read(images: float) -> HostWork:
 def launches(blocks: int, training_steps: float, forward_batches: float) -> HostWork:
     """Launching training steps and forward passes of a tower with so many transformer blocks."""
     return HostWork(launching=blocks * (_LAUNCH_TRAINING * training_steps + _LAUNCH_FORWARD * forward_batches))
-
-
-def task_vectors_read(sources: int, parameters: int) -> HostWork:
-    """Reading the task vectors of so many sources, each with so many numbers."""
-    return HostWork(sources=_READ_PER_NUMBER * sources * parameters)
-
-
-def basis_made(sources: int, parameters: int) -> HostWork:
-    """Making the bases of all matrices from the directions of so many sources."""
-    return HostWork(sources=_BASIS_PER_NUMBER * sources * parameters)
-
-
-def decomposition(parameters: int) -> HostWork:
-    """Decomposing the task vector of one source."""
-    return HostWork(sources=_DIRECTIONS_PER_NUMBER * parameters)

@@ -22,7 +22,7 @@ from bolt.spectral.bases import Basis, pretrained_basis
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
-from orchestrator.artifacts.host_work import HostWork, decomposition
+from orchestrator.artifacts.host_work import DIRECTIONS_PER_NUMBER, HostWork
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import TOWER_FILE, Source, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec, round_up
@@ -72,7 +72,7 @@ class SourceDirections(ArtifactSpec):
         return FLOAT_BYTES * self.top_k * rows_and_columns
 
     def host_work(self, catalog: Catalog) -> HostWork:
-        return decomposition(catalog.backbone(self.source.backbone.name).parameters)
+        return HostWork(sources=DIRECTIONS_PER_NUMBER * catalog.backbone(self.source.backbone.name).parameters)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""

@@ -19,7 +19,6 @@ class CellOutcome:
         gpu_mib: the most memory that torch reserved on a GPU, in MiB; 0 without one.
     """
 
-    cell_id: str
     status: Literal["finished", "failed"]
     seconds: float
     error: str = ""

@@ -32,7 +32,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
     store = Store(settings.store_url)
 
     def outcome(status: Literal["finished", "failed"], error: str = "", **more: Any) -> CellOutcome:
-        return CellOutcome(cell.id, status, time.perf_counter() - started, error, **more)
+        return CellOutcome(status, time.perf_counter() - started, error, **more)
 
     def record_result() -> None:
         if adapter is not None:

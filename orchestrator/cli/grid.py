@@ -94,7 +94,7 @@ def grid(
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory)
         return
     if not (only or set_ or limit):
-        cache_listing(grid, workspace.grid, workspace.catalog, settings.catalog_files, settings.data_folder)
+        cache_listing(grid, workspace.grid, workspace.catalog, settings)
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
     options = RunOptions(local, address, retry_failed, disk_budget, longest)
     raise typer.Exit(run_session(workspace, options, Console()))

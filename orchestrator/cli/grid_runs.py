@@ -105,7 +105,7 @@ class GridRuns:
         every = self._grid.all_cells
         results, answers = study.results, study.answers
         if every != self._grid.cells:
-            results = tuple(self._store.read_results(every)[0])
+            results = tuple(self._store.read_results(cell.id for cell in every)[0])
             answers = answers_of_results(
                 results,
                 every,

@@ -28,15 +28,12 @@ def results(
     It has one row for each finished cell and test split. docs/results.md describes the columns.
     """
     from orchestrator.sharing.frames import FORMATS, result_rows
-    from orchestrator.sharing.grid_listing import list_grid
-    from orchestrator.store import Store
 
     if format_ not in FORMATS:
         raise unknown_name("format", format_, FORMATS, where="--format")
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
-    opened = Store(settings.store_url)
-    rows = result_rows(opened, list_grid(grid, settings.catalog_files, settings.data_folder, store=opened))
+    rows = result_rows(grid, settings)
     content = FORMATS[format_](rows)
     if output is None:
         sys.stdout.buffer.write(content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,13 +50,12 @@ def _grid_state(grid: str, store: Store, settings: RunSettings) -> GridState:
     from orchestrator.progress.status_view import read_grid_state
     from orchestrator.sharing.grid_listing import list_grid
 
-    list_it = partial(list_grid, grid, settings.catalog_files, settings.data_folder, store=store)
-    listing = list_it()
+    listing = list_grid(grid, settings)
     state = read_grid_state(store, listing.name, listing.title, listing.labels)
     if state.counts.done or state.failed:
         return state
     earlier: dict[str, str] = {}
     for overrides in earlier_runs(store, listing.name):
         with suppress(UserError):  # a dataset that the catalog does not have any more
-            earlier.update(list_it(overrides=overrides).labels)
+            earlier.update(list_grid(grid, settings, overrides).labels)
     return read_grid_state(store, listing.name, listing.title, earlier) if earlier else state

@@ -16,12 +16,12 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_images, missing_data
 from orchestrator.catalog.routes import ManifestRoute
-from orchestrator.datasets.images import thread_map, why_unreadable
+from orchestrator.datasets.images import thread_map
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.verify import check_image
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed, pluralize
@@ -179,15 +179,12 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
 
 def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
     """The images among ``paths`` that cannot be decoded, and why."""
-    lines = []
-    images = ((part, index) for part in raw.parts.values() for index in range(len(part)))
-    for part, index in images:
-        if part.origin(index) in paths:
-            try:
-                to_rgb_or_grey(part.read(index))
-            except UNREADABLE as error:
-                lines.append(f"{part.origin(index)} {_UNDECODABLE}: {why_unreadable(error)}")
-    return lines
+    return [
+        f"{part.origin(index)} {_UNDECODABLE}: {reason}"
+        for part in raw.parts.values()
+        for index in range(len(part))
+        if part.origin(index) in paths and (reason := check_image(part, index).reason)
+    ]
 
 
 def _read(entry: DatasetEntry, data_root: Path | None) -> dict[str, ImageFile] | None:

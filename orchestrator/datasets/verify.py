@@ -72,7 +72,8 @@ class Verified:
         return split_manifest(self.entry, self.raw).differs(self.entry)
 
 
-def _check_image(part: Part, index: int) -> ImageCheck:
+def check_image(part: Part, index: int) -> ImageCheck:
+    """Decode one image."""
     try:
         image = part.read(index)
         rotated = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
@@ -101,7 +102,7 @@ def verify_dataset(
     total = sum(len(raw.parts[name]) for name in parts)
     checks: dict[str, list[ImageCheck]] = {"train": [], "test": []}
     for name in parts:
-        for check in thread_map(partial(_check_image, raw.parts[name]), len(raw.parts[name])):
+        for check in thread_map(partial(check_image, raw.parts[name]), len(raw.parts[name])):
             checks[name].append(check)
             advance(len(checks["train"]) + len(checks["test"]), total)
     every = [*checks["train"], *checks["test"]]

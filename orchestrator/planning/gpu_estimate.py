@@ -14,10 +14,10 @@ from bolt.clip.text_tower import PROMPTS_AT_ONCE
 from bolt.protocol import Precision
 from bolt.task.scoring import SCORING_BATCH
 from orchestrator.artifacts.host_work import (
+    BASIS_PER_NUMBER,
+    READ_PER_NUMBER,
     HostWork,
-    basis_made,
     launches,
-    task_vectors_read,
     test_images_read,
     views_on_device,
 )
@@ -110,8 +110,8 @@ def _sources_host_work(cell: Cell, catalog: Catalog, prepared: set[Hashable]) ->
     if key in prepared:
         return HostWork()
     prepared.add(key)
-    prepare = basis_made if directions else task_vectors_read
-    return prepare(count, backbone.parameters)
+    each_number = BASIS_PER_NUMBER if directions else READ_PER_NUMBER
+    return HostWork(sources=each_number * count * backbone.parameters)
 
 
 def gpu_seconds(work: Workload, catalog: Catalog, gpu: GpuKind, precision: Precision) -> float:

@@ -84,7 +84,7 @@ class Plan:
 
     def updated(self, store: Store) -> Plan:
         """The plan with what the store has now. The store moves damaged results aside, and reads only new results."""
-        done, damaged = store.read_results(self.cells)
+        done, damaged = store.read_results(cell.id for cell in self.cells)
         finished = {result.cell.id for result in done}
         recorded = store.read_failures()
         failed = tuple(recorded[cell.id] for cell in self.cells if cell.id in recorded and cell.id not in finished)

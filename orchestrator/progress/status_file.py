@@ -58,11 +58,6 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
         """The state of the run in words: ``running``, ``ended by an error``."""
         return "ended by an error" if self.state == "failed" else self.state
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the run is under way."""
-        return self.state == "running"
-
     def headline(self, now: float) -> str:
         """One line: the state of the run, since when, and the command that continues it."""
         ago = human_duration(max(0.0, now - self.at))
@@ -125,9 +120,9 @@ def read_status(files: Files, grid: str) -> Status | None:
         return None
     if status.grid != grid:
         return None
-    if status.is_running and status.host == socket.gethostname() and has_ended(status.pid, status.started):
+    if status.state == "running" and status.host == socket.gethostname() and has_ended(status.pid, status.started):
         return status.model_copy(update={"state": "died"})
-    if status.is_running and time.time() - status.at > STALE_SECONDS:
+    if status.state == "running" and time.time() - status.at > STALE_SECONDS:
         return status.model_copy(update={"state": "silent"})
     return status
 

@@ -41,7 +41,7 @@ class GridState:
 
 def read_grid_state(store: Store, name: str, title: str, cell_ids: Collection[str]) -> GridState:
     """Look up the result or failure of every cell. Damaged results are moved aside; nothing else changes."""
-    results, damaged = store.read_results_by_id(cell_ids)
+    results, damaged = store.read_results(cell_ids)
     recorded = store.read_failures()
     for result in results:
         recorded.pop(result.cell.id, None)
@@ -77,7 +77,7 @@ def run_view(status: Status) -> RenderableType:
 def watch(store: Store, grid: str, console: Console) -> None:
     """Show a run until it ends, or until Ctrl-C. Raises ``UserError`` when no run of the grid is under way."""
     status = read_status(store.files, grid)
-    if status is None or not status.is_running:
+    if status is None or status.state != "running":
         what = f"its last run {status.headline(time.time())}" if status else "it was never run there"
         raise UserError(
             f"grid {grid} is not being run in {store.url}: {what}", hint="without --watch, status shows its progress"
@@ -86,7 +86,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
     printed, due = "", 0.0
     try:
         with live as view:
-            while status.is_running:
+            while status.state == "running":
                 now = time.monotonic()
                 if view is not None:
                     view.update(run_view(status), refresh=True)
@@ -115,7 +115,7 @@ def store_view(store: Store) -> RenderableType:
             status.label,
             f"{shot.done}/{shot.total}",
             Text(str(shot.failed), style="red" if shot.failed else ""),
-            human_duration(shot.eta) if status.is_running and shot.has_estimate else "-",
+            human_duration(shot.eta) if status.state == "running" and shot.has_estimate else "-",
             f"{human_duration(max(0.0, now - status.at))} ago",
         )
     return table

@@ -8,12 +8,11 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
 from orchestrator.analysis.rows import Row, frame_of, row_list
-from orchestrator.sharing.grid_listing import GridListing, list_grid
+from orchestrator.core.settings import RunSettings
+from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
@@ -47,8 +46,7 @@ def results(
 
     Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
     """
-    opened = Store(store)
-    rows = result_rows(opened, list_grid(os.fspath(grid), *_options(catalog, data_root), store=opened))
+    rows = result_rows(os.fspath(grid), _settings(store, catalog, data_root))
     return frame_of(rows)[list(COLUMNS)].astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
 
 
@@ -64,7 +62,7 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened = Store(store)
-    listing = list_grid(os.fspath(grid), *_options(catalog, data_root), store=opened)
+    listing = list_grid(os.fspath(grid), _settings(store, catalog, data_root))
     by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels))
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
@@ -81,15 +79,11 @@ def verdict(
     Arguments and errors are those of :func:`results`.
     """
     from orchestrator.analysis.verdict import answers_of_results
-    from orchestrator.artifacts.source_model import source_gain
-    from orchestrator.catalog import load_catalog
-    from orchestrator.grid import load_grid
 
-    files, root = _options(catalog, data_root)
     opened = Store(store)
-    loaded = load_grid(grid, load_catalog(files), data_root=root, gain_of=partial(source_gain, opened))
+    loaded, _ = expand_grid(grid, _settings(store, catalog, data_root))
     return answers_of_results(
-        opened.read_results(loaded.cells)[0],
+        opened.read_results(cell.id for cell in loaded.cells)[0],
         loaded.cells,
         loaded.label,
         read_predictions=opened.read_predictions,
@@ -97,21 +91,23 @@ def verdict(
     )
 
 
-def _options(catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None) -> tuple[list[str], Path | None]:
-    return [os.fspath(file) for file in catalog], None if data_root is None else Path(data_root)
+def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None) -> RunSettings:
+    root = None if data_root is None else os.fspath(data_root)
+    return RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
 
 
 def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list[Result]:
     """The results of a grid's finished cells, in the order of ``cell_ids``. Raises ``UserError`` if there are none."""
-    done, _ = store.read_results_by_id(cell_ids)
+    done, _ = store.read_results(cell_ids)
     if not done:
         raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
     return done
 
 
-def result_rows(store: Store, listing: GridListing) -> list[Row]:
+def result_rows(grid: str, settings: RunSettings) -> list[Row]:
     """The rows of a grid's finished cells. Raises ``UserError`` if there are none."""
-    return row_list(finished_results(store, listing.name, listing.labels), listing.labels)
+    listing = list_grid(grid, settings)
+    return row_list(finished_results(Store(settings.store_url), listing.name, listing.labels), listing.labels)
 
 
 # -- tables as files, without pandas, which takes half a second to import --------------------------------------------

@@ -23,6 +23,8 @@ from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import dataset_ref, load_catalog
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
+from orchestrator.core.settings import RunSettings
+from orchestrator.store import Store
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import cache_folder
 from orchestrator.util.errors import UserError
@@ -30,7 +32,6 @@ from orchestrator.util.errors import UserError
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
     from orchestrator.grid import Grid
-    from orchestrator.store import Store
 
 _PROJECT = Path(__file__).resolve().parents[2]
 CACHED_LISTINGS = 50
@@ -46,46 +47,35 @@ class GridListing:
     labels: Mapping[str, str]
 
 
-def list_grid(
-    grid: str,
-    catalog_files: Sequence[str] = (),
-    data_root: Path | None = None,
-    *,
-    store: Store,
-    overrides: Sequence[str] = (),
-) -> GridListing:
+def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
     """The cells of a grid, from the cache if nothing has changed, otherwise by expanding the grid.
 
-    Args:
-        grid: a grid's name or the path of its file.
-        catalog_files, data_root: of the user.
-        store: has the source models, whose gain is asked for by a grid with ``min_gain``.
-        overrides: values of ``--set``.
-
-    Raises ``UserError`` for a grid or a catalog that is wrong.
+    ``grid``: its name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` for a grid or a
+    catalog that is wrong.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UserError):  # expanding says what is wrong
-        record = json.loads(Files(cache_folder()).read(_key(grid, catalog_files, data_root, overrides)))
+        record = json.loads(Files(cache_folder()).read(_key(grid, settings, overrides)))
         made_from = record["made_from"]
         datasets = made_from["datasets"]
-        known = load_catalog(catalog_files).datasets if datasets else {}
-        if made_from == _made_from(made_from["files"], {name: known[name] for name in datasets}, data_root):
+        known = load_catalog(settings.catalog_files).datasets if datasets else {}
+        if made_from == _made_from(made_from["files"], {name: known[name] for name in datasets}, settings.data_folder):
             return GridListing(record["name"], record["title"], record["labels"])
+    return cache_listing(grid, *expand_grid(grid, settings, overrides), settings, overrides)
+
+
+def expand_grid(
+    grid: str | os.PathLike[str], settings: RunSettings, overrides: Sequence[str] = ()
+) -> tuple[Grid, Catalog]:
+    """A grid with all its cells, and the catalog. The store knows the gains that a grid with ``min_gain`` asks for."""
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
 
-    catalog = load_catalog(catalog_files)
-    loaded = load_grid(grid, catalog, set_=overrides, data_root=data_root, gain_of=partial(source_gain, store))
-    return cache_listing(grid, loaded, catalog, catalog_files, data_root, overrides)
+    catalog, gain_of = load_catalog(settings.catalog_files), partial(source_gain, Store(settings.store_url))
+    return load_grid(grid, catalog, set_=overrides, data_root=settings.data_folder, gain_of=gain_of), catalog
 
 
 def cache_listing(
-    source: str,
-    grid: Grid,
-    catalog: Catalog,
-    catalog_files: Sequence[str] = (),
-    data_root: Path | None = None,
-    overrides: Sequence[str] = (),
+    source: str, grid: Grid, catalog: Catalog, settings: RunSettings, overrides: Sequence[str] = ()
 ) -> GridListing:
     """Write a grid's listing into the cache, if that can be written, and return it.
 
@@ -97,25 +87,25 @@ def cache_listing(
     files = grid_files(source)
     if any("min_gain" in text for text in (*overrides, *(path.read_text(encoding="utf-8") for path in files))):
         return listing
-    files += map(Path, catalog_files)
+    files += map(Path, settings.catalog_files)
     files += [path for entry in catalog.backbones.values() if (path := weights_path(entry)) is not None]
     datasets = {name: entry for name, entry in grid.datasets.items() if not entry.is_bundled}
-    made_from = _made_from([str(path.absolute()) for path in files], datasets, data_root)
+    made_from = _made_from([str(path.absolute()) for path in files], datasets, settings.data_folder)
     with contextlib.suppress(OSError):
         cache = Files(cache_folder())
         content = json.dumps({"made_from": made_from, **asdict(listing)}).encode()
-        cache.write(_key(source, catalog_files, data_root, overrides), content)
+        cache.write(_key(source, settings, overrides), content)
         listed = cache.versions("grids")
         for name in sorted(listed, key=lambda name: listed[name].written)[:-CACHED_LISTINGS]:
             cache.remove(f"grids/{name}")
     return listing
 
 
-def _key(grid: str, catalog_files: Sequence[str], data_root: Path | None, overrides: Sequence[str]) -> str:
+def _key(grid: str, settings: RunSettings, overrides: Sequence[str]) -> str:
     """The name of a listing in the cache."""
     path = str(Path(grid).absolute()) if grid.endswith((".yaml", ".yml")) or os.sep in grid else grid
-    files = [str(Path(file).absolute()) for file in catalog_files]
-    text = json.dumps([path, files, str(data_root), list(overrides), str(_PROJECT)])
+    files = [str(Path(file).absolute()) for file in settings.catalog_files]
+    text = json.dumps([path, files, str(settings.data_folder), list(overrides), str(_PROJECT)])
     return f"grids/{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 

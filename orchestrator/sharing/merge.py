@@ -81,7 +81,7 @@ def merge_stores(
         raise UserError("there are no results to take over", where=other.url, hint="give the folder of a store")
     ids = sorted(other.result_ids())
     here = store.result_ids()
-    mine = {result.cell.id: result for result in store.read_results_by_id(name for name in ids if name in here)[0]}
+    mine = {result.cell.id: result for result in store.read_results(name for name in ids if name in here)[0]}
     adapters_here, adapters_there = _adapter_files(store.files), _adapter_files(other.files)
 
     def merge(cell_id: str) -> MergedCell:

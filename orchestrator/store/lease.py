@@ -58,8 +58,7 @@ def grid_lease(store: Store, grid: str, notify: Notify = lambda message: None) -
         owner = lease.take(lambda message: notify(f"{grid}: {message}"))
         if owner is not None:
             raise _owned(store, grid, owner.summary)
-        stack.callback(lease.release)
-        stack.enter_context(lease.renewed(lambda message: notify(f"{grid}: {message}")))
+        stack.enter_context(lease.held(lambda message: notify(f"{grid}: {message}")))
         yield
 
 
@@ -124,8 +123,8 @@ class Lease:
         return None if owner is None or owner.token == self._self.token else owner
 
     @contextlib.contextmanager
-    def renewed(self, notify: Notify = lambda message: None) -> Iterator[None]:
-        """Renew the lease from a thread until the block ends."""
+    def held(self, notify: Notify) -> Iterator[None]:
+        """Renew the lease from a thread until the block ends, and remove it then unless another process owns it."""
         ended = threading.Event()
 
         def renew() -> None:
@@ -144,13 +143,10 @@ class Lease:
         finally:
             ended.set()
             thread.join(RENEW_SECONDS / 2)  # not longer: if the store does not answer, the lease becomes stale
-
-    def release(self) -> None:
-        """Remove the lease, unless another process owns it by now."""
-        with contextlib.suppress(Exception):  # it becomes stale by itself
-            owner = self._read()
-            if owner is not None and owner.token == self._self.token:
-                self._files.remove(self._name)
+            with contextlib.suppress(Exception):  # it becomes stale by itself
+                owner = self._read()
+                if owner is not None and owner.token == self._self.token:
+                    self._files.remove(self._name)
 
     def _text(self) -> bytes:
         return replace(self._self, renewed=time.time()).to_json()

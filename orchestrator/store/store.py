@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core.cell import Cell
 from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
 from orchestrator.store.building import Builder, BuildProgress, building
 from orchestrator.store.files import Files, FileVersion
@@ -94,17 +93,13 @@ class Store:
         """One result. Raises ``FileNotFoundError``, or ``ValueError`` for a damaged file."""
         return Result.of_cell(cell_id, self.files.read(f"results/{cell_id}.json"))
 
-    def read_results(self, cells: Iterable[Cell]) -> tuple[list[Result], list[str]]:
-        """The existing results of ``cells``, and the ids whose result or predictions are damaged.
+    def read_results(self, cell_ids: Iterable[str]) -> tuple[list[Result], list[str]]:
+        """The existing results of cells, and the ids whose result or predictions are damaged.
 
         Files that have not changed since this object read them are not read again. A damaged result is renamed to
         ``results/<id>.json.damaged``, which makes its cell unfinished again; so is one whose predictions are missing or
         damaged. Of predictions in a remote store only the size is checked here.
         """
-        return self.read_results_by_id(cell.id for cell in cells)
-
-    def read_results_by_id(self, cell_ids: Iterable[str]) -> tuple[list[Result], list[str]]:
-        """The same as :meth:`read_results` for cells that are known by their ids."""
         listed = self.files.versions("results")
         wanted = {
             cell_id: (listed[f"{cell_id}.json"], listed.get(f"{cell_id}.npz"))

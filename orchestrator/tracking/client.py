@@ -39,8 +39,9 @@ _ENVIRONMENT = {
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A connected client; a missing SQLite database is created first. Raises within seconds what MLflow raises.
+    """A connected client; a missing SQLite database is created first.
 
+    Raises within seconds what MLflow or the database raises; MLflow itself would try a broken database for 100 seconds.
     MLflow creates a SQLite database in many steps. Two processes that do so at once, or one that is killed meanwhile,
     leave it broken for good. So it is created under a temporary name, behind a lock, and renamed when complete.
     """
@@ -55,10 +56,13 @@ def open_client(uri: str) -> MlflowClient:
         _use_write_ahead_log()
         with file_lock(Path(f"{database}.lock"), wait=True) as lock:
             _create_database(database, lock)
-        _check_sqlite(database)
+        with contextlib.closing(sqlite3.connect(database)) as connection:  # raises at once if it is not a database
+            connection.execute("SELECT count(*) FROM experiments").close()
     uri = with_driver(uri)
     if is_postgres(uri):
-        _check_postgres(uri)
+        import psycopg2
+
+        psycopg2.connect(uri.replace(f"{POSTGRES_DRIVER}:", "postgresql:", 1)).close()  # raises if it does not answer
     client = MlflowClient(tracking_uri=uri)
     client.search_experiments(max_results=1)
     return client
@@ -86,19 +90,6 @@ def _create_database(path: Path, lock: int) -> None:
     if done.returncode:
         raise OSError(f"MLflow cannot create {path}: {one_line(done.stderr[-300:])}")
     os.replace(part, path)
-
-
-def _check_sqlite(path: Path) -> None:
-    """Raise ``sqlite3.Error`` for a file that is not a database; MLflow itself would retry for 100 seconds."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("SELECT count(*) FROM experiments").close()
-
-
-def _check_postgres(uri: str) -> None:
-    """Raise ``psycopg2.OperationalError`` if PostgreSQL does not answer; MLflow itself would retry for 100 seconds."""
-    import psycopg2
-
-    psycopg2.connect(uri.replace(f"{POSTGRES_DRIVER}:", "postgresql:", 1)).close()
 
 
 @functools.cache

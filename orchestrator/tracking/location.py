@@ -42,18 +42,14 @@ def tracking_location(store: Store) -> TrackingLocation:
 
     Raises ``UserError`` for a remote store without a tracking server, and for a URI of an unknown scheme.
     """
-    if uri := os.environ.get(URI_VARIABLE):
-        return _from_environment(with_driver(uri))
-    if not store.files.is_local:
+    uri = with_driver(os.environ.get(URI_VARIABLE, ""))
+    if not uri and not store.files.is_local:
         raise UserError(
             f"{store.url} is remote and cannot hold MLflow's database",
             hint=f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)",
         )
-    folder = store.files.local_path("mlflow")
-    return TrackingLocation(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"))
-
-
-def _from_environment(uri: str) -> TrackingLocation:
+    if not uri:
+        uri = f"sqlite:///{store.files.local_path('mlflow')}/mlflow.db"
     if uri.startswith(("http://", "https://")):
         return TrackingLocation(uri, None, uri)
     if uri.startswith("sqlite:///"):

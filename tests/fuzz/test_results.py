@@ -35,7 +35,7 @@ def read(store: Store, content: bytes) -> Result | None:
     folder.mkdir(exist_ok=True)
     path = folder / f"{CELL.id}.json"
     path.write_bytes(content)
-    results, put_aside = store.read_results([CELL])
+    results, put_aside = store.read_results([CELL.id])
     if results:
         assert (len(results), put_aside) == (1, [])
         return results[0]

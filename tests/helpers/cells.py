@@ -79,7 +79,7 @@ def _note(cell: Cell, settings: RunSettings, text: str) -> None:
 def write_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Finish at once and leave a note."""
     _note(cell, settings, "finished")
-    return CellOutcome(cell.id, "finished", 0.0)
+    return CellOutcome("finished", 0.0)
 
 
 def nap(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -88,7 +88,7 @@ def nap(cell: Cell, settings: RunSettings) -> CellOutcome:
     if not Path(settings.store_url, "enough").exists():
         time.sleep(0.4)
     _note(cell, settings, "finished")
-    return CellOutcome(cell.id, "finished", 0.4)
+    return CellOutcome("finished", 0.4)
 
 
 def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -100,7 +100,7 @@ def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellOutcome:
 def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Leave a note of the GPUs that this process sees."""
     _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
-    return CellOutcome(cell.id, "finished", 0.0)
+    return CellOutcome("finished", 0.0)
 
 
 def sleep_long(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -108,7 +108,7 @@ def sleep_long(cell: Cell, settings: RunSettings) -> CellOutcome:
     _note(cell, settings, "begun")
     time.sleep(600)
     _note(cell, settings, "finished")
-    return CellOutcome(cell.id, "finished", 600.0)
+    return CellOutcome("finished", 600.0)
 
 
 def misbehave(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -119,8 +119,8 @@ def misbehave(cell: Cell, settings: RunSettings) -> CellOutcome:
     if cell.seed == 7:
         raise OSError("no space left on device")
     if cell.seed % 4 == 1:
-        return CellOutcome(cell.id, "failed", 0.0, "ValueError: one too many")
-    return CellOutcome(cell.id, "finished", 0.0)
+        return CellOutcome("failed", 0.0, "ValueError: one too many")
+    return CellOutcome("finished", 0.0)
 
 
 def need_memory(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -133,8 +133,8 @@ def need_memory(cell: Cell, settings: RunSettings) -> CellOutcome:
     elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
         kind = "main_memory"
     if kind:
-        return CellOutcome(cell.id, "failed", 0.0, "out of memory", problem=kind, traceback="Traceback")
-    return CellOutcome(cell.id, "finished", 0.0, gpu_mib=100.0)
+        return CellOutcome("failed", 0.0, "out of memory", problem=kind, traceback="Traceback")
+    return CellOutcome("finished", 0.0, gpu_mib=100.0)
 
 
 def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -146,4 +146,4 @@ def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> CellOutcome:
     """From seed 2 on, the disk is full."""
     if cell.seed < 2:
         return write_nothing(cell, settings)
-    return CellOutcome(cell.id, "failed", 0.0, "the disk is full", problem="store")
+    return CellOutcome("failed", 0.0, "the disk is full", problem="store")

@@ -76,13 +76,13 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
         wait_for(lambda: bool((found := read_status(Files(tmp_path), "demo")) and found.shot.running))
         found = read_status(Files(tmp_path), "demo")
         assert found is not None
-        assert found.is_running
+        assert found.state == "running"
         assert [one.name for one in found.shot.running] == [cells[0].id]
         assert found.shot.waiting == 1
     ended = read_status(Files(tmp_path), "demo")
     assert ended is not None
     assert ended.state == "ended"
-    assert not ended.is_running
+    assert ended.state != "running"
     assert [entry.name for entry in path.parent.iterdir()] == ["demo.json"]
 
 

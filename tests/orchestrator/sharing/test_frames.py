@@ -20,6 +20,7 @@ from orchestrator.analysis.rows import Row
 from orchestrator.artifacts.source_model import source_address
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
+from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import grid_study, write_grid_report
@@ -31,6 +32,7 @@ from orchestrator.util.errors import UserError
 from tests.orchestrator.sharing.conftest import Stores
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results.md"
+SETTINGS = RunSettings("runs")
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +95,7 @@ def test_the_command_writes_the_frame_in_every_format(
     frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path
 ) -> None:
     grid = str(stores.grid_file)
-    cache_listing(grid, stores.world.grid, stores.world.catalog)
+    cache_listing(grid, stores.world.grid, stores.world.catalog, SETTINGS)
     tables = {"csv": pd.read_csv(io.StringIO(printed(grid, "--store", whole.url)))}
     for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
         path = tmp_path / f"table.{name}"
@@ -109,7 +111,7 @@ def test_the_command_writes_the_frame_in_every_format(
 
 def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_path: Path) -> None:
     grid = str(stores.grid_file)
-    cache_listing(grid, stores.world.grid, stores.world.catalog)
+    cache_listing(grid, stores.world.grid, stores.world.catalog, SETTINGS)
     for words, named in (
         (("--store", str(tmp_path / "empty")), "empty"),
         (("--store", whole.url, "--format", "parquet"), "-o"),
@@ -126,7 +128,7 @@ def test_a_grid_that_has_run_is_read_without_importing_pytorch(
     command_name: str, said: str, stores: Stores, whole: Store
 ) -> None:
     """The ``grid`` command caches the listing; so does the first ``results`` or ``status``."""
-    cache_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog)
+    cache_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog, SETTINGS)
     script = """
 import contextlib, sys
 from orchestrator.__main__ import main
@@ -149,7 +151,7 @@ def test_the_cache_keeps_the_newest_listings_only(
     for number in range(4):
         grid = tmp_path / f"{number}.yaml"
         grid.write_text(stores.grid_file.read_text())
-        cache_listing(str(grid), stores.world.grid, stores.world.catalog)
+        cache_listing(str(grid), stores.world.grid, stores.world.catalog, SETTINGS)
         (newest,) = set((tmp_path / "cache" / "grids").iterdir()) - found
         os.utime(newest, (number, number))
         found = set((tmp_path / "cache" / "grids").iterdir())
@@ -167,7 +169,7 @@ def test_a_kept_listing_is_dropped_when_a_file_has_changed(
     extra.write_text("prompts: {mine: ['a {}']}\n")
 
     def listed() -> int:
-        return len(list_grid(str(grid), [str(extra)], store=Store(tmp_path / "runs")).labels)
+        return len(list_grid(str(grid), RunSettings(str(tmp_path / "runs"), catalog_files=(str(extra),))).labels)
 
     expanded: list[str] = []
     original = grid_listing.cache_listing
@@ -211,60 +213,64 @@ blocks:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> tuple[str, list[str], Path]:
-    """A grid of BOLT on two folders of images, its catalog file, and the folder of both datasets."""
+def own(tmp_path: Path) -> tuple[str, RunSettings]:
+    """A grid of BOLT on two folders of images, and settings with its catalog file and the folder of both datasets."""
     (tmp_path / "catalog.yaml").write_text(OWN_CATALOG)
     (tmp_path / "own.yaml").write_text(OWN_GRID)
     for dataset in ("pets", "cars"):
         for name in ("a", "b"):
             (tmp_path / "data" / dataset / name).mkdir(parents=True)
             (tmp_path / "data" / dataset / name / "1.png").write_bytes(b"x")
-    return str(tmp_path / "own.yaml"), [str(tmp_path / "catalog.yaml")], tmp_path / "data"
+    files = (str(tmp_path / "catalog.yaml"),)
+    return str(tmp_path / "own.yaml"), RunSettings(str(tmp_path / "runs"), str(tmp_path / "data"), catalog_files=files)
 
 
 def test_a_kept_listing_is_dropped_when_a_folder_has_another_image(
-    own: tuple[str, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: tuple[str, RunSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path / "runs")
-    first = list_grid(*own, store=store)
+    first = list_grid(*own)
     with monkeypatch.context() as forbidding:
         forbidding.setattr(grid_listing, "cache_listing", None)  # it expands no grid
-        assert list_grid(*own, store=store) == first
-    (own[2] / "cars" / "a" / "2.png").write_bytes(b"x")
-    second = list_grid(*own, store=store)
+        assert list_grid(*own) == first
+    (tmp_path / "data" / "cars" / "a" / "2.png").write_bytes(b"x")
+    second = list_grid(*own)
     assert len(first.labels) == len(second.labels) == 2
     assert not set(first.labels) & set(second.labels)
-    assert len(list_grid(*own, store=store, overrides=["datasets=[pets]"]).labels) == 1
-    assert list_grid(*own, store=store) == second
+    assert len(list_grid(*own, ["datasets=[pets]"]).labels) == 1
+    assert list_grid(*own) == second
 
 
 def test_a_dataset_that_the_grid_has_dropped_does_not_stop_its_listing(
-    own: tuple[str, list[str], Path], tmp_path: Path
+    own: tuple[str, RunSettings], tmp_path: Path
 ) -> None:
     grid, text = Path(own[0]), OWN_GRID.replace("[bolt]", "[zero_shot]")
     grid.write_text(text)
-    store = Store(tmp_path / "runs")
-    assert len(list_grid(*own, store=store).labels) == 2
-    (own[2] / "cars.excluded.txt").write_bytes(b"\xff")
+    assert len(list_grid(*own).labels) == 2
+    (tmp_path / "data" / "cars.excluded.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="images to leave out"):
-        list_grid(*own, store=store)
+        list_grid(*own)
     grid.write_text(text.replace("domains: [own]", "datasets: [pets]"))
-    assert len(list_grid(*own, store=store).labels) == 1
+    assert len(list_grid(*own).labels) == 1
 
 
 def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
-    own: tuple[str, list[str], Path], tmp_path: Path
+    own: tuple[str, RunSettings], tmp_path: Path
 ) -> None:
     """Which cells it has depends on what the store's source models gain, so no listing of it is kept."""
-    grid, files, root = own
+    grid, settings = own
     Path(grid).write_text(OWN_GRID.replace("methods:", "sources: {rule: leave_one_out, min_gain: 1}, methods:"))
     store = Store(tmp_path / "runs")
     with pytest.raises(UserError, match="min_gain"):
-        list_grid(grid, files, root, store=store)
-    loaded = load_grid(own[0], load_catalog(files), data_root=root, gain_of=lambda backbone, source: 5.0)
+        list_grid(grid, settings)
+    loaded = load_grid(
+        grid,
+        load_catalog(settings.catalog_files),
+        data_root=settings.data_folder,
+        gain_of=lambda backbone, source: 5.0,
+    )
     for reference in loaded.sources:
         with store.building(source_address("tiny-clip", reference), {}) as built:
             built.meta.update(accuracy_fine_tuned=90.0, accuracy_zero_shot=85.0)
-    listing = list_grid(grid, files, root, store=store)
+    listing = list_grid(grid, settings)
     assert list(listing.labels) == [cell.id for cell in loaded.cells]
     assert not (tmp_path / "cache" / "grids").exists()

@@ -73,9 +73,9 @@ def test_predictions_are_written_before_the_result(tmp_path: Path, monkeypatch: 
             store.write_result(RESULT, CONTENT)
     assert path_of(store).read_bytes() == CONTENT
     assert Store(tmp_path).result_ids() == frozenset()
-    assert Store(tmp_path).read_results([CELL]) == ([], [])
+    assert Store(tmp_path).read_results([CELL.id]) == ([], [])
     store.write_result(RESULT, CONTENT)
-    assert Store(tmp_path).read_results([CELL]) == ([RESULT], [])
+    assert Store(tmp_path).read_results([CELL.id]) == ([RESULT], [])
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
@@ -85,18 +85,18 @@ def test_a_result_with_damaged_predictions_is_set_aside(store: Store, damage: st
         path.unlink()
     else:
         path.write_bytes(CONTENT[:-9] if damage == "cut" else CONTENT[:99] + bytes([CONTENT[99] ^ 1]) + CONTENT[100:])
-    assert store.read_results([CELL]) == ([], [CELL.id])
+    assert store.read_results([CELL.id]) == ([], [CELL.id])
     assert store.result_ids() == frozenset()
     assert store.read_predictions([RESULT]) == {}
     store.write_result(RESULT, CONTENT)
-    assert store.read_results([CELL]) == ([RESULT], [])
+    assert store.read_results([CELL.id]) == ([RESULT], [])
     assert list(store.read_predictions([RESULT])) == [CELL.id]
 
 
 def test_damage_after_a_result_was_read_is_noticed(store: Store) -> None:
-    assert store.read_results([CELL]) == ([RESULT], [])
+    assert store.read_results([CELL.id]) == ([RESULT], [])
     path_of(store).unlink()
-    assert store.read_results([CELL]) == ([], [CELL.id])
+    assert store.read_results([CELL.id]) == ([], [CELL.id])
 
 
 def format_2() -> str:
@@ -111,7 +111,7 @@ def test_a_result_of_format_2_is_read_as_one_without_predictions(tmp_path: Path)
     store = Store(tmp_path)
     store.files.write(f"results/{CELL.id}.json", format_2().encode())
     without = replace(RESULT, predictions=None)
-    assert store.read_results([CELL]) == ([without], [])
+    assert store.read_results([CELL.id]) == ([without], [])
     assert store.read_predictions([without]) == {}
 
 

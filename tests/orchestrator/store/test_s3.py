@@ -289,14 +289,14 @@ def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
 def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_seen(s3: Any) -> None:
     cells = [samples.cell(seed) for seed in range(1010)]
     store, others = Store(URL), Store(URL)
-    assert store.read_results(cells) == ([], [])
+    assert store.read_results(cell.id for cell in cells) == ([], [])
     texts = {f"results/{cell.id}.json": samples.result(cell).to_json().encode() for cell in cells[:-1]}
     others.files.map(lambda item: others.files.write(*item), texts.items())
-    assert [result.cell for result in store.read_results(cells)[0]] == cells[:-1]
+    assert [result.cell for result in store.read_results(cell.id for cell in cells)[0]] == cells[:-1]
     others.write_result(samples.result(cells[-1]))
     others.write_result(samples.result(cells[0], epochs=7))
     put(s3, f"results/{cells[1].id}.json", b"{")
-    found, damaged = store.read_results(cells)
+    found, damaged = store.read_results(cell.id for cell in cells)
     assert [result.cell for result in found] == [cells[0], *cells[2:]]
     assert len(found[0].curves["train_loss"]) == 7
     assert damaged == [cells[1].id]
@@ -304,7 +304,7 @@ def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_
     copies = local_folder(Files(URL), "results")
     one = copies / f"{cells[5].id}.json"
     one.write_bytes(one.read_bytes()[:100])  # a copy that is not what the store has is not believed
-    assert Store(URL).read_results(cells)[0] == found
+    assert Store(URL).read_results(cell.id for cell in cells)[0] == found
 
 
 def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pyt
 def refused(url: str, match: str) -> None:
     """Every first touch of a store says the same: planning, driving, building."""
     with pytest.raises(UserError, match=match) as caught:
-        Store(url).read_results([samples.cell(1)])
+        Store(url).read_results([samples.cell(1).id])
     assert len(str(caught.value).splitlines()) <= 2
     with pytest.raises(UserError, match=match):
         grid_lease(Store(url), "demo").__enter__()

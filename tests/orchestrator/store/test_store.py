@@ -291,7 +291,7 @@ def test_results_and_failures_round_trip(tmp_path: Path) -> None:
     result = samples.result(cell)
     store.write_result(result)
     assert store.read_failures() == {}
-    assert store.read_results([cell, samples.cell(2)]) == ([result], [])
+    assert store.read_results([cell.id, samples.cell(2).id]) == ([result], [])
 
 
 @pytest.mark.parametrize("keep", [0, 10, 400, -2])
@@ -300,7 +300,7 @@ def test_a_truncated_result_is_set_aside_and_its_cell_is_open_again(tmp_path: Pa
     store.write_result(samples.result(cell))
     path = tmp_path / "results" / f"{cell.id}.json"
     path.write_text(path.read_text()[:keep])
-    assert store.read_results([cell]) == ([], [cell.id])
+    assert store.read_results([cell.id]) == ([], [cell.id])
     assert store.result_ids() == frozenset()
     assert [p.name for p in path.parent.iterdir()] == [f"{cell.id}.json.damaged"]
 
@@ -326,10 +326,10 @@ def test_results_are_read_again_when_their_files_are_others(tmp_path: Path) -> N
     store, cells = Store(tmp_path), [samples.cell(seed) for seed in range(3)]
     for cell in cells:
         Store(tmp_path).write_result(samples.result(cell))
-    assert len(store.read_results(cells)[0]) == 3
+    assert len(store.read_results(cell.id for cell in cells)[0]) == 3
     Store(tmp_path).write_result(samples.result(cells[1], epochs=7))
     Store(tmp_path).files.remove(f"results/{cells[2].id}.json")
-    found, damaged = store.read_results(cells)
+    found, damaged = store.read_results(cell.id for cell in cells)
     assert [len(result.curves["train_loss"]) for result in found] == [3, 7]
     assert damaged == []
 
@@ -370,6 +370,10 @@ def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pyt
 def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file")
-    for look in (lambda: store.read_results([samples.cell(1)]), store.read_failures, lambda: store.artifact(ADDRESS)):
+    for look in (
+        lambda: store.read_results([samples.cell(1).id]),
+        store.read_failures,
+        lambda: store.artifact(ADDRESS),
+    ):
         with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: a part of this path"):
             look()
