@@ -31,9 +31,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bolt.protocol import STRICT  # noqa: E402
-from orchestrator.cells.outcome import CellOutcome  # noqa: E402
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
-from orchestrator.core.events import CellEvent, Resources  # noqa: E402
+from orchestrator.core.events import CellEvent, CellOutcome, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
 from orchestrator.execution.cluster import connect  # noqa: E402
 from orchestrator.store import Store  # noqa: E402

@@ -37,9 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import make_cells  # noqa: E402
-from orchestrator.cells.outcome import CellOutcome  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
-from orchestrator.core.events import CellEvent, Resources  # noqa: E402
+from orchestrator.core.events import CellEvent, CellOutcome, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
 from orchestrator.execution.cluster import connect  # noqa: E402
 

@@ -16,39 +16,25 @@ from bolt.clip.transfer import ReadAhead
 from bolt.task.scoring import SCORING_BATCH, scoring_batches
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.host_work import HostWork, launches, test_images_read, views_on_device
-from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.artifacts.support_images import SupportImages, support_pool
 from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
-from orchestrator.core.cell import BackboneRef, DatasetRef
+from orchestrator.core.cell import BackboneRef
 from orchestrator.store import Artifact, Builder
 
 FILE = "features.safetensors"
 
 
 @dataclass(frozen=True)
-class TestFeatures(ArtifactSpec):
+class TestFeatures(OfTestSplit):
     """The frozen tower's features of the test split, (N, D) float32, not normalised."""
 
-    kind = "features"
     title = "test features"
-    shrink_hint = "fewer backbones or datasets"
     gpu_share = 0.5
-    kept = 8
-
-    backbone: BackboneRef
-    dataset: DatasetRef
-    image_size: int
-
-    @property
-    def name_parts(self) -> tuple[str | int, ...]:
-        return self.backbone.name, self.dataset.name, "test"
-
-    @property
-    def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return (Images(self.dataset, "test", self.image_size),)
+    part = "test"
 
     def size_bytes(self, catalog: Catalog) -> int:
         images = catalog.dataset(self.dataset.name).sizes.test

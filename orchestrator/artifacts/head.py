@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bolt.task.class_vectors import classes_by_vector, highest_accuracy
-from orchestrator.artifacts.images import Images, class_names
+from orchestrator.artifacts.images import Images, OfTestSplit, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from orchestrator.artifacts.spec import FLOAT_BYTES
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, missing_weights, prompt_templates
 from orchestrator.catalog.load_backbone import load_backbone
-from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
@@ -35,29 +34,15 @@ SMALL_BACKBONE = 20_000_000
 
 
 @dataclass(frozen=True)
-class Head(ArtifactSpec):
+class Head(OfTestSplit):
     """The zero-shot head: one text embedding of unit length per class, (C, D), in float32 whatever the towers use."""
 
-    kind = "features"
     title = "zero-shot heads"
-    shrink_hint = "fewer backbones or datasets"
     gpu_share = 0.25
-    kept = 8
-
-    backbone: BackboneRef
-    dataset: DatasetRef
-    image_size: int
+    part = "head"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one head for all number formats
-
-    @property
-    def name_parts(self) -> tuple[str | int, ...]:
-        return self.backbone.name, self.dataset.name, "head"
-
-    @property
-    def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return (Images(self.dataset, "test", self.image_size),)
 
     def size_bytes(self, catalog: Catalog) -> int:
         classes = catalog.dataset(self.dataset.name).classes

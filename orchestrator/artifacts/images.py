@@ -1,10 +1,11 @@
-"""Kind ``Images``: a decoded split of a dataset."""
+"""Kind ``Images``: a decoded split of a dataset; and what the kinds that are made of a test split share."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, DatasetEntry, excluded_images
-from orchestrator.core.cell import DatasetRef
+from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
 
@@ -105,6 +106,28 @@ class Images(ArtifactSpec):
     def load(self, artifact: Artifact, device: str) -> decoded.Images:
         """The labels, in memory, and the pixels, mapped from disk."""
         return decoded.read_images(artifact.path)
+
+
+@dataclass(frozen=True)
+class OfTestSplit(ArtifactSpec):
+    """What a backbone makes of the images or the class names of a dataset's test split; ``part`` is its short name."""
+
+    kind = "features"
+    shrink_hint = "fewer backbones or datasets"
+    kept = 8
+    part: ClassVar[str]
+
+    backbone: BackboneRef
+    dataset: DatasetRef
+    image_size: int
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, self.dataset.name, self.part
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return (Images(self.dataset, "test", self.image_size),)
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.artifacts.loaded import forget_loaded, loaded_artifacts
 from orchestrator.artifacts.required import cell_artifacts
-from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
+from orchestrator.core.events import CellOutcome
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store

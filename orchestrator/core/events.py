@@ -1,4 +1,4 @@
-"""Events of a run, and the resources that a cell needs. Plain data, without Ray or torch."""
+"""Events of a run, how an attempt at a cell ended, and the resources it needs. Plain data, without Ray or torch."""
 
 from __future__ import annotations
 
@@ -25,6 +25,31 @@ class Resources:
             raise ValueError(f"a cell needs a part of a CPU or a GPU, and nothing negative: {self}")
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise ValueError(f"more than one GPU must be a whole number, not {self.gpus}")
+
+
+FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
+"""What caused a failure: the cell itself (empty), too little memory, or a store that cannot be used."""
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """How one attempt at a cell ended, as a worker tells the driver.
+
+    The store has its result or its failure, unless ``problem`` says why not.
+
+    Attributes:
+        error: one line, empty if the cell finished.
+        problem: why nothing was recorded: too little memory, which another attempt may have, or an unusable store.
+        traceback: of the error, if nothing was recorded.
+        gpu_mib: the most memory that torch reserved on a GPU, in MiB; 0 without one.
+    """
+
+    status: Literal["finished", "failed"]
+    seconds: float
+    error: str = ""
+    problem: FailureKind = ""
+    traceback: str = ""
+    gpu_mib: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, TaskEvent
+from orchestrator.core.events import CellEvent, CellOutcome, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_graph_on_ray
 from orchestrator.planning.packing import Packing

@@ -7,14 +7,12 @@ import errno
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeVar
+from typing import TypeVar
 
+from orchestrator.core.events import FailureKind
 from orchestrator.util.errors import UserError, one_line
 
 T = TypeVar("T")
-
-FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
-"""What caused a failure: the cell itself (empty), too little memory, or a store that cannot be used."""
 
 PAUSES = (1.0, 5.0, 20.0)
 """Seconds before each new attempt on a remote store. The store's client library has retried several times by then."""

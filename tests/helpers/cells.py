@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from bolt.protocol import STRICT
-from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.core.events import CellOutcome, FailureKind
 from orchestrator.core.settings import RunSettings
-from orchestrator.store.errors import FailureKind
 from orchestrator.store.predictions import StoredPredictions, predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings
 

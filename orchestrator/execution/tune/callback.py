@@ -14,9 +14,8 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
-from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, Resources
+from orchestrator.core.events import CellEvent, CellOutcome, Resources
 from orchestrator.execution import ray_private
 from orchestrator.execution.tune import worker_failures
 from orchestrator.execution.tune.cell_queue import CellQueue

@@ -5,17 +5,15 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray import tune
 
 from orchestrator.core.cell import Cell
+from orchestrator.core.events import CellOutcome
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.process import worker_log
-
-if TYPE_CHECKING:
-    from orchestrator.cells.outcome import CellOutcome
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
