@@ -14,7 +14,6 @@ from rich.console import Console
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
-from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
@@ -98,26 +97,12 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
     )
     status = StatusFile(store.files, plan.grid.name, plan.grid.title, command_line())
     progress = ProgressDisplay(counter, status, console)
-
-    def on_event(event: CellEvent) -> None:
-        counter.on_event(event)
-        if event.kind == "finished":
-            tracker.put(event.cell.id)
-
     with (
         two_step_interrupt(progress.stopping),
         progress,  # outside the tracker, so that the progress view prints last
         runs.track_in_background(console) as tracker,
     ):
-        summary = execute(
-            plan,
-            settings,
-            options,
-            on_task=counter.on_task,
-            on_event=on_event,
-            on_slots=counter.set_slots,
-            on_phase=counter.set_phase,
-        )
+        summary = execute(plan, settings, options, counter, tracker.put)
         problem = tracker.close()
     if problem:
         print_line(f"MLflow: {problem}; the sync below or the `sync` command writes them", console, "yellow")

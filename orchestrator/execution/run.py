@@ -21,6 +21,7 @@ from orchestrator.execution.backend import Backend, local_backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
+from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Store
 from orchestrator.store.errors import RunStopped, retry_store, store_error
 from orchestrator.util.errors import UserError
@@ -62,22 +63,13 @@ class RunSummary:
 
 
 def execute(
-    plan: Plan,
-    settings: RunSettings,
-    options: RunOptions,
-    *,
-    on_task: Callable[[TaskEvent], None],
-    on_event: Callable[[CellEvent], None],
-    on_slots: Callable[[int], None],
-    on_phase: Callable[[str], None],
+    plan: Plan, settings: RunSettings, options: RunOptions, counter: ProgressCounter, on_finished: Callable[[str], None]
 ) -> RunSummary:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
     Args:
-        on_task: called with every event of an artifact.
-        on_event: called with every event of a cell; its result or failure is in the store by then.
-        on_slots: called with the number of cells that can run at a time, before the first one starts.
-        on_phase: called with what Ray is waited for, such as ``starting Ray workers``.
+        counter: counts what happens, and learns how many cells can run at a time and what Ray is waited for.
+        on_finished: called with the id of every finished cell; its result is in the store by then.
 
     Raises ``UserError`` as :func:`check_precisions`, and :class:`~orchestrator.store.errors.RunStopped` when the
     store cannot be used any more. Nothing is recorded as failed for that reason.
@@ -87,14 +79,16 @@ def execute(
 
     def wait_for(phase: str) -> None:
         if not options.local:
-            on_phase(phase)
+            counter.set_phase(phase)
 
-    def on_cell(event: CellEvent) -> None:
+    def on_event(event: CellEvent) -> None:
         plan.costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, again=event.again)
-        on_event(event)
+        counter.on_event(event)
+        if event.kind == "finished":
+            on_finished(event.cell.id)
 
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
@@ -102,16 +96,16 @@ def execute(
     with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
         wait_for("starting Ray workers")
         check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
-        failed = build_artifacts(plan.missing, backend, settings, store, on_task, packing.share_of_build)
+        failed = build_artifacts(plan.missing, backend, settings, store, counter.on_task, packing.share_of_build)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
             reason = f"needs {cause.key}, which could not be built: {cause.error}"
             _record_failure(store, cell.id, reason, again=cause.again)
-            on_event(CellEvent(cell, "failed", error=reason))
+            counter.on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
-        on_slots(backend.slots(cells))
+        counter.set_slots(backend.slots(cells))
         wait_for("starting Ray workers for the cells")
-        backend.run_cells(cells, on_cell)
+        backend.run_cells(cells, on_event)
     return RunSummary(built=len(plan.missing) - len(failed), trials=len(cells))
 
 

@@ -9,20 +9,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import ChecksumMismatch, is_configured, node_cache
+from orchestrator.store.results import Checksum, Count, field_named
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode, file_digest
 
 HASHED_BYTES = 256 * 2**20
 """Verification checks the content of files up to this size, and only the size of larger ones."""
+
+
+class _Manifest(BaseModel, strict=True):
+    """The content of ``manifest.json``. The files are a path in the store, a size and a checksum each."""
+
+    address: str
+    identity: Any
+    meta: dict[str, Any]
+    files: dict[str, tuple[str, Count, Checksum]]
+    tags: dict[str, str] = {}
 
 
 class CorruptArtifact(Exception):
@@ -52,16 +64,19 @@ class Artifact:
     def read(cls, files: Files, address: str) -> Artifact | None:
         """The artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
         try:
-            data = json.loads(files.read(f"{address}/manifest.json"))
-            if data["address"] != address:
-                raise ValueError(f"address: it is the manifest of {data['address']}")
-            listed = {str(name): _valid_entry(address, name, entry, files) for name, entry in data["files"].items()}
-            tags = {str(name): str(tag) for name, tag in data.get("tags", {}).items()}
-            canonical_json(data["identity"])
-            return cls(address, data["identity"], dict(data["meta"]), listed, files, tags)
+            with field_named():
+                found = _Manifest.model_validate_json(files.read(f"{address}/manifest.json"))
+            if found.address != address:
+                raise ValueError(f"address: it is the manifest of {found.address}")
+            for name, (stored, _, _) in found.files.items():
+                files.path(stored)
+                if not stored.startswith(f"{address}/") or stored.rpartition("/")[2] != name:
+                    raise ValueError(f"{name!r} is not in the artifact's own folder")
+            canonical_json(found.identity)
+            return cls(address, found.identity, found.meta, found.files, files, found.tags)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise CorruptArtifact(f"{address}/manifest.json cannot be read: {error}") from None
 
     def manifest(self) -> bytes:
@@ -129,16 +144,3 @@ def discard(files: Files, address: str) -> None:
     """Make an artifact unbuilt by renaming its manifest; another process may have done so already."""
     with contextlib.suppress(FileNotFoundError):
         files.move(f"{address}/manifest.json", f"{address}/manifest.corrupt-{uuid.uuid4().hex[:8]}.json")
-
-
-def _valid_entry(address: str, name: str, entry: Any, files: Files) -> tuple[str, int, str]:
-    """A validated entry of a manifest's files. Raises ``ValueError`` or ``TypeError`` for an invalid one."""
-    stored, size, digest = entry
-    if not isinstance(stored, str) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ValueError(f"{name!r} is not listed as a path, a size and a checksum")
-    files.path(stored)
-    if not stored.startswith(f"{address}/") or stored.rpartition("/")[2] != name:
-        raise ValueError(f"{name!r} is not in the artifact's own folder")
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{name!r} has no checksum")
-    return stored, size, digest

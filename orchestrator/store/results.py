@@ -173,7 +173,7 @@ class Result(_Strict):
 
     def check(self) -> None:
         """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
-        with _field_named():
+        with field_named():
             _validator(_CHECKED_RESULT).validate_python(self)
 
     def to_json(self) -> str:
@@ -198,7 +198,7 @@ class Result(_Strict):
             raise ValueError("sha256: the checksum differs, so this is not the text that was written")
         if text.startswith(_FORMAT_2) and _PREDICTIONS_KEY not in text:
             text = text.replace(_FORMAT_2, f"{_FORMAT_3}{_PREDICTIONS_KEY}null,", 1)
-        with _field_named():
+        with field_named():
             record: _Record = _validator(_CHECKED_RECORD).validate_json(text)
         if not cell_id == record.id == record.cell.id:
             raise ValueError(f"id: the file of {cell_id} says {record.id}, and the cell inside is {record.cell.id}")
@@ -253,7 +253,7 @@ class Failure(_Strict):
     @classmethod
     def from_json(cls, content: bytes) -> Failure:
         """Read the content of a failure file. Raises ``ValueError``, naming the field, for anything else."""
-        with _field_named():
+        with field_named():
             failure: Failure = _validator(Failure).validate_json(content)
         return failure
 
@@ -273,7 +273,7 @@ def _checksum(text: str) -> str:
 
 
 @contextmanager
-def _field_named() -> Iterator[None]:
+def field_named() -> Iterator[None]:
     """Raise the first problem that validation finds as a ``ValueError`` with the path of its field."""
     try:
         yield

@@ -14,8 +14,7 @@ from typing import Any
 
 from orchestrator.analysis.verdict import Answer
 from orchestrator.store.results import Result
-from orchestrator.tracking.client import PROXY_SCHEME, as_url, attach_folder, open_client
-from orchestrator.tracking.experiment import open_experiment, set_tags
+from orchestrator.tracking.client import PROXY_SCHEME, as_url, attach_folder, open_client, open_experiment, set_tags
 from orchestrator.tracking.location import is_postgres, with_driver
 from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, with_inputs
 from orchestrator.tracking.summaries import summary_runs

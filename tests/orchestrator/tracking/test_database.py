@@ -15,9 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.tracking.client import move_aside, open_client
+from orchestrator.tracking.client import move_aside, open_client, open_experiment
 from orchestrator.tracking.errors import classify_tracking_error
-from orchestrator.tracking.experiment import open_experiment
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.tracking.views import Panel, experiment_tags
 from tests.helpers.waiting import TIMEOUT, wait_for
