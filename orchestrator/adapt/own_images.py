@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
+from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
 from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
@@ -54,7 +54,7 @@ def prepare_images(
     work: Path,
     settings: RunSettings,
     options: DatasetOptions,
-    advance: Callable[[int, int], None] = lambda done, of: None,
+    advance: OnProgress = lambda done, of: None,
 ) -> OwnImages:
     """Check the user's images, unless an earlier run did and no file has changed since.
 

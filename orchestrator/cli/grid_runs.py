@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from rich.console import Console
 from orchestrator.analysis.comparable import ablations_of, base_protocol
 from orchestrator.analysis.display_names import display_names
 from orchestrator.analysis.verdict import answers_of_results
+from orchestrator.core.events import OnProgress
 from orchestrator.report.grid_report import published_names
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
@@ -114,7 +114,7 @@ class GridRuns:
                 smallest_difference=self._grid.smallest_difference,
             )
 
-        def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
+        def attempt(on_progress: OnProgress) -> SyncReport:
             folder, tracker = report.page.parent, self.open_tracker()
             return tracker.sync(
                 results, self.label, answers=answers, report=folder, verify=verify, on_progress=on_progress

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.cell import Cell
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of things that are done and the number of all; the latter is 0 while it is not known."""
 
 
 @dataclass(frozen=True)

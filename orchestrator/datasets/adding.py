@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -14,6 +14,7 @@ from orchestrator.catalog.edit import add_entries, replace_section
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.layouts import class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
@@ -65,11 +66,9 @@ def add_dataset(
     path: Path,
     catalog_files: Sequence[Path],
     options: DatasetOptions,
-    advance: Callable[[int, int], None] = lambda done, of: None,
+    advance: OnProgress = lambda done, of: None,
 ) -> Added:
     """Check a folder or table of images and add its entry to the last catalog file, which may be new.
-
-    ``advance`` is called with the number of decoded images and the total.
 
     Raises ``UserError`` if the layout, the names or the images are unusable. Nothing is written then, except the list
     of excluded images if the user asked for it.

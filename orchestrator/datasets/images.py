@@ -22,6 +22,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from bolt.clip.preprocess import UNREADABLE, rgb_pixels, to_rgb_or_grey
+from orchestrator.core.events import OnProgress
 from orchestrator.datasets.part import Part
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.machine import usable_processors
@@ -134,7 +135,7 @@ def write_images(
     *,
     dataset: str = "NAME",
     options: Sequence[str] = (),
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: OnProgress = lambda done, of: None,
 ) -> None:
     """Decode ``part`` into ``folder``, several images at a time, in order.
 
@@ -142,7 +143,6 @@ def write_images(
         part: the images; its ``read`` is called from several threads.
         transform: image -> uint8 (3, H, W).
         dataset, options: the dataset's key, and where it is, for the command in the hint of an error.
-        progress: called with the number of decoded images and the total.
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from PIL import ExifTags
 
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
+from orchestrator.core.events import OnProgress
 from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
@@ -88,16 +89,11 @@ def check_image(part: Part, index: int) -> ImageCheck:
 def verify_dataset(
     entry: DatasetEntry,
     data_root: Path | None,
-    advance: Callable[[int, int], None] = lambda done, of: None,
+    advance: OnProgress = lambda done, of: None,
     *,
     parts: Sequence[str] = ("train", "test"),
 ) -> Verified:
-    """Open a dataset and decode the images of its ``parts``.
-
-    ``advance`` is called with the number of decoded images and the total.
-
-    Raises ``UserError`` when it is missing or cannot be opened.
-    """
+    """Open a dataset and decode the images of its ``parts``. Raises ``UserError`` if it cannot be opened."""
     raw = open_dataset(entry, data_root)
     total = sum(len(raw.parts[name]) for name in parts)
     checks: dict[str, list[ImageCheck]] = {"train": [], "test": []}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from orchestrator.core.events import OnProgress
 from orchestrator.store import Store
 from orchestrator.store.files import Files
 from orchestrator.store.predictions import checked_predictions
@@ -61,13 +62,8 @@ class MergeSummary:
     problems: tuple[MergedCell, ...]
 
 
-def merge_stores(
-    store: Store, other: Store, on_progress: Callable[[int, int], None] = lambda done, of: None
-) -> MergeSummary:
+def merge_stores(store: Store, other: Store, on_progress: OnProgress = lambda done, of: None) -> MergeSummary:
     """Take over into ``store`` what ``other`` has and ``store`` lacks.
-
-    Args:
-        on_progress: called with the number of cells that were looked at, and of all.
 
     A result that both stores have stays as it is. Its cell is a conflict if the scores or the predictions differ; times
     and versions may differ. A damaged result of ``store`` is set aside, as by every command, and then taken over.

@@ -6,12 +6,13 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core.events import OnProgress
 from orchestrator.store.artifact import Artifact
 from orchestrator.store.errors import DISK_ERRORS
 from orchestrator.store.files import Files
@@ -39,13 +40,13 @@ _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 class Builder:
     """What :meth:`ArtifactSpec.build` is given: a folder for the files, and facts for the manifest, as JSON values.
 
-    It calls ``progress`` with the number of steps done, and of all steps. ``snapshots`` saves the state of a long
-    training, and loads it when the training is started again.
+    It reports its steps to ``progress``. ``snapshots`` saves the state of a long training, and loads it when the
+    training is started again.
     """
 
     folder: Path
     meta: dict[str, Any]
-    progress: Callable[[int, int], None]
+    progress: OnProgress
     snapshots: Snapshots
 
 

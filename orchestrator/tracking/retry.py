@@ -11,8 +11,9 @@ from concurrent.futures import Future
 from rich.console import Console
 from rich.status import Status
 
+from orchestrator.core.events import OnProgress
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
-from orchestrator.tracking.tracker import OnProgress, SyncReport
+from orchestrator.tracking.tracker import SyncReport
 from orchestrator.util.console import print_line
 from orchestrator.util.units import human_duration
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.verdict import Answer
+from orchestrator.core.events import OnProgress
 from orchestrator.store.results import Result
 from orchestrator.tracking.client import PROXY_SCHEME, as_url, attach_folder, open_client, open_experiment, set_tags
 from orchestrator.tracking.location import is_postgres, with_driver
@@ -21,9 +22,6 @@ from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.views import experiment_tags, panels_of
 
 PAGE = 1000
-
-OnProgress = Callable[[int, int], None]
-"""Called with the number of runs done and the number of all runs; the latter is 0 while it is not known."""
 
 
 @dataclass(frozen=True)
