@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,10 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
         )
     parts = _train_and_test(entry, found.parts)
     if excluded := excluded_images(entry, data_root):
-        parts = {split: _without(part, excluded.keys()) for split, part in parts.items()}
+        parts = {
+            split: part.subset(np.flatnonzero([part.origin(index) not in excluded for index in range(len(part))]))
+            for split, part in parts.items()
+        }
     for split, part in parts.items():
         if not len(part) and (split == "test" or entry.has_training_images):
             raise UserError(
@@ -68,10 +71,6 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
         )
     whole = found["all"]
     return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}
-
-
-def _without(part: Part, excluded: Container[str]) -> Part:
-    return part.subset(np.flatnonzero([part.origin(index) not in excluded for index in range(len(part))]))
 
 
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:

@@ -53,15 +53,11 @@ def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
         recipe=entry.splits.recipe,
         classes=len(raw.class_names),
         counts={name: len(part) for name, part in raw.parts.items()},
-        sha256={name: _checksum(part.indices, part.labels) for name, part in raw.parts.items()},
+        sha256={
+            name: hashlib.sha256(np.stack([part.indices, part.labels]).astype("<i8").tobytes()).hexdigest()
+            for name, part in raw.parts.items()
+        },
     )
-
-
-def _checksum(*arrays: NDArray[np.int64]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(array.astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[str, NDArray[np.int64]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bolt.protocol import Precision
 from orchestrator.planning.gpu_speeds import find_gpu, sustained_tflops
@@ -38,48 +37,31 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
     return min(speeds, default=GPU_TFLOPS)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """How long the cells to do and the missing artifacts of a plan take.
-
-    Attributes:
-        measured_seconds: predicted time, one after the other, of the ``measured_cells`` that are like finished cells.
-        measured_on: the devices of the measurements.
-        computed_tflop: 10^12 operations of the ``computed_cells``, which are all others, and of the artifacts.
-    """
-
-    measured_seconds: float
-    measured_on: tuple[str, ...]
-    measured_cells: int
-    computed_tflop: float
-    computed_cells: int
-
-
-def estimate(plan: Plan) -> Estimate:
-    """Estimate the time of a plan. The operations of artifacts are counted, never measured."""
+def estimate(plan: Plan) -> tuple[list[float], float]:
+    """Seconds of each open cell that is like finished ones, and 10^12 operations of the others and the artifacts."""
     work = [plan.costs.work(cell) for cell in plan.todo]
     seconds = [plan.costs.seconds(one) for one in work]
-    measured = [found for found in seconds if found is not None]
     gflop = sum(one.gflop for one, found in zip(work, seconds, strict=True) if found is None)
     gflop += sum(artifact.gflops(plan.catalog) for artifact in plan.missing)
-    devices = {result.manifest.device for result in plan.done}
-    return Estimate(sum(measured), tuple(sorted(devices)), len(measured), gflop / 1e3, len(work) - len(measured))
+    return [found for found in seconds if found is not None], gflop / 1e3
 
 
 def estimate_line(plan: Plan) -> str:
     """The estimated time of the remaining work in one line, with what it is based on."""
     if not plan.todo:
         return "nothing to do"
-    found, parts = estimate(plan), []
-    if found.measured_cells:
+    measured, tflop = estimate(plan)
+    others, parts = len(plan.todo) - len(measured), []
+    if measured:
+        devices = ", ".join(sorted({result.manifest.device for result in plan.done}))
         parts.append(
-            f"{human_duration(found.measured_seconds)} on one device for {_cells(found.measured_cells)}, by finished "
-            f"cells like them on {', '.join(found.measured_on)}"
+            f"{human_duration(sum(measured))} on one device for {_cells(len(measured))}, by finished cells like them "
+            f"on {devices}"
         )
-    if found.computed_cells or found.computed_tflop:
-        what = f"{_cells(found.computed_cells)} and the artifacts" if found.computed_cells else "the artifacts"
+    if others or tflop:
+        what = f"{_cells(others)} and the artifacts" if others else "the artifacts"
         gpu_tflops = assumed_gpu_tflops()
-        on_gpu, on_core = (human_duration(found.computed_tflop / speed) for speed in (gpu_tflops, CORE_TFLOPS))
+        on_gpu, on_core = (human_duration(tflop / speed) for speed in (gpu_tflops, CORE_TFLOPS))
         parts.append(
             f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what}, by counted operations at an assumed "
             f"{gpu_tflops:.3g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"

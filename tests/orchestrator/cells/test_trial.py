@@ -19,7 +19,7 @@ from bolt.methods import METHODS, Method
 from bolt.spectral.bases import pretrained_basis
 from bolt.task.scoring import Predictions, predict_classes
 from bolt.task.task import Adapted, Task, cosine_classifier
-from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
@@ -94,9 +94,9 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
     assert plan.missing == ()
     kinds = {type(planned.spec).__name__ for planned in plan.artifacts}
-    of_any_module = [*ArtifactSpec.__subclasses__(), *Source.__subclasses__()]
+    of_any_module = [*ArtifactSpec.__subclasses__(), *Source.__subclasses__(), *OfTestSplit.__subclasses__()]
     shipped = {kind.__name__ for kind in of_any_module if kind.__module__.startswith("orchestrator.")}
-    assert kinds == shipped - {"Source", "MetaStart", "AdoptedSource", "HeldOutFold"}
+    assert kinds == shipped - {"Source", "OfTestSplit", "MetaStart", "AdoptedSource", "HeldOutFold"}
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(

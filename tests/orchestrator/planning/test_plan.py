@@ -15,7 +15,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.cost import cell_gflops
-from orchestrator.planning.estimate import estimate
+from orchestrator.planning.estimate import estimate, estimate_line
 from orchestrator.planning.plan import Plan, in_running_order, make_plan, source_models
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
@@ -93,15 +93,14 @@ def test_the_estimate_is_measured_for_cells_with_similar_finished_cells_and_coun
     done = [drawn(cell, grid.label(cell), catalog) for cell in by_method["bolt"][:2]]
     todo = [*by_method["bolt"][2:], *by_method["linear_probe"]]
     cells = tuple(result.cell for result in done) + tuple(todo)
-    found = estimate(Plan(grid, catalog, None, cells, {}, done=tuple(done)))
-    assert (found.measured_cells, found.computed_cells) == (1, 3)
+    plan = Plan(grid, catalog, None, cells, {}, done=tuple(done))
+    (measured,), tflop = estimate(plan)
     seconds, gflop = sum(result.timings.total for result in done), sum(cell_gflops(r.cell, catalog) for r in done)
-    assert found.measured_seconds == pytest.approx(seconds * cell_gflops(todo[0], catalog) / gflop)
-    assert found.measured_on == (done[0].manifest.device,)
-    assert found.computed_tflop == pytest.approx(
-        sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3
-    )
-    assert estimate(Plan(grid, catalog, None, tuple(by_method["bolt"]), {})).computed_tflop > 0
+    assert measured == pytest.approx(seconds * cell_gflops(todo[0], catalog) / gflop)
+    assert tflop == pytest.approx(sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3)
+    assert f"for 1 cell, by finished cells like them on {done[0].manifest.device}" in estimate_line(plan)
+    assert "for 3 cells and the artifacts" in estimate_line(plan)
+    assert estimate(Plan(grid, catalog, None, tuple(by_method["bolt"]), {}))[1] > 0
 
 
 @pytest.mark.parametrize("data_root", [None, "empty"])
