@@ -90,6 +90,16 @@ def open_image(image: Image.Image | str | Path) -> Image.Image:
         return found
 
 
+def open_named(image: Image.Image | str | Path) -> Image.Image:
+    """The same as :func:`open_image`, but raises ``OSError`` with the path of a file that cannot be decoded."""
+    try:
+        return open_image(image)
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise OSError(f"{image} cannot be decoded: {error}") from error
+
+
 def to_rgb_or_grey(image: Image.Image, exif_rotation: bool = False) -> Image.Image:
     """Convert an image to mode ``RGB`` or ``L`` by the rules of this module. Raises one of ``UNREADABLE``."""
     if exif_rotation:

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.preprocess import UNREADABLE, open_image
+from bolt.clip.preprocess import open_named
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
 from bolt.model.in_memory import InMemoryImages
@@ -98,10 +98,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     for class_folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
         files = sorted(path for path in class_folder.iterdir() if path.suffix.lower() in _IMAGE_SUFFIXES)
         for path in files:
-            try:
-                images.append(open_image(path))
-            except UNREADABLE as error:
-                raise OSError(f"{path} cannot be decoded: {error}") from error
+            images.append(open_named(path))
             labels.append(len(names))
         if files:
             names.append(class_folder.name.replace("_", " ").replace("-", " "))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bolt.clip.augment import SUPPORT_CROP, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
-from bolt.clip.preprocess import open_image, rgb_pixels
+from bolt.clip.preprocess import open_named, rgb_pixels
 from bolt.model.model import ImageInput
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order
@@ -47,7 +47,7 @@ class InMemoryImages:
         self._images = [
             image
             if isinstance(image, Tensor)
-            else torch.from_numpy(rgb_pixels(open_image(image), exif_rotation=exif_rotation))
+            else torch.from_numpy(rgb_pixels(open_named(image), exif_rotation=exif_rotation))
             for image in images
         ]
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
-from bolt.clip.preprocess import evaluation_pixels, normalise, open_image
+from bolt.clip.preprocess import evaluation_pixels, normalise, open_named
 from bolt.model.parts import About, ModelParts
 from bolt.model.saving import Form, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
@@ -93,7 +93,7 @@ class Model(ModelParts):
     def _pixels(self, image: ImageInput, size: int) -> Tensor:
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
-        return torch.from_numpy(evaluation_pixels(open_image(image), size, exif_rotation=self.about.exif_rotation))
+        return torch.from_numpy(evaluation_pixels(open_named(image), size, exif_rotation=self.about.exif_rotation))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
@@ -108,7 +108,8 @@ class Model(ModelParts):
     def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
         """Predict label and class probabilities of every image; the arguments are those of :meth:`logits`.
 
-        Raises ``TypeError`` for a single image that is not in a list.
+        Raises ``TypeError`` for a single image that is not in a list, and ``OSError`` with the path of an image that
+        cannot be decoded.
         """
         if isinstance(images, str | Path | Image.Image):
             raise TypeError("predict takes a list of images: predict([image])")

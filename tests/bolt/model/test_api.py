@@ -130,6 +130,16 @@ def test_a_model_tells_colours_apart_and_says_how_sure_it_is(backbone: Backbone)
         model.predict("photograph.jpg")
 
 
+def test_a_broken_file_among_many_once_had_no_name(backbone: Backbone, tmp_path: Path) -> None:
+    IMAGES[0].save(tmp_path / "whole.png")
+    (tmp_path / "broken.png").write_bytes((tmp_path / "whole.png").read_bytes()[:80])
+    files = [tmp_path / "whole.png", tmp_path / "broken.png"]
+    with pytest.raises(OSError, match=r"broken\.png cannot be decoded"):
+        adapted(backbone, "zero_shot").predict(files)
+    with pytest.raises(OSError, match=r"broken\.png cannot be decoded"):
+        bolt.adapt(backbone, files, [0, 1], NAMES[:2], method="zero_shot")
+
+
 def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) -> None:
     model = adapted(backbone, "zero_shot")
     expected = torch.stack([torch.from_numpy(evaluation_pixels(image, SIZE)) for image in IMAGES])
