@@ -6,6 +6,7 @@ import pickle
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +47,22 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
     """Tensors of a ``torch.save`` file, also inside wrapper dictionaries such as ``{"state_dict": ...}``."""
-    zipped = zipfile.is_zipfile(file)
-    if zipped and _is_torchscript(file):
+    if is_torchscript(file):
         raise UnreadableCheckpoint(
             f"{file} is a TorchScript program, not a dictionary of tensors; convert it with "
             "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
         )
+    zipped = False
     try:
+        zipped = zipfile.is_zipfile(file)
         # A file that is not a zip archive has the format of torch before 1.6, which cannot be memory-mapped.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of plain pickles; they are refused below
             loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
-    except pickle.UnpicklingError as error:
-        raise UnreadableCheckpoint(_explain_pickle(file, zipped, error)) from None
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UnreadableCheckpoint(f"{file} is not a complete file of torch.save{_lfs_hint(file)}: {first}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # torch, pickle and zipfile raise many kinds for a damaged file
+        raise UnreadableCheckpoint(_why_unreadable(file, zipped, error)) from None
     return _unwrap(loaded, file)
 
 
@@ -87,12 +88,16 @@ def _unwrap(loaded: Any, file: Path) -> dict[str, Tensor]:
     raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {found}")
 
 
-def _explain_pickle(file: Path, zipped: bool, error: Exception) -> str:
-    """The message for a file with pickled objects: which classes it needs, and how to convert it to tensors."""
+def _why_unreadable(file: Path, zipped: bool, error: Exception) -> str:
+    """Why torch cannot read a file. For pickled objects: which classes they need, and how to convert them."""
+    if not isinstance(error, pickle.UnpicklingError):
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        return f"{file} is not a complete file of torch.save{_lfs_hint(file)}: {first}"
     classes: list[str] = []
     if zipped:
-        classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
-    elif "Unsupported global" not in str(error):
+        with suppress(Exception):  # a damaged file
+            classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
+    if not classes and "Unsupported global" not in str(error):
         return f"{file} is not a file of torch.save{_lfs_hint(file)}"
     what = f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})" if classes else ""
     return (
@@ -102,9 +107,13 @@ def _explain_pickle(file: Path, zipped: bool, error: Exception) -> str:
     )
 
 
-def _is_torchscript(file: Path) -> bool:
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+def is_torchscript(file: Path) -> bool:
+    """Whether a file is a TorchScript program, as OpenAI publishes its CLIP models."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        return False
 
 
 def _lfs_hint(file: Path) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import pickle
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.catalog import BackboneEntry, missing_weights
 from orchestrator.catalog.references import architecture_path, weights_path
-from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.errors import UserError, one_line, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,8 +89,10 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
                 architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
             )
             tokenizer = open_clip.get_tokenizer(architecture)
-    except (RuntimeError, OSError, ValueError, pickle.UnpicklingError) as error:
-        raise _loading_error(entry, architecture, " ".join(str(error).split())[:160]) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # open_clip, torch, pickle and safetensors raise many kinds for a wrong file
+        raise _loading_error(entry, architecture, one_line(error, 160)) from None
     backbone = Backbone.from_open_clip(model, tokenizer, entry.name)
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
@@ -139,7 +140,19 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
     """The error that weights are not on this machine, or do not fit the architecture."""
     if path := weights_path(entry):
-        return UserError(f"the weights of backbone {entry.name} do not fit {architecture}: {reason}", where=str(path))
+        from bolt.clip.checkpoint_files import UnreadableCheckpoint
+        from bolt.clip.checkpoint_reading import is_torchscript, read_tensors
+
+        try:
+            if not is_torchscript(path):  # open_clip reads such a program, read_tensors does not
+                read_tensors(path)
+        except UnreadableCheckpoint as error:
+            return UserError(f"the weights of backbone {entry.name} cannot be read: {error}")
+        return UserError(
+            f"the weights of backbone {entry.name} do not fit {architecture}: {reason}",
+            where=str(path),
+            hint="name the architecture that the weights were made for",
+        )
     return UserError(
         f"the weights {entry.weights.pretrained} of backbone {entry.name} are not on this machine, and nothing is "
         f"fetched while cells run: {reason}",

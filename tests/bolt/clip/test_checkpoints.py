@@ -336,6 +336,17 @@ def some_pickle(path: Path) -> Path:
     return _write(path / "x.pt", pickle.dumps([1, 2]))
 
 
+def damaged_directory(path: Path) -> Path:
+    torch.save({"proj": torch.ones(2)}, path / "x.pt")
+    content = (path / "x.pt").read_bytes()
+    start = content.rindex(b"PK\x01\x02")
+    return _write(path / "x.pt", content[:start] + b"PK\x01\x03" + content[start + 4 :])
+
+
+def plain_text(path: Path) -> Path:
+    return _write(path / "x.pt", b"a text\n")
+
+
 def a_list(path: Path) -> Path:
     torch.save([torch.ones(2)], path / "x.pt")
     return path / "x.pt"
@@ -388,6 +399,8 @@ UNREADABLE: dict[Callable[[Path], Path], str] = {
     pointer: "git lfs pull",
     pointer_to_torch: "git lfs pull",
     some_pickle: "not a (complete )?file of torch.save",
+    damaged_directory: "not a complete file of torch.save",
+    plain_text: "not a (complete )?file of torch.save",
     a_list: "but a list",
     numbers_only: "but a mapping of lr",
     nested_in_itself: "but a mapping of model",

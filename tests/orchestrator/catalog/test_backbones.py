@@ -124,6 +124,13 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         backbone_entry(replace(TINY, file=tmp_path / "weights.safetensors", quick_gelu=False))
 
 
+@pytest.mark.parametrize(("name", "content"), [("text.pt", b"a text\n"), ("cut.safetensors", b"\x10"), ("no.bin", b"")])
+def test_a_file_that_holds_no_weights_was_a_traceback(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"cannot be read: .*{name}"):
+        backbone_entry(replace(TINY, file=tmp_path / name, quick_gelu=False))
+
+
 def _changed(key: str, **changes: Any) -> dict[str, Any]:
     fields = load_catalog().backbone(key).model_dump(exclude={"name"}, exclude_none=True)
     return {**fields, **changes}
