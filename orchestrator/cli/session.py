@@ -73,9 +73,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
 
 
 def _fetch_weights(plan: Plan, console: Console) -> None:
-    """Fetch the weights of the backbones with which artifacts are built."""
-    backbones = {name for spec in plan.missing for name in spec.gflops_by_backbone(plan.catalog)}
-    for name in sorted(backbones):
+    """Fetch the weights of the backbones that the open cells and their artifacts need."""
+    for name in sorted({cell.backbone.name for cell in plan.todo}):
         fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
 
 

@@ -73,6 +73,16 @@ def test_weights_that_cannot_be_fetched_are_named_before_any_work(
     assert not list((tmp_path / "runs").rglob("failures/*"))
 
 
+def test_weights_were_not_fetched_for_cells_whose_artifacts_another_machine_had_built(
+    tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.planning.plan.Plan.missing", ())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    done = run_command("grid", "smoke", "--local", "--set", "backbones=[vit-b-32]", "--store", str(tmp_path / "runs"))
+    assert "the weights openai of backbone vit-b-32 cannot be fetched" in done.err
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_named_with_a_remedy(case: str, tmp_path: Path, run_command: RunCommand) -> None:
     words, expected = WRONG[case]
