@@ -79,8 +79,11 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     if limit.shared:
         say(f"  note: {limit.sentence}")
         say(f"    equal: {limit.shared_words}")
-    held_out = f"candidates, on {trials.folds} held-out folds:"
-    say(held_out if trials.folds else "a class has one image: nothing is held out")
+    if trials.folds:
+        say(f"candidates, on {trials.folds} held-out folds:")
+    else:
+        alone = images.class_names[images.per_class.index(1)]
+        say(f"class {alone!r} has one image, so nothing can be held out: the first candidate is taken")
     trials.run()
     choice = _choose(trials)
     chosen = trials.candidates[choice.best]

@@ -156,7 +156,7 @@ def verify(
             print_line(f"{change}", console, "yellow")
         changed = changed or change is not None or bool(found.differs and not entry.is_own)
     if unreadable:
-        print_line("--exclude-broken excludes them; until then no grid reads this dataset")
+        print_line("no grid reads a dataset with such images: repair them, or exclude them with --exclude-broken")
     if unreadable or changed:
         raise typer.Exit(1)
 

@@ -154,7 +154,10 @@ def test_images_to_learn_from_are_enough_and_a_killed_run_continues(
 @pytest.mark.slow
 def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_promised(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 1)
-    done = adapt(tmp_path, ("gda(views=1)", "zero_shot"))
+    (tmp_path / "ware" / "red_mug" / "again.jpg").symlink_to(next((tmp_path / "ware" / "red_mug").iterdir()))
+    said = io.StringIO()
+    done = adapt(tmp_path, ("gda(views=1)", "zero_shot"), said)
+    assert f"class {done.images.class_names[0]!r} has one image" in said.getvalue()
     assert done.chosen.text == "gda(views=1)"
     assert done.choice.expected is None
     assert "cannot be estimated" in (tmp_path / "model.html").read_text()
