@@ -83,12 +83,12 @@ class TransClipSettings:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """The support in the few-shot form.
+    """The support images, which the few-shot form of the method adds to the test images.
 
     Attributes:
         unit_ND: unit features.
         onehot_NC: labels.
-        weight: of one support image, where the test images together weigh 1.
+        weight: weight of one support image in the sums; all test images together have weight 1.
     """
 
     unit_ND: Tensor

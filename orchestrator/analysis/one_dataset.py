@@ -74,7 +74,7 @@ class VarianceParts:
 
     @property
     def image_part(self) -> float:
-        """The images' part of the variance, times S N."""
+        """The variance over new images, times the numbers of seeds and images."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property

@@ -56,7 +56,7 @@ class FoldStack(NamedTuple):
         return order_N.expand_as(kept_FN)[kept_FN[:, order_N]].view_as(self.kept_FM)
 
     def correct(self, logits_FHC: Tensor) -> Tensor:
-        """How many held-out images of all folds logits (..., F, H, C) assign to their class, (...)."""
+        """Of logits (..., F, H, C) of the held-out images of all folds: how many images get their own class, (...)."""
         return (logits_FHC.argmax(dim=-1) == self.labels_FH).sum(dim=(-2, -1))
 
 

@@ -119,7 +119,7 @@ class Recipe:
 
 @dataclass
 class State:
-    """A run at the end of a chunk of pictures."""
+    """A pre-training after some of its pictures: what a snapshot holds."""
 
     model: CLIP
     optimiser: torch.optim.AdamW
