@@ -5,14 +5,13 @@ Figures need no display, and the same input gives the same bytes.
 
 from __future__ import annotations
 
-import atexit
 import io
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from markupsafe import escape
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
+from orchestrator.util.scratch import ScratchFolder
 
 INK, FAINT = "#1c2128", "#d4d9df"
 """Colours of text and of grid lines. A page that embeds a figure replaces them by its own, see :func:`inline_svg`."""
@@ -77,9 +77,9 @@ def _families() -> tuple[str, str]:
     for record in font["name"].names:
         if record.nameID in (1, 4, 6, 16):
             record.string = _FAMILY.replace(" ", "") if record.nameID == 6 else _FAMILY
-    folder = tempfile.TemporaryDirectory(prefix="figure-font-")
-    atexit.register(folder.cleanup)
-    path = Path(folder.name, "FigureSans.ttf")
+    folder = ScratchFolder("font")
+    Finalize(None, folder.remove, exitpriority=0)  # a process that multiprocessing has forked never comes to `atexit`
+    path = folder.path / "FigureSans.ttf"
     font.save(path)
     font.close()
     fontManager.addfont(path)

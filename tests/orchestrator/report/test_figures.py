@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import multiprocessing
 import os
 import re
@@ -37,6 +38,7 @@ from orchestrator.report.registry import PanelFigures
 from tests.helpers.small_results import grid, study
 from tests.helpers.synthetic_results import everything
 from tests.helpers.waiting import wait_for
+from tests.helpers.warm_process import run_forked
 
 METHODS = (
     *("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "lora", "dora", "atlas"),
@@ -210,6 +212,31 @@ def test_a_process_that_draws_figures_does_not_import_torch() -> None:
     heavy = "{'torch', 'scipy.stats', 'pandas'} & set(sys.modules)"
     code = f"import sys, orchestrator.report.figure_pool, orchestrator.report.figures.recording; print({heavy})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+DRAWS = """
+import os, signal, sys, tempfile
+from orchestrator.report.figures.drawing import canvas
+with canvas(1, 1):
+    print(os.listdir(tempfile.gettempdir()))
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_no_folder_with_a_font_is_left_by_a_process_that_drew_or_for_long_by_one_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    """A process that multiprocessing forks ends without calling what is registered with ``atexit``."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    run_forked(["killed"], DRAWS, environment=environment)
+    left = os.listdir(tmp_path)
+    assert len(left) == 1
+    drawn = run_forked([], DRAWS, environment=environment)
+    assert len(ast.literal_eval(drawn.stdout)) == 1, drawn.stderr
+    assert left[0] not in drawn.stdout
+    assert os.listdir(tmp_path) == []
 
 
 def test_characters_that_the_font_subset_lacks_come_from_the_whole_font() -> None:
