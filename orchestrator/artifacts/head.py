@@ -5,7 +5,7 @@ Shape legend: C classes, D embedding width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from orchestrator.util.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bolt.clip.backbone import Backbone
     from bolt.task.task import ClassText
 
 SMALL_BACKBONE = 20_000_000
@@ -109,10 +110,21 @@ def stored_text_limit(store: Store, head: Head) -> TextLimit | None:
     return text_limit(head.backbone.name, head.dataset.name, words, vectors, counts)
 
 
-def computed_text_limit(backbone: BackboneEntry, dataset: DatasetEntry, data_root: Path | None) -> TextLimit | None:
+LoadBackbone = Callable[[BackboneEntry], "Backbone"]
+
+
+def load_on_cpu(backbone: BackboneEntry) -> Backbone:
+    """The backbone, loaded anew."""
+    return load_backbone(backbone, "cpu")
+
+
+def computed_text_limit(
+    backbone: BackboneEntry, dataset: DatasetEntry, data_root: Path | None, load: LoadBackbone = load_on_cpu
+) -> TextLimit | None:
     """The limit of a head that is not built.
 
     ``None`` if the backbone is large, its weights are no local file, or the images are not here.
+    ``load`` can return a backbone that it has loaded before.
     """
     if backbone.parameters > SMALL_BACKBONE or backbone.weights.file is None or missing_weights(backbone):
         return None
@@ -120,6 +132,6 @@ def computed_text_limit(backbone: BackboneEntry, dataset: DatasetEntry, data_roo
         raw = open_dataset(dataset, data_root)
     except UserError:  # the checks of inputs say what is missing
         return None
-    head_CD = load_backbone(backbone, "cpu").zero_shot_head(raw.class_names, prompt_templates(dataset))
+    head_CD = load(backbone).zero_shot_head(raw.class_names, prompt_templates(dataset))
     counts = np.bincount(raw.test.labels, minlength=len(raw.class_names)).tolist()
     return text_limit(backbone.name, dataset.name, raw.class_names, head_CD.numpy(force=True), counts)

@@ -10,8 +10,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from bolt.clip.backbone import Backbone
 from bolt.seeds import numpy_generator
-from orchestrator.catalog import load_catalog
+from orchestrator.artifacts import head
+from orchestrator.catalog import BackboneEntry, load_catalog
+from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.app import app
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.core.settings import RunSettings
@@ -61,6 +64,11 @@ def _run(*words: str) -> str:
     return " ".join(done.output.split())
 
 
+def _load(entry: BackboneEntry, device: str, loads: list[str]) -> Backbone:
+    loads.append(entry.name)
+    return load_backbone(entry, device)
+
+
 def test_words_that_the_tower_cannot_tell_apart_are_said_everywhere(
     tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +76,8 @@ def test_words_that_the_tower_cannot_tell_apart_are_said_everywhere(
     monkeypatch.setenv("COLUMNS", "200")
     _write_images(tmp_path / "data")
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
+    loads: list[str] = []
+    monkeypatch.setattr(head, "load_backbone", lambda entry, device: _load(entry, device, loads))
     limited = [name for name, distinct in DISTINCT.items() if distinct < 4]
     for name, distinct in DISTINCT.items():
         added = _run("data", "add", f"data/{name}", "--catalog", "mine.yaml")
@@ -75,6 +85,7 @@ def test_words_that_the_tower_cannot_tell_apart_are_said_everywhere(
     (tmp_path / "five.yaml").write_text(GRID)
     where = ["five.yaml", "--catalog", "mine.yaml", "--data-root", "data"]
     planned = _run("plan", *where)
+    assert loads == [*["tiny-clip"] * len(WORDS), "tiny-clip"], "one for each `data add`, and one for the plan"
     log = _run("grid", *where, "--local")
     for name in limited:
         sentence = f"{name}: {DISTINCT[name]} distinct vector"
