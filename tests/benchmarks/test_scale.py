@@ -1,26 +1,35 @@
-"""The benchmark of large grids at sixty cells, and what it makes of its numbers."""
+"""The benchmark of large grids at a few cells, and what it makes of its numbers."""
 
 from __future__ import annotations
 
-import subprocess
+import contextlib
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import scale
+from tests.conftest import GiveDatabase
+
+CELLS = 20
 
 
 @pytest.mark.ray
-def test_a_small_sweep_is_resumed_from_its_half_and_counted() -> None:
-    command = [sys.executable, scale.__file__, "--sizes", "60", "--parts", "plan", "resume"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["60"])
+def test_a_small_sweep_is_resumed_from_its_half_and_counted(
+    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script is run in this process, and starts its two drivers."""
+    give_database(tmp_path / "store" / "mlflow" / "mlflow.db")
+    monkeypatch.setattr(scale, "scratch", lambda: contextlib.nullcontext(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["scale.py", "--sizes", str(CELLS), "--parts", "plan", "resume"])
+    code, printed = scale.main(), capsys.readouterr().out
+    assert code == 0, printed
+    row = next(line for line in printed.splitlines() if line.split()[:1] == [str(CELLS)])
     measured = ("expand_s", "plan_s", "held", "tracked_ms", "replan_s", "resume_s", "peak_mib", "load")
     found = dict(zip(measured, map(float, row.split()[1:]), strict=True))
     assert found["resume_s"] > found["replan_s"]
     assert found["peak_mib"] > 100
-    assert "trials held by Tune when 30 had ended" in done.stdout
+    assert f"trials held by Tune when {CELLS // 2} had ended" in printed
 
 
 def test_a_goal_is_judged_at_its_own_size_and_growth_per_cell() -> None:
