@@ -39,7 +39,7 @@ NOT_WRITABLE = {
 
 @dataclass(frozen=True)
 class FetchJob:
-    """A dataset to fetch: the bytes to fetch, if known, and those that an earlier attempt has fetched."""
+    """A dataset to fetch: the bytes to fetch, if known, and those that an earlier attempt has left on the disk."""
 
     entry: DatasetEntry
     size: int | None
@@ -54,7 +54,7 @@ class FetchJob:
     def line(self) -> str:
         """The size, the origin and the licence."""
         size = human_bytes(self.size) if self.size is not None else "size unknown"
-        begun = f" ({human_bytes(self.begun)} already fetched)" if self.begun else ""
+        begun = f" ({human_bytes(self.begun)} on the disk already)" if self.begun else ""
         gated = f"\n  before that: {self.entry.gated}" if self.entry.gated else ""
         found = f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}"
         return f"{found}\n  licence: {self.entry.licence}{gated}"
