@@ -56,13 +56,13 @@ def read_table(path: Path) -> Mapping[str, list[str]]:
             return {name: ["" if text is None else str(text).strip() for text in texts] for name, texts in columns}
         with open(path, encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)
-            rows = list(reader)
+            rows, names = list(reader), reader.fieldnames or ()
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
     uneven = next((number for number, row in enumerate(rows) if None in row or None in row.values()), None)
     if uneven is not None:
         raise UserError(f"row {uneven + 1} has not as many fields as the header", where=str(path))
-    return {name: [row[name].strip() for row in rows] for name in reader.fieldnames or ()}
+    return {name: [row[name].strip() for row in rows] for name in names}
 
 
 def paths_and_labels(
@@ -76,9 +76,10 @@ def paths_and_labels(
         name = names.get(key, key)
         if name not in columns:
             raise UserError(
-                f"has no column {name!r}, only {', '.join(columns)}",
+                f"has no column {name!r}, only {', '.join(columns) or 'an empty first line'}",
                 where=str(table),
-                hint=f"write each image's {key} in a column of that name; a path is relative to the table's folder",
+                hint=f"write each image's {key} in a column of that name, with commas between columns; a path is "
+                "relative to the table's folder",
             )
         if not columns[name]:
             raise UserError("lists no images", where=str(table))

@@ -402,6 +402,7 @@ def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> N
         (",split", ",part", "has no column for the split"),
         (",test", ",train", "lists no images of the split 'test'"),
         (ROWS, "path,label,split\n", "lists no images"),
+        (ROWS, "", "has no column 'path', only an empty first line"),
         ("dog", "cat", "has one class"),
     ],
 )
