@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
@@ -129,9 +131,11 @@ class LoadedArtifacts:
 def loaded_artifacts(settings: RunSettings) -> LoadedArtifacts:
     """What this process has loaded with these settings.
 
-    Of the last two settings everything is kept: a process with a GPU builds some kinds of artifacts without it.
+    Of the last two settings everything is kept: a process with a GPU builds some kinds of artifacts without it. If one
+    of the user's catalog files changed, everything is loaded again.
     """
-    return _loaded(replace(settings, device=settings.device or best_device()))
+    versions = tuple(_version(Path(file)) for file in settings.catalog_files)
+    return _loaded(replace(settings, device=settings.device or best_device()), versions)
 
 
 def forget_loaded() -> None:
@@ -140,8 +144,16 @@ def forget_loaded() -> None:
 
 
 @lru_cache(maxsize=2)
-def _loaded(settings: RunSettings) -> LoadedArtifacts:
+def _loaded(settings: RunSettings, versions: tuple[tuple[int, int] | None, ...]) -> LoadedArtifacts:
     return LoadedArtifacts(settings)
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """The time of change and the size of a file, ``None`` if there is none: loading the catalog says so."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_mtime_ns, found.st_size
+    return None
 
 
 def best_device() -> str:

@@ -17,3 +17,13 @@ def test_builds_on_the_cpu_do_not_drop_what_builds_on_the_best_device_have_loade
     assert loaded_artifacts(settings) is loaded
     forget_loaded()
     assert loaded_artifacts(settings) is not loaded
+
+
+def test_a_dataset_added_to_a_catalog_file_is_found_by_a_process_that_has_loaded_the_file(tmp_path: Path) -> None:
+    """Two ``grid --local`` in one process: the second one's dataset was unknown."""
+    file = tmp_path / "catalog.yaml"
+    file.write_text("prompts: {ware: ['ware {}']}\n")
+    settings = RunSettings(str(tmp_path), catalog_files=(str(file),))
+    assert "tools" not in loaded_artifacts(settings).catalog.domains
+    file.write_text(f"{file.read_text()}domains: {{tools: {{title: Tools}}}}\n")
+    assert "tools" in loaded_artifacts(settings).catalog.domains
