@@ -8,7 +8,6 @@ from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.adapt.trials import Trial
-from orchestrator.core.intervals import wilson_interval
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation
 from orchestrator.util.interrupt import command_line
@@ -50,13 +49,6 @@ class Adaptation:
         """The candidates that are not distinguishable from it."""
         return tuple(self.trials[number] for number in self.choice.level)
 
-    @property
-    def test_interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the accuracy on the test images, per cent; ``None`` without any."""
-        if self.evaluation is None:
-            return None
-        return wilson_interval(self.evaluation.correct / self.evaluation.total, self.evaluation.total)
-
 
 def summary_lines(done: Adaptation) -> list[str]:
     """What came out, for the terminal."""
@@ -68,8 +60,8 @@ def summary_lines(done: Adaptation) -> list[str]:
         lines.append(f"  expect {choice.expected:.1f} % on new images ({choice.low:.1f} to {choice.high:.1f})")
         if done.level:
             lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
-    if done.evaluation and done.test_interval:
-        low, high = done.test_interval
+    if done.evaluation:
+        low, high = done.evaluation.interval
         lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % ({low:.1f} to {high:.1f}); "
                      f"zero-shot {done.evaluation.accuracy_zero_shot:.1f} %")  # fmt: skip
     lines += [f"model: {request.model}", f"page: {request.page}", f"took {human_duration(done.seconds)}"]

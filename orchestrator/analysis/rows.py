@@ -114,16 +114,6 @@ def test_name(dataset: str, evaluated_on: str) -> str:
     return evaluated_on if dataset == evaluated_on else f"{dataset} → {evaluated_on}"
 
 
-def in_planned_order(results: Iterable[Result], planned: Iterable[Cell]) -> tuple[dict[str, Cell], list[Result]]:
-    """Every planned or measured cell by id, in the order of the plan, and the results in the same order.
-
-    If a cell has several results, the last one counts.
-    """
-    by_id = {result.cell.id: result for result in results}
-    cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
-    return cells, [by_id[id_] for id_ in cells if id_ in by_id]
-
-
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     """The label of every cell, by cell id. Two different measurements never share a label.
 

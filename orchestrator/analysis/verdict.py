@@ -11,11 +11,10 @@ from statistics import median
 from typing import Any
 
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
-from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
+from orchestrator.analysis.comparable import fixed_methods, methods_without_seeds
 from orchestrator.analysis.one_dataset import ReadPredictions, best_set_on_dataset, correct_by_method
 from orchestrator.analysis.recommendation import Cost, Verdict, recommend
-from orchestrator.analysis.rows import LabelOf, Row, in_planned_order, labels_of, row_list
-from orchestrator.core.cell import Cell
+from orchestrator.analysis.rows import Row
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.store.results import Result
 
@@ -98,7 +97,7 @@ def answers_of(
     Means over test splits leave out what a track's means leave out (``Row.averaged``).
 
     Args:
-        rows: the rows to compare; :func:`comparable_rows` leaves out those that take no part.
+        rows: the rows to compare; ``comparable.comparable_rows`` leaves out those that take no part.
         results: of the rows' cells.
         read_predictions: reads the predictions of results; without it there is no answer about single datasets.
     """
@@ -116,31 +115,6 @@ def answers_of(
             if domain and read_predictions is not None:
                 answers += _dataset_answers(own, results, read_predictions, smallest_difference)
     return tuple(answers)
-
-
-def answers_of_results(
-    results: Sequence[Result],
-    planned: Iterable[Cell],
-    label_of: LabelOf,
-    *,
-    read_predictions: ReadPredictions | None = None,
-    smallest_difference: float = SMALLEST_DIFFERENCE,
-) -> tuple[Answer, ...]:
-    """Which methods may be the best in a grid: one answer for each track, protocol, backbone and domain.
-
-    The answers have the order of the planned cells. A method's variants that the grid plans on some datasets only are
-    ablations, which take no part.
-
-    Args:
-        results: one for each finished cell.
-        planned: the grid's cells.
-        label_of: gives the name of a cell's method with its settings.
-        read_predictions: as in :func:`answers_of`.
-    """
-    cells, ordered = in_planned_order(results, planned)
-    labels = labels_of(cells.values(), label_of)
-    rows = comparable_rows(row_list(ordered, labels), ablations_of(cells.values(), labels))
-    return answers_of(rows, results=ordered, read_predictions=read_predictions, smallest_difference=smallest_difference)
 
 
 def _dataset_answers(

@@ -97,6 +97,11 @@ class Catalog:
         self.domain(domain, where)
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
 
+    def published_names(self, backbone: str, dataset: str) -> tuple[str | None, str | None]:
+        """The names of a backbone and a dataset in the paper's tables; ``None`` for what the paper does not have."""
+        known = self.datasets.get(dataset)  # a group of a dataset's classes has a name too, but no entry
+        return self.backbone(backbone).published_as, known.published_as if known else None
+
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     """The project's catalog, extended by files of the user, which have any of the sections of :class:`CatalogFile`.

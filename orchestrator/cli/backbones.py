@@ -56,11 +56,11 @@ def add(
     """Add a CLIP model of open_clip to a catalog file."""
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.edit import add_entries
-    from orchestrator.models.backbone_entry import BackboneOptions, backbone_entry
+    from orchestrator.models.backbone_entry import backbone_entry
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())
-    entry = backbone_entry(BackboneOptions(architecture, pretrained, file, name, quick_gelu))
+    entry = backbone_entry(architecture, pretrained, file, name, quick_gelu)
     if entry.name in loaded.backbones:
         where = loaded.files["backbones", entry.name]
         raise UserError(f"{where} already has a backbone {entry.name}", hint="give another --name")

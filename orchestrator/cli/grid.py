@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,11 @@ from orchestrator.util.units import parse_bytes, parse_duration
 if TYPE_CHECKING:
     from orchestrator.planning.gpu_speeds import GpuKind
 
+
+def _size(option: str, help_text: str) -> Any:
+    return typer.Option(option, metavar="SIZE", parser=partial(parse_bytes, where=option), help=help_text)
+
+
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
 ]
@@ -24,24 +29,8 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
-DiskBudget = Annotated[
-    int | None,
-    typer.Option(
-        "--disk-budget",
-        metavar="SIZE",
-        parser=partial(parse_bytes, where="--disk-budget"),
-        help="what the artifacts may take, e.g. 200GB",
-    ),
-]
-GpuMemory = Annotated[
-    int | None,
-    typer.Option(
-        "--gpu-memory",
-        metavar="SIZE",
-        parser=partial(parse_bytes, where="--gpu-memory"),
-        help="show how GPUs of that size would be packed, e.g. 40GiB",
-    ),
-]
+DiskBudget = Annotated[int | None, _size("--disk-budget", "what the artifacts may take, e.g. 200GB")]
+GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
 
 

@@ -10,9 +10,8 @@ from rich.console import Console
 
 from orchestrator.analysis.comparable import ablations_of, base_protocol
 from orchestrator.analysis.display_names import display_names
-from orchestrator.analysis.verdict import answers_of_results
 from orchestrator.core.events import OnProgress
-from orchestrator.report.grid_report import published_names
+from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
 from orchestrator.tracking.background import BackgroundTracker
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
     from orchestrator.report import ReportFiles
-    from orchestrator.report.analysis.study import Study
     from orchestrator.store import Store
     from orchestrator.store.results import Result
 
@@ -59,7 +57,7 @@ class GridRuns:
     @cached_property
     def label(self) -> Describe:
         """Gives the grid's label, the domain's title, the paper's accuracy and the colour of a result's run."""
-        grid, names_of = self._grid, published_names(self._catalog)
+        grid = self._grid
         methods = {grid.label(cell): cell.method.name for cell in grid.all_cells}
         styles, titles = styles_of(methods), display_names(methods)
         ablations = ablations_of(grid.all_cells, {cell.id: grid.label(cell) for cell in grid.all_cells})
@@ -67,7 +65,7 @@ class GridRuns:
 
         def label(result: Result) -> Labels:
             cell, name = result.cell, grid.label(result.cell)
-            backbone, dataset = names_of(cell.backbone.name, cell.dataset.name)
+            backbone, dataset = self._catalog.published_names(cell.backbone.name, cell.dataset.name)
             place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, name)
             return Labels(
                 name,
@@ -103,13 +101,11 @@ class GridRuns:
         """
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
         every = self._grid.all_cells
-        results, answers = study.results, study.answers
         if every != self._grid.cells:
-            results = tuple(self._store.read_results(cell.id for cell in every)[0])
-            answers = answers_of_results(
-                results,
-                every,
-                self._grid.label,
+            study = study_of(
+                results=self._store.read_results(cell.id for cell in every)[0],
+                planned=every,
+                label_of=self._grid.label,
                 read_predictions=self._store.read_predictions,
                 smallest_difference=self._grid.smallest_difference,
             )
@@ -117,7 +113,7 @@ class GridRuns:
         def attempt(on_progress: OnProgress) -> SyncReport:
             folder, tracker = report.page.parent, self.open_tracker()
             return tracker.sync(
-                results, self.label, answers=answers, report=folder, verify=verify, on_progress=on_progress
+                study.results, self.label, answers=study.answers, report=folder, verify=verify, on_progress=on_progress
             )
 
         try:

@@ -18,7 +18,7 @@ from orchestrator.grid.grid import Grid
 from orchestrator.grid.labels import cell_labels
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, GridFile
-from orchestrator.grid.sources import GainOf, unknown_gain
+from orchestrator.grid.sources import GainOf
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
 _NOT_GRIDS = frozenset({"prompts"})
@@ -37,7 +37,7 @@ def load_grid(
     set_: Sequence[str] = (),
     limit: int | None = None,
     data_root: Path | None = None,
-    gain_of: GainOf = unknown_gain,
+    gain_of: GainOf = lambda backbone, source: None,
 ) -> Grid:
     """A grid file as a :class:`Grid`.
 

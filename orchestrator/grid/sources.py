@@ -23,10 +23,6 @@ GainOf = Callable[[str, SourceRef], float | None]
 """``(backbone, source) -> what fine-tuning gained on its own task in points``, ``None`` if that is not known."""
 
 
-def unknown_gain(backbone: str, source: SourceRef) -> None:
-    """No gain of any source model is known."""
-
-
 @dataclass(frozen=True)
 class SourcePlan:
     """How one source model is made: fine-tuned by a resolved recipe, or adopted from a checkpoint.

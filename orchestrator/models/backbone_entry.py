@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,55 +25,48 @@ QUICK = "-quickgelu"
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
 
 
-@dataclass(frozen=True)
-class BackboneOptions:
-    """What the user says about a new backbone.
+def backbone_entry(
+    architecture: str,
+    pretrained: str | None = None,
+    file: Path | None = None,
+    name: str | None = None,
+    quick_gelu: bool | None = None,
+) -> BackboneEntry:
+    """Make a backbone's catalog entry. The weights of a file are loaded once, to check that they fit.
 
-    Attributes:
+    Args:
         architecture: a model name of open_clip, or the path of a model-config json.
-        pretrained: a tag of open_clip; ``None`` if ``file`` is given.
-        file: a whole CLIP's weights in open_clip's layout; ``None`` if ``pretrained`` is given.
+        pretrained, file: either a tag of open_clip, or a file with a whole CLIP's weights in open_clip's layout.
         name: its key; ``None`` makes one from the architecture and the tag or file.
         quick_gelu: the activation; ``None`` if the tag, or a configuration beside the file, says it.
-    """
-
-    architecture: str
-    pretrained: str | None
-    file: Path | None
-    name: str | None = None
-    quick_gelu: bool | None = None
-
-
-def backbone_entry(wanted: BackboneOptions) -> BackboneEntry:
-    """Make a backbone's catalog entry. The weights of a file are loaded once, to check that they fit.
 
     Raises ``UserError`` for an unknown model or tag (naming the nearest), a tower that cannot be adapted, an
     activation that is unknown or contradicts the weights, and a file that does not fit.
     """
-    if (wanted.pretrained is None) == (wanted.file is None):
+    if (pretrained is None) == (file is None):
         raise UserError("a backbone needs weights of open_clip or a file", hint="--pretrained TAG or --file PATH")
-    architecture, config = _architecture(wanted)
-    shape = tower_shape(config, wanted.architecture)
-    weights, words, known, said_by = _weights(wanted, architecture)
-    if known is None and wanted.quick_gelu is None:
+    model, config = _architecture(architecture, pretrained)
+    shape = tower_shape(config, architecture)
+    weights, words, known, said_by = _weights(model, pretrained, file)
+    if known is None and quick_gelu is None:
         raise UserError(
             "the activation of these weights is not known; with the wrong one, features are wrong without an error",
-            where=str(wanted.file),
+            where=str(file),
             hint="--quick-gelu (OpenAI's weights and what descends from them) or --gelu (LAION's and most others)",
         )
-    if known is not None and wanted.quick_gelu not in (None, known):
+    if known is not None and quick_gelu not in (None, known):
         stated = "quick_gelu" if known else "gelu"
         raise UserError(f"{said_by} says that these weights were trained with {stated}", where="--quick-gelu/--gelu")
-    name = wanted.name or f"{Path(architecture).stem}-{words}".lower()
+    name = name or f"{Path(model).stem}-{words}".lower()
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
     entry = BackboneEntry.model_validate(
         {
             "name": name,
-            "title": f"{Path(architecture).stem} ({words})",
-            "architecture": architecture,
+            "title": f"{Path(model).stem} ({words})",
+            "architecture": model,
             "weights": weights,
-            "quick_gelu": wanted.quick_gelu if known is None else known,
+            "quick_gelu": quick_gelu if known is None else known,
             "image_size": shape.image_size,
             "embed_dim": shape.embed_dim,
             "width": shape.width,
@@ -84,7 +76,7 @@ def backbone_entry(wanted: BackboneOptions) -> BackboneEntry:
             "parameters": parameters(shape),
         }
     )
-    if wanted.file is not None:
+    if file is not None:
         load_backbone(entry, "cpu")
     return entry
 
@@ -127,9 +119,8 @@ def parameters(shape: TowerShape) -> int:
         return sum(tensor.numel() for tensor in ImageTower(shape).parameters())
 
 
-def _architecture(wanted: BackboneOptions) -> tuple[str, dict[str, Any]]:
+def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any]]:
     """The architecture as the entry states it (a name or a path), and its configuration."""
-    name = wanted.architecture
     if name.endswith(".json"):
         path = Path(name).expanduser().absolute()
         try:
@@ -140,24 +131,23 @@ def _architecture(wanted: BackboneOptions) -> tuple[str, dict[str, Any]]:
     if name not in known:
         raise unknown_name("model of open_clip", name, known)
     plain = name.removesuffix(QUICK)
-    if plain in known and (
-        wanted.pretrained is None or wanted.pretrained in open_clip.list_pretrained_tags_by_model(plain)
-    ):
+    if plain in known and (pretrained is None or pretrained in open_clip.list_pretrained_tags_by_model(plain)):
         name = plain  # without the suffix: the entry states the activation, and a protocol can swap it
     return name, dict(open_clip.get_model_config(name))
 
 
-def _weights(wanted: BackboneOptions, architecture: str) -> tuple[dict[str, str], str, bool | None, str]:
+def _weights(
+    architecture: str, pretrained: str | None, file: Path | None
+) -> tuple[dict[str, str], str, bool | None, str]:
     """The entry's ``weights``, a short name for them, whether they need QuickGELU (if known), and who says so."""
-    if wanted.pretrained is not None:
+    if pretrained is not None:
         tags = open_clip.list_pretrained_tags_by_model(architecture)
-        if wanted.pretrained not in tags:
-            raise unknown_name(f"pre-trained tag of {architecture}", wanted.pretrained, tags, where="--pretrained")
-        known = tag_uses_quick_gelu(architecture, wanted.pretrained)
-        return {"pretrained": wanted.pretrained}, wanted.pretrained, known, "open_clip"
-    assert wanted.file is not None
+        if pretrained not in tags:
+            raise unknown_name(f"pre-trained tag of {architecture}", pretrained, tags, where="--pretrained")
+        return {"pretrained": pretrained}, pretrained, tag_uses_quick_gelu(architecture, pretrained), "open_clip"
+    assert file is not None
     try:
-        files = checkpoint_files(wanted.file.expanduser())
+        files = checkpoint_files(file.expanduser())
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where="--file") from None
     if len(files) > 1:

@@ -10,8 +10,7 @@ from bolt.methods import METHODS
 from bolt.model.saving import INDEX, Form
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.core.intervals import wilson_interval
-from orchestrator.store.results import Evaluation, Result
+from orchestrator.store.results import Result
 
 CARD = "README.md"
 _LIBRARY: dict[Form, str] = {"adapter": "bolt", "state_dict": "open_clip", "huggingface": "transformers"}
@@ -28,11 +27,6 @@ def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> No
     (folder / CARD).write_text("\n".join(_lines(result, catalog, folder, form)) + "\n", encoding="utf-8")
 
 
-def accuracy_interval(scored: Evaluation) -> tuple[float, float]:
-    """Wilson's 95 % interval of an accuracy in per cent: what other test images of the same kind would give."""
-    return wilson_interval(scored.correct / scored.total, scored.total)
-
-
 def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterator[str]:
     cell = result.cell
     method, backbone = METHODS[cell.method.name], catalog.backbone(cell.backbone.name)
@@ -45,7 +39,7 @@ def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterat
     yield "\n## Accuracy\n"
     yield "| test images of | accuracy | 95 % interval | images | zero-shot |\n|---|---|---|---|---|"
     for scored in result.evaluations:
-        low, high = accuracy_interval(scored)
+        low, high = scored.interval
         yield (
             f"| {scored.dataset} | {scored.accuracy:.2f} % | {low:.2f} % to {high:.2f} % | {scored.total:,} "
             f"| {scored.accuracy_zero_shot:.2f} % |"
@@ -72,7 +66,7 @@ def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
     dataset = catalog.dataset(cell.dataset.name)
     scores = []
     for scored in result.evaluations:
-        low, high = accuracy_interval(scored)
+        low, high = scored.interval
         scores.append(
             EvalResult(
                 task_type="image-classification",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.analysis.rows import NamesOf, PublishedOf, Row, SourceRow
+from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.text_limits import source_limits, text_limits
@@ -25,7 +25,7 @@ def grid_study(plan: Plan, store: Store) -> Study:
         planned=grid.cells,
         label_of=grid.label,
         published_of=published_of(plan.catalog),
-        names_of=published_names(plan.catalog),
+        names_of=plan.catalog.published_names,
         sources=source_rows(plan, store),
         text_limits=text_limits(plan, store),
         read_predictions=store.read_predictions,
@@ -50,22 +50,11 @@ def report_location(files: ReportFiles, store: Store) -> str:
     return f"{files.page}, and in the store {store.files.location(page)}"
 
 
-def published_names(catalog: Catalog) -> NamesOf:
-    """``(backbone, dataset) -> names in the paper's tables``, ``None`` for what the paper does not have."""
-
-    def names_of(backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        known = catalog.datasets.get(dataset)  # a group of a dataset's classes has a name too, but no entry
-        return catalog.backbone(backbone).published_as, known.published_as if known else None
-
-    return names_of
-
-
 def published_of(catalog: Catalog) -> PublishedOf:
     """``row -> accuracy``: what the paper prints for a row of the report, ``None`` where it prints nothing."""
-    names_of = published_names(catalog)
 
     def lookup(row: Row) -> float | None:
-        backbone, dataset = names_of(row.backbone, row.evaluated_on)
+        backbone, dataset = catalog.published_names(row.backbone, row.evaluated_on)
         return published_accuracy(row.track, backbone, row.domain, row.k, row.method_name, dataset)
 
     return lookup

@@ -78,17 +78,17 @@ def verdict(
 
     Arguments and errors are those of :func:`results`.
     """
-    from orchestrator.analysis.verdict import answers_of_results
+    from orchestrator.report.analysis.study import study_of
 
     opened = Store(store)
     loaded, _ = expand_grid(grid, _settings(store, catalog, data_root))
-    return answers_of_results(
-        opened.read_results(cell.id for cell in loaded.cells)[0],
-        loaded.cells,
-        loaded.label,
+    return study_of(
+        results=opened.read_results(cell.id for cell in loaded.cells)[0],
+        planned=loaded.cells,
+        label_of=loaded.label,
         read_predictions=opened.read_predictions,
         smallest_difference=loaded.smallest_difference,
-    )
+    ).answers
 
 
 def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None) -> RunSettings:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
 
 from orchestrator.core.cell import Cell
+from orchestrator.core.intervals import wilson_interval
 from orchestrator.tracks import stored_track
 
 _FORMAT_2, _FORMAT_3 = '{\n "format": 2,', '{\n "format": 3,'
@@ -61,6 +62,11 @@ class Evaluation(_Strict):
     per_class: tuple[tuple[Count, Count], ...]
     accuracy_own_classes: Percentage | None
     accuracy_zero_shot_own_classes: Percentage | None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the accuracy in per cent: what other test images of the same kind would give."""
+        return wilson_interval(self.correct / self.total, self.total)
 
 
 def _check_counts(found: Evaluation) -> Evaluation:

@@ -21,7 +21,7 @@ from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
 from orchestrator.report.analysis.study import Study, study_of
-from orchestrator.report.grid_report import published_names, published_of
+from orchestrator.report.grid_report import published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
@@ -58,7 +58,7 @@ class Synthetic:
             "planned": self.grid.cells,
             "label_of": self.grid.label,
             "published_of": published_of(self.catalog),
-            "names_of": published_names(self.catalog),
+            "names_of": self.catalog.published_names,
             "sources": self.sources,
         }
 

@@ -16,7 +16,6 @@ from orchestrator.analysis.rows import (
     PublishedOf,
     Row,
     SourceRow,
-    in_planned_order,
     labels_of,
     row_list,
 )
@@ -109,12 +108,7 @@ class Study:
 
     def selects_on_test(self, answer: Answer) -> bool:
         """Whether test labels may have chosen a setting of any number that the answer is made of."""
-        return any(
-            panel.selects_on_test
-            for panel in self.panels
-            if (panel.key.track, panel.key.protocol, panel.key.backbone)
-            == (answer.track, answer.protocol, answer.backbone)
-        )
+        return any(panel.selects_on_test for panel in self.panels if panel.key.protocol == answer.protocol)
 
     @cached_property
     def styles(self) -> Mapping[str, Style]:
@@ -152,7 +146,9 @@ def study_of(
 
     Answers about single datasets need ``read_predictions``.
     """
-    cells, ordered = in_planned_order(results, planned)
+    by_id = {result.cell.id: result for result in results}
+    cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
+    ordered = [by_id[id_] for id_ in cells if id_ in by_id]
     labels = labels_of(cells.values(), label_of)
     rows = row_list(ordered, labels, published_of)
     ablations = ablations_of(cells.values(), labels)

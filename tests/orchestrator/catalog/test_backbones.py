@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import grids_folder
 from orchestrator.cli.app import app
 from orchestrator.models.backbone_entry import (
-    BackboneOptions,
     backbone_entry,
     gflops_per_image,
     parameters,
@@ -27,9 +25,8 @@ from orchestrator.models.backbone_entry import (
 )
 from orchestrator.util.errors import UserError
 
-TINY = BackboneOptions(
-    str(grids_folder() / "backbones/tiny-clip.json"), None, grids_folder() / "backbones/tiny-clip.safetensors", "mine"
-)
+CONFIG, WEIGHTS = (grids_folder() / "backbones" / name for name in ("tiny-clip.json", "tiny-clip.safetensors"))
+TINY: dict[str, Any] = {"architecture": str(CONFIG), "file": WEIGHTS, "name": "mine"}
 
 
 @pytest.mark.parametrize("key", ["vit-b-32", "vit-b-16", "vit-l-14", "tiny-clip"])
@@ -52,28 +49,28 @@ def test_sizes_and_cost_are_those_of_the_shipped_entries(key: str) -> None:
 
 
 def test_other_patches_and_resolutions() -> None:
-    entry = backbone_entry(BackboneOptions("ViT-L-14-336", "openai", None))
+    entry = backbone_entry("ViT-L-14-336", "openai")
     assert (entry.name, entry.image_size, entry.patch, entry.quick_gelu) == ("vit-l-14-336-openai", 336, 14, True)
 
 
 def test_the_activation_of_a_tag_is_open_clips() -> None:
-    assert backbone_entry(BackboneOptions("ViT-B-32", "metaclip_400m", None)).quick_gelu
-    assert not backbone_entry(BackboneOptions("ViT-B-32", "laion2b_s34b_b79k", None)).quick_gelu
-    quick = backbone_entry(BackboneOptions("ViT-B-32-quickgelu", "openai", None))
+    assert backbone_entry("ViT-B-32", "metaclip_400m").quick_gelu
+    assert not backbone_entry("ViT-B-32", "laion2b_s34b_b79k").quick_gelu
+    quick = backbone_entry("ViT-B-32-quickgelu", "openai")
     assert (quick.architecture, quick.quick_gelu) == ("ViT-B-32", True)
 
 
-REFUSED = {
-    "unknown model of open_clip 'ViT-B-23'": BackboneOptions("ViT-B-23", "openai", None),
-    "unknown pre-trained tag of ViT-B-32 'open'": BackboneOptions("ViT-B-32", "open", None),
-    "this image tower is a ModifiedResNet": BackboneOptions("RN50", "openai", None),
-    "pooling other than the class token": BackboneOptions("coca_ViT-B-32", "laion2b_s13b_b90k", None),
-    "its image tower is one of timm": BackboneOptions("EVA02-B-16", "merged2b_s8b_b131k", None),
-    "open_clip says .* quick_gelu": BackboneOptions("ViT-B-32", "openai", None, quick_gelu=False),
+REFUSED: dict[str, dict[str, Any]] = {
+    "unknown model of open_clip 'ViT-B-23'": {"architecture": "ViT-B-23", "pretrained": "openai"},
+    "unknown pre-trained tag of ViT-B-32 'open'": {"architecture": "ViT-B-32", "pretrained": "open"},
+    "this image tower is a ModifiedResNet": {"architecture": "RN50", "pretrained": "openai"},
+    "pooling other than the class token": {"architecture": "coca_ViT-B-32", "pretrained": "laion2b_s13b_b90k"},
+    "its image tower is one of timm": {"architecture": "EVA02-B-16", "pretrained": "merged2b_s8b_b131k"},
+    "open_clip says .* quick_gelu": {"architecture": "ViT-B-32", "pretrained": "openai", "quick_gelu": False},
     "activation .* is not known": TINY,
-    "needs weights of open_clip or a file": BackboneOptions("ViT-B-32", None, None),
-    "may hold lower-case letters": replace(TINY, name="Mine!", quick_gelu=False),
-    "is not a model configuration of open_clip": replace(TINY, architecture="config.json", quick_gelu=False),
+    "needs weights of open_clip or a file": {"architecture": "ViT-B-32"},
+    "may hold lower-case letters": {**TINY, "name": "Mine!", "quick_gelu": False},
+    "is not a model configuration of open_clip": {**TINY, "architecture": "config.json", "quick_gelu": False},
 }
 
 
@@ -82,12 +79,12 @@ def test_what_cannot_be_a_backbone_is_refused(complaint: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     with pytest.raises(UserError, match=complaint):
-        backbone_entry(REFUSED[complaint])
+        backbone_entry(**REFUSED[complaint])
 
 
 def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
     """By the command; the entry loads, and is the shipped one under another name."""
-    words = ["backbones", "add", TINY.architecture, "--file", str(TINY.file), "--name", "mine", "--gelu"]
+    words = ["backbones", "add", str(CONFIG), "--file", str(WEIGHTS), "--name", "mine", "--gelu"]
     catalog = str(tmp_path / "mine.yaml")
     assert CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False).exit_code == 0
     found, shipped = load_catalog([catalog]).backbone("mine"), load_catalog().backbone("tiny-clip")
@@ -100,35 +97,35 @@ def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
         CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False)
 
 
-def _beside(folder: Path, name: str, config: dict[str, Any]) -> BackboneOptions:
+def _beside(folder: Path, name: str, config: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir()
-    save_file(load_file(TINY.file), folder / "weights.safetensors")  # type: ignore[arg-type]
+    save_file(load_file(WEIGHTS), folder / "weights.safetensors")
     (folder / name).write_text(json.dumps(config))
-    return replace(TINY, file=folder / "weights.safetensors")
+    return {**TINY, "file": folder / "weights.safetensors"}
 
 
 def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> None:
-    shape = tower_shape(json.loads(Path(TINY.architecture).read_text()), "tiny")
+    shape = tower_shape(json.loads(CONFIG.read_text()), "tiny")
     theirs = _beside(tmp_path / "theirs", "config.json", config_from_shape(shape))
     ours = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {"quick_gelu": True}})
-    assert (backbone_entry(theirs).quick_gelu, backbone_entry(ours).quick_gelu) == (False, True)
+    assert (backbone_entry(**theirs).quick_gelu, backbone_entry(**ours).quick_gelu) == (False, True)
     with pytest.raises(UserError, match=r"open_clip_config\.json says .* quick_gelu"):
-        backbone_entry(replace(ours, quick_gelu=False))
+        backbone_entry(**ours, quick_gelu=False)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    tensors = load_file(TINY.file)  # type: ignore[arg-type]
+    tensors = load_file(WEIGHTS)
     del tensors["visual.proj"]
     save_file(tensors, tmp_path / "weights.safetensors")
     with pytest.raises(UserError, match=r"do not fit tiny-clip: .*visual\.proj"):
-        backbone_entry(replace(TINY, file=tmp_path / "weights.safetensors", quick_gelu=False))
+        backbone_entry(str(CONFIG), file=tmp_path / "weights.safetensors", quick_gelu=False)
 
 
 @pytest.mark.parametrize(("name", "content"), [("text.pt", b"a text\n"), ("cut.safetensors", b"\x10"), ("no.bin", b"")])
 def test_a_file_that_holds_no_weights_was_a_traceback(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=rf"cannot be read: .*{name}"):
-        backbone_entry(replace(TINY, file=tmp_path / name, quick_gelu=False))
+        backbone_entry(**{**TINY, "file": tmp_path / name}, quick_gelu=False)
 
 
 def _changed(key: str, **changes: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 
 from bolt.model.saving import Form
 from orchestrator.models.export import example_image, restore_model, save_model
-from orchestrator.models.model_card import CARD, accuracy_interval
+from orchestrator.models.model_card import CARD
 from orchestrator.store.results import Evaluation, Result
 from tests.orchestrator.conftest import World
 from tests.orchestrator.models.test_export import finished
@@ -44,7 +44,7 @@ def test_the_text_has_the_accuracy_the_data_and_the_settings(world: World, tmp_p
     result = finished(world, "bolt")
     card = exported(world, result, tmp_path / "model", "adapter")
     (scored,) = result.evaluations
-    low, high = accuracy_interval(scored)
+    low, high = scored.interval
     entry = world.catalog.dataset(result.cell.dataset.name)
     shown = [f"{scored.accuracy:.2f} %", f"{low:.2f} % to {high:.2f} %", f"{scored.accuracy_zero_shot:.2f} %"]
     for text in (*shown, result.cell.id, entry.licence, entry.title, result.manifest.versions["torch"]):
@@ -73,6 +73,6 @@ def test_the_code_of_the_card_runs(
 
 def test_the_interval_is_wilsons() -> None:
     scored = Evaluation("a", 50.0, 50, 100, 50.0, ((50, 100),), None, None)
-    assert accuracy_interval(scored) == pytest.approx((40.383, 59.617), abs=1e-3)
-    low, high = accuracy_interval(Evaluation("a", 100.0, 20, 20, 50.0, ((20, 20),), None, None))
+    assert scored.interval == pytest.approx((40.383, 59.617), abs=1e-3)
+    low, high = Evaluation("a", 100.0, 20, 20, 50.0, ((20, 20),), None, None).interval
     assert (round(low, 1), high) == (83.9, 100.0)

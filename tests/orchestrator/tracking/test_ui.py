@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.analysis.verdict import answers_of_results
+from orchestrator.report import study_of
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
@@ -85,7 +85,8 @@ def test_each_track_and_domain_has_one_link_to_all_its_methods(sqlite_store: tup
 def test_views_order_and_filter_by_what_runs_have(tracker: Tracker) -> None:
     results = some_results()
     cells = [result.cell for result in results]
-    tracker.sync(results, describe, answers=answers_of_results(results, cells, lambda cell: cell.method.name))
+    study = study_of(results=results, planned=cells, label_of=lambda cell: cell.method.name)
+    tracker.sync(results, describe, answers=study.answers)
     tags = tracker._client.get_experiment(tracker.experiment_id).tags
     views = {tag: json.loads(value) for tag, value in tags.items() if tag.startswith("mlflow.sharedViewState.")}
     assert len(views) == len(VIEWS) + 1
