@@ -181,9 +181,9 @@ def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
     """The images among ``paths`` that cannot be decoded, and why."""
     return [
         f"{part.origin(index)} {_UNDECODABLE}: {reason}"
-        for part in raw.parts.values()
+        for name, part in raw.parts.items()
         for index in range(len(part))
-        if part.origin(index) in paths and (reason := check_image(part, index).reason)
+        if part.origin(index) in paths and (reason := check_image(name, part, index).reason)
     ]
 
 

@@ -28,21 +28,20 @@ UPRIGHT = 1
 
 
 class ImageCheck(NamedTuple):
-    """Why an image cannot be decoded, else ``""``; a checksum and the number of its pixels; whether it is rotated."""
+    """An image: its part, its location and its class; and what decoding it has shown.
 
-    reason: str = ""
-    digest: bytes = b""
-    pixels: int = 0
-    rotated: bool = False
-
-
-class Broken(NamedTuple):
-    """An image that cannot be decoded: its part, its location, its class, and the reason."""
+    Attributes:
+        reason: why it cannot be decoded, else ``""``. The rest is known of decoded images only.
+        digest, pixels: a checksum and the number of its pixels.
+    """
 
     part: str
     origin: str
     label: int
-    reason: str
+    reason: str = ""
+    digest: bytes = b""
+    pixels: int = 0
+    rotated: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Verified:
 
     entry: DatasetEntry
     raw: RawDataset
-    broken: tuple[Broken, ...]
+    broken: tuple[ImageCheck, ...]
     duplicates: tuple[tuple[str, str], ...]
     rotated: int
     excluded: int
@@ -73,17 +72,18 @@ class Verified:
         return split_manifest(self.entry, self.raw).differs(self.entry)
 
 
-def check_image(part: Part, index: int) -> ImageCheck:
-    """Decode one image."""
+def check_image(name: str, part: Part, index: int) -> ImageCheck:
+    """Decode one image of the part called ``name``."""
+    found = ImageCheck(name, part.origin(index), int(part.labels[index]))
     try:
         image = part.read(index)
         rotated = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
         plain = to_rgb_or_grey(image)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())
-        return ImageCheck("", digest.digest(), plain.width * plain.height, rotated)
+        return found._replace(digest=digest.digest(), pixels=plain.width * plain.height, rotated=rotated)
     except UNREADABLE as error:
-        return ImageCheck(why_unreadable(error))
+        return found._replace(reason=why_unreadable(error))
 
 
 def verify_dataset(
@@ -96,36 +96,29 @@ def verify_dataset(
     """Open a dataset and decode the images of its ``parts``. Raises ``UserError`` if it cannot be opened."""
     raw = open_dataset(entry, data_root)
     total = sum(len(raw.parts[name]) for name in parts)
-    checks: dict[str, list[ImageCheck]] = {"train": [], "test": []}
+    checks: list[ImageCheck] = []
     for name in parts:
-        for check in thread_map(partial(check_image, raw.parts[name]), len(raw.parts[name])):
-            checks[name].append(check)
-            advance(len(checks["train"]) + len(checks["test"]), total)
-    every = [*checks["train"], *checks["test"]]
-    pixels = [check.pixels for check in every if not check.reason]
-    broken = tuple(
-        Broken(name, part.origin(index), int(part.labels[index]), check.reason)
-        for name, part in raw.parts.items()
-        for index, check in enumerate(checks[name])
-        if check.reason
-    )
+        for check in thread_map(partial(check_image, name, raw.parts[name]), len(raw.parts[name])):
+            checks.append(check)
+            advance(len(checks), total)
+    pixels = [check.pixels for check in checks if not check.reason]
     return Verified(
         entry=entry,
         raw=raw,
-        broken=broken,
-        duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
-        rotated=sum(check.rotated for check in every),
+        broken=tuple(check for check in checks if check.reason),
+        duplicates=tuple(_duplicates(checks)),
+        rotated=sum(check.rotated for check in checks),
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
     )
 
 
-def _duplicates(raw: RawDataset, train: Sequence[ImageCheck], test: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:
-    first = {check.digest: index for index, check in reversed(list(enumerate(train))) if not check.reason}
-    for index, check in enumerate(test):
-        if not check.reason and check.digest in first:
-            yield raw.test.origin(index), raw.train.origin(first[check.digest])
+def _duplicates(checks: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:
+    first = {check.digest: check.origin for check in reversed(checks) if check.part == "train" and not check.reason}
+    for check in checks:
+        if check.part == "test" and not check.reason and check.digest in first:
+            yield check.origin, first[check.digest]
 
 
 def exclude_broken(found: Verified, data_root: Path) -> Path:
