@@ -9,7 +9,6 @@ from concurrent import futures
 from concurrent.futures import Future
 
 from rich.console import Console
-from rich.status import Status
 
 from orchestrator.core.events import OnProgress
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
@@ -42,92 +41,83 @@ def retry_sync(
     Raises the last error of ``attempt`` when waiting does not help or has not helped.
     """
     first, longest = pauses
+    furthest = (False, 0)
+    next_line = time.monotonic() + _LINE_EVERY_SECONDS
+
+    def show(text: str) -> None:
+        """Show a changing line on a terminal, and print one every 30 s elsewhere."""
+        nonlocal next_line
+        status.update(text)
+        if not console.is_terminal and time.monotonic() >= next_line:
+            print_line(text, console)
+            next_line = time.monotonic() + _LINE_EVERY_SECONDS
+
     with console.status("MLflow: connecting") as status:
-        progress = _Progress(console, status)
         began, pause = time.monotonic(), first
         while True:
+            running = _Attempt(attempt)
             try:
-                return _run_attempt(attempt, progress, silence)
+                return running.wait(silence, show)
             except Exception as error:
                 problem, now = classify_tracking_error(error), time.monotonic()
-                if progress.advanced:
-                    began, pause = now, first
+                if running.reached > furthest:
+                    furthest, began, pause = running.reached, now, first
                 if problem.kind != "unreachable" or now + pause - began >= total:
                     raise
             until = now + pause
             while (left := until - time.monotonic()) > 0:
-                progress.show(f"MLflow: {problem.message}; next try in {left:.0f} s (Ctrl-C: stop trying)")
+                show(f"MLflow: {problem.message}; next try in {left:.0f} s (Ctrl-C: stop trying)")
                 time.sleep(min(left, _POLL_SECONDS))
             pause = min(2 * pause, longest)
 
 
-class _Progress:
-    """How far the running attempt is: a changing line on a terminal, a printed one every 30 s elsewhere.
+class _Attempt:
+    """One attempt in a thread of its own, and how far it is."""
 
-    The attempt's thread calls :meth:`update`, and the waiting thread calls :meth:`show`.
-    """
-
-    def __init__(self, console: Console, status: Status) -> None:
-        self._console, self._status = console, status
-        self._next_line = time.monotonic() + _LINE_EVERY_SECONDS
-        self._furthest = (False, 0)
-        self.start_attempt()
-
-    def start_attempt(self) -> None:
-        self.advanced, self.updated = False, time.monotonic()
+    def __init__(self, attempt: Callable[[OnProgress], SyncReport]) -> None:
+        self._outcome: Future[SyncReport] = Future()
+        self._abandoned = threading.Event()
+        self._updated = time.monotonic()
         self._done = self._total = 0
         self._first_update: tuple[float, int] | None = None
+        threading.Thread(target=self._run, args=(attempt,), name="sync", daemon=True).start()
 
-    def update(self, done: int, total: int) -> None:
-        self.updated = time.monotonic()
-        reached = (total > 0, done)  # the runs of the experiment are listed before the first is compared
-        if reached > self._furthest:
-            self._furthest, self.advanced = reached, True
+    @property
+    def reached(self) -> tuple[bool, int]:
+        """Grows with what is done: the runs of the experiment are listed before the first is compared."""
+        return self._total > 0, self._done
+
+    def wait(self, silence: float, show: Callable[[str], None]) -> SyncReport:
+        """Wait for the end, and show how far it is. Raises its error, or ``NoAnswer`` after so many silent seconds."""
+        try:
+            while not self._outcome.done():
+                show(self._message())
+                futures.wait([self._outcome], _POLL_SECONDS)
+                if not self._outcome.done() and time.monotonic() - self._updated > silence:
+                    raise NoAnswer(f"no answer for {silence:.0f} s")
+        finally:
+            self._abandoned.set()
+        return self._outcome.result()
+
+    def _run(self, attempt: Callable[[OnProgress], SyncReport]) -> None:
+        try:
+            self._outcome.set_result(attempt(self._update))
+        except BaseException as error:
+            self._outcome.set_exception(error)
+
+    def _update(self, done: int, total: int) -> None:
+        if self._abandoned.is_set():  # ends this thread: another attempt may be running by now
+            raise NoAnswer("the attempt was given up")
+        self._updated, self._done, self._total = time.monotonic(), done, total
         if total and self._first_update is None:
-            self._first_update = (self.updated, done)
-        self._done, self._total = done, total
+            self._first_update = (self._updated, done)
 
-    def message(self) -> str:
+    def _message(self) -> str:
         if not self._total:
             return f"MLflow: {self._done} runs compared" if self._done else "MLflow: connecting"
         text = f"MLflow: {self._done} of {self._total} runs"
-        began, before = self._first_update or (self.updated, 0)
+        began, before = self._first_update or (self._updated, 0)
         if self._done - before >= 5:
-            left = (self.updated - began) / (self._done - before) * (self._total - self._done)
+            left = (self._updated - began) / (self._done - before) * (self._total - self._done)
             text += f", {human_duration(left)} left"
         return text
-
-    def show(self, text: str) -> None:
-        self._status.update(text)
-        if not self._console.is_terminal and time.monotonic() >= self._next_line:
-            print_line(text, self._console)
-            self._next_line = time.monotonic() + _LINE_EVERY_SECONDS
-
-
-def _run_attempt(attempt: Callable[[OnProgress], SyncReport], progress: _Progress, silence: float) -> SyncReport:
-    """Run one attempt in a thread. Raises its error, or ``NoAnswer`` after ``silence`` seconds without progress."""
-    outcome: Future[SyncReport] = Future()
-    abandoned = threading.Event()
-
-    def on_progress(done: int, total: int) -> None:
-        if abandoned.is_set():  # ends this thread: another attempt may be running by now
-            raise NoAnswer("the attempt was given up")
-        progress.update(done, total)
-
-    def work() -> None:
-        try:
-            outcome.set_result(attempt(on_progress))
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    progress.start_attempt()
-    threading.Thread(target=work, name="sync", daemon=True).start()
-    try:
-        while not outcome.done():
-            progress.show(progress.message())
-            futures.wait([outcome], _POLL_SECONDS)
-            if not outcome.done() and time.monotonic() - progress.updated > silence:
-                raise NoAnswer(f"no answer for {silence:.0f} s")
-    finally:
-        abandoned.set()
-    return outcome.result()
