@@ -24,12 +24,6 @@ class Resources:
     cpus: float = 1.0
     gpus: float = 0.0
 
-    def __post_init__(self) -> None:
-        if min(self.cpus, self.gpus) < 0 or self.cpus + self.gpus == 0:
-            raise ValueError(f"a cell needs a part of a CPU or a GPU, and nothing negative: {self}")
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise ValueError(f"more than one GPU must be a whole number, not {self.gpus}")
-
 
 FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
 """What caused a failure: the cell itself (empty), too little memory, or a store that cannot be used."""

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -42,27 +41,19 @@ class _TryAgain(Exception):
     """The server or the network failed in a way that may pass."""
 
 
-def download(
-    url: str,
-    target: Path,
-    *,
-    checksum: str | None = None,
-    console: Console,
-    pause: Callable[[float], None] = time.sleep,
-) -> None:
+def download(url: str, target: Path, *, checksum: str | None = None, console: Console) -> None:
     """Fetch ``url`` to ``target``; a file that is there and has the right checksum is left as it is.
 
     Args:
         checksum: ``sha256:...`` or ``md5:...``; ``None`` where none is published.
         console: where progress is shown.
-        pause: waits so many seconds between attempts.
 
     Raises:
         UserError: the server refuses, sends a web page, or cannot be reached in several attempts; the disk is full;
             the checksum is wrong (the file is then set aside as ``NAME.wrong``).
     """
     if not target.is_file():
-        _fetch(url, target, console, pause)
+        _fetch(url, target, console)
     if checksum is None:
         return
     kind, _, wanted = checksum.partition(":")
@@ -95,7 +86,7 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], None]) -> None:
+def _fetch(url: str, target: Path, console: Console) -> None:
     """Try until the file is complete."""
     failures, part = 0, target.with_name(f"{target.name}.part")
     while True:
@@ -112,7 +103,7 @@ def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], No
                 ) from None
             seconds = PAUSES[max(failures, 1) - 1]
             console.print(f"{target.name}: {error}; again in {seconds:g} s", highlight=False, soft_wrap=True)
-            pause(seconds)
+            time.sleep(seconds)
         except requests.RequestException as error:
             raise UserError(f"{target.name} cannot be fetched: {error}", where=url) from None
         else:

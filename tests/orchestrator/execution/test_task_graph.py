@@ -47,16 +47,9 @@ def test_a_task_with_two_failed_dependencies_is_skipped_once() -> None:
     assert [(event.key, event.failed_dependency) for event in skipped] == [("c", "a")]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "message"),
-    [
-        ({"a": task(1, "b")}, "'b', which is not in the graph"),
-        ({"a": task(1, "b"), "b": task(2, "a")}, "cycle"),
-    ],
-)
-def test_a_graph_that_cannot_run_is_refused_before_anything_runs(tasks: dict[str, GraphTask], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        next(run_graph_locally(tasks))
+def test_a_graph_with_a_cycle_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match="cycle"):
+        next(run_graph_locally({"a": task(1, "b"), "b": task(2, "a")}))
 
 
 def test_keyboard_interrupt_is_raised_and_not_recorded_as_a_failure() -> None:
