@@ -88,10 +88,8 @@ class Images(ArtifactSpec):
             cap = decoded.SHORT_SIDE_CAP * self.image_size
             transform = partial(decoded.capped_pixels, short_side=cap, exif_rotation=entry.exif_rotation)
         part = raw.parts["train" if self.split == "train" else "test"]
-        options = loaded.settings.data_options
-        decoded.write_images(
-            part, transform, builder.folder, dataset=entry.name, options=options, progress=builder.progress
-        )
+        verify = (entry.name, *loaded.settings.data_options)
+        decoded.write_images(part, transform, builder.folder, verify, builder.progress)
         np.save(builder.folder / "indices.npy", part.indices)
         manifest = split_manifest(entry, raw)
         builder.meta.update(

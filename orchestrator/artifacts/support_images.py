@@ -82,8 +82,8 @@ class SupportImages(ArtifactSpec):
         )  # fmt: skip
         indices = np.sort(drawn)
         transform = partial(decoded.capped_pixels, short_side=self.short_side, exif_rotation=entry.exif_rotation)
-        drawn_part, options = part.subset(indices), loaded.settings.data_options
-        decoded.write_images(drawn_part, transform, builder.folder, dataset=entry.name, options=options)
+        verify = (entry.name, *loaded.settings.data_options)
+        decoded.write_images(part.subset(indices), transform, builder.folder, verify)
         np.save(builder.folder / "indices.npy", indices)
         np.save(builder.folder / "labels_of_split.npy", part.labels)
         builder.meta.update(class_names=list(raw.class_names), images=len(indices))

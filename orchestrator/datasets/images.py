@@ -132,9 +132,7 @@ def write_images(
     part: Part,
     transform: Callable[[Image.Image], NDArray[np.uint8]],
     folder: Path,
-    *,
-    dataset: str = "NAME",
-    options: Sequence[str] = (),
+    verify: Sequence[str] = ("NAME",),
     progress: OnProgress = lambda done, of: None,
 ) -> None:
     """Decode ``part`` into ``folder``, several images at a time, in order.
@@ -142,7 +140,7 @@ def write_images(
     Args:
         part: the images; its ``read`` is called from several threads.
         transform: image -> uint8 (3, H, W).
-        dataset, options: the dataset's key, and where it is, for the command in the hint of an error.
+        verify: the dataset's key and options, with which an error advises to call ``data verify``.
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
     """
@@ -169,7 +167,7 @@ def write_images(
         raise UserError(
             f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
             hint="repair them, or exclude them: "
-            + shlex.join(["python", "-m", "orchestrator", "data", "verify", dataset, "--exclude-broken", *options]),
+            + shlex.join(["python", "-m", "orchestrator", "data", "verify", *verify, "--exclude-broken"]),
         )
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)
     np.save(folder / "labels.npy", part.labels)

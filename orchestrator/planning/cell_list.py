@@ -67,6 +67,6 @@ class ListedCell:
 
 def list_cells(grid: Grid, cells: Sequence[Cell], store: Store) -> list[ListedCell]:
     """Look up the result or failure of each cell. A damaged result is moved aside, and its cell is open again."""
-    results = {result.cell.id: result for result in store.read_results(cell.id for cell in cells)[0]}
-    failures = {id: failure for id, failure in store.read_failures().items() if id not in results}
+    done, failed, _ = store.read_outcomes([cell.id for cell in cells])
+    results, failures = {result.cell.id: result for result in done}, {failure.id: failure for failure in failed}
     return [ListedCell(cell, grid.label(cell), results.get(cell.id), failures.get(cell.id)) for cell in cells]

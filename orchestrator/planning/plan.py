@@ -84,11 +84,8 @@ class Plan:
 
     def updated(self, store: Store) -> Plan:
         """The plan with what the store has now. The store moves damaged results aside, and reads only new results."""
-        done, damaged = store.read_results(cell.id for cell in self.cells)
-        finished = {result.cell.id for result in done}
-        recorded = store.read_failures()
-        failed = tuple(recorded[cell.id] for cell in self.cells if cell.id in recorded and cell.id not in finished)
-        plan = replace(self, done=tuple(done), failed=failed, damaged=tuple(damaged))
+        done, failed, damaged = store.read_outcomes([cell.id for cell in self.cells])
+        plan = replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged))
         specs = required_artifacts(plan.todo, self.cells, self.catalog, self.sources)
         built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
         sizes = (spec.size_bytes(self.catalog) for spec in specs)

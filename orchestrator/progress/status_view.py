@@ -41,13 +41,10 @@ class GridState:
 
 def read_grid_state(store: Store, name: str, title: str, cell_ids: Collection[str]) -> GridState:
     """Look up the result or failure of every cell. Damaged results are moved aside; nothing else changes."""
-    results, damaged = store.read_results(cell_ids)
-    recorded = store.read_failures()
-    for result in results:
-        recorded.pop(result.cell.id, None)
-    failed = tuple(recorded[cell_id] for cell_id in cell_ids if cell_id in recorded)
+    results, failed, damaged = store.read_outcomes(cell_ids)
     todo = len(cell_ids) - len(results) - sum(not failure.again for failure in failed)
-    return GridState(name, title, CellCounts(len(cell_ids), len(results), todo, len(failed), tuple(damaged)), failed)
+    counts = CellCounts(len(cell_ids), len(results), todo, len(failed), tuple(damaged))
+    return GridState(name, title, counts, tuple(failed))
 
 
 def status_view(state: GridState, store: Store) -> RenderableType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,16 @@ class Store:
                     self._set_aside(name)
                     damaged.append(name)
         return [found[name] for name in wanted if name in found], damaged
+
+    def read_outcomes(self, cell_ids: Collection[str]) -> tuple[list[Result], list[Failure], list[str]]:
+        """The results of finished cells, the recorded failures of the others, and the ids of damaged results.
+
+        Damaged results are set aside as by :meth:`read_results`.
+        """
+        results, damaged = self.read_results(cell_ids)
+        finished, recorded = {result.cell.id for result in results}, self.read_failures()
+        failures = [recorded[cell_id] for cell_id in cell_ids if cell_id in recorded and cell_id not in finished]
+        return results, failures, damaged
 
     def read_predictions(self, results: Iterable[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
         """The predictions of cells on each scored test split, by cell id.

@@ -164,7 +164,7 @@ def transform(image: Image.Image) -> NDArray[np.uint8]:
 def build_in(store: Store, part: Part) -> None:
     """Decode a part into a store, as an artifact's build does."""
     with store.building(ADDRESS, IDENTITY) as builder:
-        write_images(part, transform, builder.folder, dataset="shapes", progress=builder.progress)
+        write_images(part, transform, builder.folder, ("shapes",), builder.progress)
 
 
 def check_complete(store: Store, part: Part) -> None:
