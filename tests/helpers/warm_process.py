@@ -66,10 +66,12 @@ def run_script(script: Path, words: Sequence[str] = ()) -> CompletedProcess[str]
     return run_forked(words, code)
 
 
-def kill_forked_when(words: Sequence[str], reached: Callable[[], bool], timeout: float = TIMEOUT) -> bool:
-    """Start the command line and kill it (``kill -9``) when ``reached`` returns true; ``False`` if it ended before."""
+def kill_forked_when(
+    words: Sequence[str], reached: Callable[[], bool], timeout: float = TIMEOUT, script: str = COMMAND_LINE
+) -> bool:
+    """Start a script and kill it (``kill -9``) when ``reached`` returns true; ``False`` if it ended before."""
     with tempfile.TemporaryDirectory(prefix="command-") as made:
-        process = _start(words, COMMAND_LINE, None, None, Path(made, "out"), Path(made, "err"))
+        process = _start(words, script, None, None, Path(made, "out"), Path(made, "err"))
         try:
             wait_for(lambda: process.exitcode is not None or reached(), timeout)
         finally:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +29,7 @@ from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
 from orchestrator.util.identity import canonical_json
 from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.helpers.image_folders import write_image_folders
-from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.warm_process import kill_forked_when, run_forked
 
 EPOCHS = 12
 GRID = f"""
@@ -83,15 +80,6 @@ def train_here(folder: str, store: str) -> None:
     build(model, settings_of(store, Path(folder)))
 
 
-def training(folder: Path, store: Path) -> subprocess.Popen[str]:
-    """A process that makes the source model."""
-    folder.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, "-c", TRAINING, str(folder), str(store)], stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with everything a source model is made from."""
@@ -125,10 +113,8 @@ def killed(inputs: Path, tmp_path: Path) -> Path:
     store = tmp_path / "store"
     shutil.copytree(inputs, store)
     model, _ = source_model(tmp_path, Store(store))
-    with training(tmp_path, store) as process:
-        wait_for(lambda: process.poll() is not None or (store / model.address / SNAPSHOT_FILE).exists(), pause=0.005)
-        assert process.poll() is None, process.communicate()[1]
-        os.kill(process.pid, signal.SIGKILL)
+    begun = (store / model.address / SNAPSHOT_FILE).exists
+    assert kill_forked_when([str(tmp_path), str(store)], begun, script=TRAINING), "it ended before its first snapshot"
     assert Store(store).artifact(model.address) is None
     return store
 
@@ -175,10 +161,11 @@ def test_two_trainings_of_one_artifact_leave_one_whole_artifact(
 ) -> None:
     store = tmp_path / "store"
     shutil.copytree(inputs, store)
-    processes = [training(tmp_path / name, store) for name in ("one", "other")]
-    for process in processes:
-        _, errors = process.communicate(timeout=TIMEOUT)
-        assert process.returncode == 0, errors
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    with ThreadPoolExecutor() as pool:
+        ended = pool.map(lambda name: run_forked([str(tmp_path / name), str(store)], TRAINING), ("one", "other"))
+    assert [done.stderr for done in ended if done.returncode] == []
     assert result(tmp_path, store)[0] == uninterrupted[0]
 
 
