@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,11 @@ from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.overrides import FieldLocations, Overrides
-from orchestrator.grid.resolve import resolve_method, resolve_protocol
+from orchestrator.grid.resolve import ResolvedMethod, resolve_method, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
-from orchestrator.grid.sources import GainOf, References, SourceResolver, SourceTraining, draw_sources
+from orchestrator.grid.sources import GainOf, SourceResolver, draw_sources
 from orchestrator.grid.targets import check_supports, find_scored, find_targets
 from orchestrator.tracks import TRACKS
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell, and what the grid says of it beyond its identity.
-
-    Attributes:
-        label: the label that the grid gives its method, if it gives one.
-        location: the entry of ``methods`` that asks for it.
-    """
-
-    cell: Cell
-    label: str | None
-    location: Location
 
 
 class Expander:
@@ -40,13 +25,12 @@ class Expander:
 
     def __init__(self, catalog: Catalog, data_root: Path | None, overrides: Overrides, gain_of: GainOf) -> None:
         self.overrides, self._catalog = overrides, catalog
-        self._references = References(catalog, data_root)
-        self.sources = SourceResolver(catalog, self._references, gain_of)
+        self.sources = SourceResolver(catalog, data_root, gain_of)
 
     def cells(
         self, block: Block, place: Location, file: GridFile, top: Location, recipe: SourceRecipe
-    ) -> Iterator[PlannedCell]:
-        """The cells of a block; a cell comes twice if the block asks for it twice.
+    ) -> Iterator[tuple[Cell, ResolvedMethod]]:
+        """The cells of a block, each with the entry of ``methods`` that asks for it; twice if the block asks twice.
 
         Args:
             place: where the block stands.
@@ -72,32 +56,35 @@ class Expander:
             for index, choice in enumerate(block.methods)
         ]
         check_supports(block, track, switches, targets, methods, at)
-        choice, sources_at = block.sources, at("sources")
+        choice, sources_at, resolver = block.sources, at("sources"), self.sources
         for backbone, target in product(block.backbones, targets):
             scored = find_scored(block, track, target, self._catalog, at)
-            evaluate_on = tuple(self._references.dataset(entry) for entry in scored)
+            evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
+            whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
             for resolved in methods:
-                method = resolved.method
-                computing = resolved.precision or block.precision or file.precision
-                training = SourceTraining(backbone, recipe, choice.adopted, computing)
-                pool = self.sources.pool(choice, target, scored, sources_at) if resolved.uses_sources else ()
-                if resolved.uses_sources and not pool:  # only where sources are not required
+                if resolved.uses_sources and not whole:  # only where sources are not required
                     continue
-                if resolved.uses_sources and method.uses_source_models:
-                    pool = self.sources.with_gain(pool, choice.min_gain, training, sources_at)
-                resolved.check_episodes(pool)
+                method, pool = resolved.method, whole if resolved.uses_sources else ()
+                computing = resolved.precision or block.precision or file.precision
+                # A source model keeps the activation of its backbone under every protocol.
+                made_by = resolver.backbone(backbone, "as_trained", computing), recipe, choice.adopted
+                if pool and method.uses_source_models and choice.min_gain is not None:
+                    models = resolver.models(pool, *made_by)
+                    pool = resolver.with_gain(pool, models, choice.min_gain, backbone, sources_at)
+                resolved.check_episodes(self._catalog.datasets[name] for name in pool)
                 draws = product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),)
                 sources: dict[int, tuple[SourceRef, ...]] = {}  # by seed
                 for k, seed in draws:
                     if seed not in sources:
-                        drawn = draw_sources(pool, choice.count, target, seed, sources_at)
-                        sources[seed] = self.sources.references(method, drawn, training)
+                        drawn = draw_sources(pool, choice.count, target.name, seed, sources_at)
+                        learns = method.meta_recipe is not None
+                        sources[seed] = resolver.images(drawn) if learns else resolver.models(drawn, *made_by)
                     cell = Cell(
                         track=track.name,
                         protocol=switches,
-                        backbone=self._references.backbone(backbone, switches.activation, computing),
+                        backbone=resolver.backbone(backbone, switches.activation, computing),
                         domain=target.domain,
-                        dataset=self._references.dataset(target),
+                        dataset=resolver.dataset(target.name),
                         evaluate_on=evaluate_on,
                         sources_rule=choice.rule if resolved.uses_sources else "none",
                         sources=sources[seed],
@@ -105,7 +92,7 @@ class Expander:
                         method=resolved.ref,
                         seed=seed,
                     )
-                    yield PlannedCell(cell, resolved.label, resolved.location)
+                    yield cell, resolved
 
     def _protocol(self, value: Any, at: FieldLocations) -> Protocol:
         resolved = resolve_protocol(value, at("protocol"))  # before overrides, so that the file is checked too

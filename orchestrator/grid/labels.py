@@ -9,37 +9,38 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.core.cell import Cell, MethodRef
-from orchestrator.grid.expand import PlannedCell
+from orchestrator.grid.resolve import ResolvedMethod
 
 
-def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
+def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
     """The label of every cell: the grid's own, or the method's name with the settings that vary in the grid.
 
+    ``planned``: for every cell the entry of ``methods`` that asks for it.
     Raises ``UserError`` if two cells that differ in the method alone have one label: they would share a table row.
     """
     defaults = _default_labels(planned)
     labels: dict[Cell, str] = {}
     methods: dict[str, set[MethodRef]] = defaultdict(set)
-    for cell, one in planned.items():
+    for cell, entry in planned.items():
         method = _with_precision(cell.method, cell.backbone.precision)
-        labels[cell] = defaults[cell.track, method] if one.label is None else one.label
+        labels[cell] = defaults[cell.track, method] if entry.label is None else entry.label
         methods[labels[cell]].add(method)
-    rows: dict[tuple[Any, ...], PlannedCell] = {}
+    rows: dict[tuple[Any, ...], Cell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
-            other = rows.setdefault(_row(cell, label), planned[cell])
-            if other.cell != cell:
+            other = rows.setdefault(_row(cell, label), cell)
+            if other != cell:
                 what = f"the label {label!r} means two different cells of one row"
-                raise planned[cell].location.error(what, f"the other one stands in {other.location}")
+                raise planned[cell].location.error(what, f"the other one stands in {planned[other].location}")
     return labels
 
 
-def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, MethodRef], str]:
+def _default_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[tuple[str, MethodRef], str]:
     """(track, method) -> label of the cells that the grid gives no label."""
     methods: dict[str, list[MethodRef]] = defaultdict(list)
-    for one in planned.values():
-        if one.label is None:
-            methods[one.cell.track].append(_with_precision(one.cell.method, one.cell.backbone.precision))
+    for cell, entry in planned.items():
+        if entry.label is None:
+            methods[cell.track].append(_with_precision(cell.method, cell.backbone.precision))
     return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
 
 

@@ -12,11 +12,12 @@ from orchestrator.catalog.validation import validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.grid.expand import Expander, PlannedCell
+from orchestrator.grid.expand import Expander
 from orchestrator.grid.filters import select_cells
 from orchestrator.grid.grid import Grid
 from orchestrator.grid.labels import cell_labels
 from orchestrator.grid.overrides import Overrides
+from orchestrator.grid.resolve import ResolvedMethod
 from orchestrator.grid.schema import Block, GridFile
 from orchestrator.grid.sources import GainOf
 from orchestrator.util.errors import UserError, shorten, unknown_name
@@ -54,9 +55,15 @@ def load_grid(
     path = _find(name_or_path)
     overrides = Overrides.parse(set_)
     expander = Expander(catalog, data_root, overrides, gain_of)
-    planned: dict[Cell, PlannedCell] = {}
-    for one in _expand_file(path, expander, ()):
-        _add(planned, one)
+    planned: dict[Cell, ResolvedMethod] = {}
+    for cell, entry in _expand_file(path, expander, ()):
+        first = planned.setdefault(cell, entry)
+        if first.label != entry.label:
+            names = " and ".join(repr(label) if label else "no label" for label in (first.label, entry.label))
+            raise entry.location.error(
+                f"the same cell ({cell.id}) is asked for twice, with {names}",
+                f"it stands in {first.location} too; 'as' names a cell, it does not make a new one",
+            )
     overrides.check_used(sorted({cell.method.name for cell in planned}))
     labels = cell_labels(planned)
     cells = select_cells(tuple(planned), only, labels.__getitem__)
@@ -118,7 +125,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
     return grids_folder() / f"{text}.yaml"
 
 
-def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) -> Iterator[PlannedCell]:
+def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) -> Iterator[tuple[Cell, ResolvedMethod]]:
     """The cells of a file and of the files that it includes, duplicates included.
 
     Raises ``UserError`` if the file is one of those ``including`` it, directly or by way of others.
@@ -142,14 +149,3 @@ def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) ->
         if overrides.fields:
             block = validated(Block, overrides.apply_to_block(fields), overrides.location())
         yield from expander.cells(block, here, file, location, recipe)
-
-
-def _add(planned: dict[Cell, PlannedCell], one: PlannedCell) -> None:
-    """Keep a cell once. Raises ``UserError`` if it is asked for under two labels."""
-    first = planned.setdefault(one.cell, one)
-    if first.label != one.label:
-        names = " and ".join(repr(label) if label else "no label" for label in (first.label, one.label))
-        raise one.location.error(
-            f"the same cell ({one.cell.id}) is asked for twice, with {names}",
-            f"it stands in {first.location} too; 'as' names a cell, it does not make a new one",
-        )

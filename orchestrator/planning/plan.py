@@ -12,7 +12,7 @@ from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec
-from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
+from orchestrator.catalog import Catalog, CheckpointEntry, dataset_ref
 from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.grid import Grid
 from orchestrator.planning.cell_counts import CellCounts
@@ -126,15 +126,12 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
 
     A source keeps its own backbone, even where a cell's protocol swaps the activation of the cell's backbone.
     """
-    names = {made.backbone for made in grid.sources.values()}
-    references = {name: backbone_ref(catalog.backbone(name)) for name in names}
     models: dict[SourceRef, Source] = {}
     for source, made in grid.sources.items():
-        backbone = replace(references[made.backbone], precision=made.precision)
         if isinstance(made.recipe, CheckpointEntry):
-            models[source] = AdoptedSource(backbone, made.dataset, made.recipe.sha256)
+            models[source] = AdoptedSource(made.backbone, source.dataset, made.recipe.sha256)
         else:
-            dataset = dataset_ref(catalog.dataset(made.dataset), data_root)
-            size = catalog.backbone(made.backbone).image_size
-            models[source] = SourceModel(backbone, dataset, size, made.recipe, source.digest)
+            dataset = dataset_ref(catalog.dataset(source.dataset), data_root)
+            size = catalog.backbone(made.backbone.name).image_size
+            models[source] = SourceModel(made.backbone, dataset, size, made.recipe, source.digest)
     return models

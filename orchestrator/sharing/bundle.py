@@ -133,8 +133,8 @@ def _cell_records(grid: Grid, labels: Mapping[str, str]) -> dict[str, Any]:
         {
             "dataset": ref.dataset,
             "digest": ref.digest,
-            "backbone": plan.backbone,
-            "precision": plan.precision,
+            "backbone": plan.backbone.name,
+            "precision": plan.backbone.precision,
             "recipe": asdict(plan.recipe) if isinstance(plan.recipe, SourceRecipe) else None,
             "adopted": None if isinstance(plan.recipe, SourceRecipe) else plan.recipe.sha256,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.catalog import Catalog, CheckpointEntry
+from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref
 from orchestrator.cells.measure import measure
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
@@ -110,15 +110,15 @@ def _check_identities(drawn: list[Result], loaded: LoadedArtifacts) -> None:
 
 def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]], loaded: LoadedArtifacts) -> Plan:
     """A plan whose open cells are the drawn ones, whatever results the store has."""
-    plans = {
-        SourceRef(record["dataset"], record["digest"]): SourcePlan(
-            record["backbone"], record["dataset"], _recipe(record, loaded.catalog), record.get("precision")
-        )
-        for record in sources
-    }
+    plans = {}
+    for record in sources:
+        backbone = backbone_ref(loaded.catalog.backbone(record["backbone"]))
+        trained_from = replace(backbone, precision=record.get("precision"))
+        ref = SourceRef(record["dataset"], record["digest"])
+        plans[ref] = SourcePlan(trained_from, _recipe(record, loaded.catalog))
     catalog, chosen = loaded.catalog, tuple(result.cell for result in drawn)
     names = dict.fromkeys(ref.name for cell in cells for ref in (cell.dataset, *cell.evaluate_on))
-    names |= dict.fromkeys(plan.dataset for plan in plans.values())
+    names |= dict.fromkeys(ref.dataset for ref in plans)
     grid = Grid(
         name="bundle",
         title="",

@@ -84,7 +84,7 @@ def everything(
             failures.append(Failure(cell.id, "RuntimeError: drawn to fail", "Traceback: none", "", 1, _WHEN))
         elif not missing or i % missing:
             results.append(drawn(cell, grid.label(cell), catalog, seed))
-    pairs = {(source.dataset, plan.backbone) for source, plan in grid.sources.items()}
+    pairs = {(source.dataset, plan.backbone.name) for source, plan in grid.sources.items()}
     return Synthetic(grid, catalog, tuple(results), tuple(failures), tuple(_sources(sorted(pairs), catalog)))
 
 

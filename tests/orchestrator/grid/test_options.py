@@ -32,7 +32,7 @@ def test_a_filter_narrows_the_sources_and_keeps_the_labels(load: LoadGrid) -> No
     text = GRID + "      - trained: {rate: 1}\n"
     grid = load(text, only=["label=trained[rate=1]", "dataset=one"])
     assert labels(grid) == {"trained[rate=1]"}
-    assert {plan.dataset for plan in grid.sources.values()} == {"two", "three", "four"}
+    assert {ref.dataset for ref in grid.sources} == {"two", "three", "four"}
     assert load(text, only=["method=plain"]).sources == {}
 
 

@@ -40,10 +40,10 @@ def test_what_is_scored_on_is_never_a_source(load: LoadGrid) -> None:
 
 def test_recipes_resolve_epochs_per_dataset(load: LoadGrid) -> None:
     grid = load(GRID.replace("fine_tuning: {epochs: 2}", "fine_tuning: {batch_size: 8, learning_rate: 1}"))
-    recipes = {plan.dataset: plan.recipe for plan in grid.sources.values()}
+    recipes = {ref.dataset: plan.recipe for ref, plan in grid.sources.items()}
     assert recipes["four"] == SourceRecipe(epochs=3, batch_size=8, learning_rate=1.0)
     assert recipes["one"] == SourceRecipe(epochs=2000 * 8 // 40, batch_size=8, learning_rate=1.0)
-    assert {plan.backbone for plan in grid.sources.values()} == {"tiny-clip"}
+    assert {plan.backbone.name for plan in grid.sources.values()} == {"tiny-clip"}
 
 
 def test_another_recipe_makes_other_sources_and_other_cells(load: LoadGrid) -> None:
