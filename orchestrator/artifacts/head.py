@@ -5,8 +5,9 @@ Shape legend: C classes, D embedding width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,21 +111,10 @@ def stored_text_limit(store: Store, head: Head) -> TextLimit | None:
     return text_limit(head.backbone.name, head.dataset.name, words, vectors, counts)
 
 
-LoadBackbone = Callable[[BackboneEntry], "Backbone"]
-
-
-def load_on_cpu(backbone: BackboneEntry) -> Backbone:
-    """The backbone, loaded anew."""
-    return load_backbone(backbone, "cpu")
-
-
-def computed_text_limit(
-    backbone: BackboneEntry, dataset: DatasetEntry, data_root: Path | None, load: LoadBackbone = load_on_cpu
-) -> TextLimit | None:
+def computed_text_limit(backbone: BackboneEntry, dataset: DatasetEntry, data_root: Path | None) -> TextLimit | None:
     """The limit of a head that is not built.
 
     ``None`` if the backbone is large, its weights are no local file, or the images are not here.
-    ``load`` can return a backbone that it has loaded before.
     """
     if backbone.parameters > SMALL_BACKBONE or backbone.weights.file is None or missing_weights(backbone):
         return None
@@ -132,6 +122,12 @@ def computed_text_limit(
         raw = open_dataset(dataset, data_root)
     except UserError:  # the checks of inputs say what is missing
         return None
-    head_CD = load(backbone).zero_shot_head(raw.class_names, prompt_templates(dataset))
+    head_CD = _on_cpu(backbone).zero_shot_head(raw.class_names, prompt_templates(dataset))
     counts = np.bincount(raw.test.labels, minlength=len(raw.class_names)).tolist()
     return text_limit(backbone.name, dataset.name, raw.class_names, head_CD.numpy(force=True), counts)
+
+
+@lru_cache(maxsize=1)
+def _on_cpu(backbone: BackboneEntry) -> Backbone:
+    """The backbone, loaded once for the datasets whose limits are computed one after the other."""
+    return load_backbone(backbone, "cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -46,9 +47,23 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     """
     sources_cache(cell, loaded)  # drops that of another method's cells before memory is measured
     reset_peak_memory(loaded.device)
+    curves: dict[str, list[float]] = defaultdict(list)
+    scoring_seconds = 0.0  # of the accuracies after each epoch, which are no part of the training
+
+    def report(epoch: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            curves[name].append(float(value))
+
+    def after_epoch(epoch: int, make: Callable[[], Adapted]) -> None:
+        """Score the classifier as it is after this epoch, on tracks that ask for it. The method gets no answer."""
+        nonlocal scoring_seconds
+        if TRACKS[cell.track].scored_after_epochs:
+            started = time.perf_counter()
+            report(epoch, {"accuracy": evaluate(cell, cell.dataset, make(), loaded).evaluation.accuracy})
+            scoring_seconds += time.perf_counter() - started
+
     clock = [time.perf_counter()]
-    recorder = CurveRecorder(cell, loaded)
-    task = replace(make_task(cell, loaded), report=recorder.report, after_epoch=recorder.after_epoch)
+    task = replace(make_task(cell, loaded), report=report, after_epoch=after_epoch)
     method, settings = configured_method(cell)
     clock.append(time.perf_counter())
     adapted = name_new_classes(cell, method.run(task, settings), loaded)
@@ -63,11 +78,11 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
         cell=cell,
         evaluations=evaluations,
         trainable_parameters=adapted.trainable_parameters,
-        timings=Timings(prepare, fit - recorder.scoring_seconds, score + recorder.scoring_seconds),
+        timings=Timings(prepare, fit - scoring_seconds, score + scoring_seconds),
         peak_memory_mib=used,
         support_size=len(task.support),
         manifest=make_manifest(loaded, cell_artifacts(cell, loaded.catalog).addresses, task.backbone.precision),
-        curves={name: tuple(values) for name, values in recorder.curves.items()},
+        curves={name: tuple(values) for name, values in curves.items()},
         details={
             **adapted.details,
             **_short_classes(cell, task),
@@ -78,34 +93,6 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     )
     result.check()  # a result that cannot be stored is the cell's failure, not the store's
     return Measurement(result, predictions, adapted)
-
-
-class CurveRecorder:
-    """Records a training's curves and, on tracks that ask for it, the accuracy after every epoch.
-
-    Attributes:
-        curves: name of a number -> its value after each epoch.
-        scoring_seconds: time spent on these accuracies; it is no part of the training.
-    """
-
-    def __init__(self, cell: Cell, loaded: LoadedArtifacts) -> None:
-        self.curves: dict[str, list[float]] = {}
-        self.scoring_seconds = 0.0
-        self._cell, self._loaded = cell, loaded
-
-    def report(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Record an epoch's numbers."""
-        for name, value in metrics.items():
-            self.curves.setdefault(name, []).append(float(value))
-
-    def after_epoch(self, epoch: int, make: Callable[[], Adapted]) -> None:
-        """Score the classifier as it is after this epoch. The method gets no answer."""
-        if not TRACKS[self._cell.track].scored_after_epochs:
-            return
-        started = time.perf_counter()
-        score = evaluate(self._cell, self._cell.dataset, make(), self._loaded).evaluation.accuracy
-        self.report(epoch, {"accuracy": score})
-        self.scoring_seconds += time.perf_counter() - started
 
 
 def _group_mean(cell: Cell, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:

@@ -36,7 +36,7 @@ def sync(
 
     workspace = open_workspace(grid, settings)
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
-    with grid_lease(workspace.store, workspace.grid.name, partial(print_line, style="yellow")):
+    with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
         study = grid_study(workspace.plan(whole=True), workspace.store)
         report = write_grid_report(study, workspace.store)
         if rebuild:

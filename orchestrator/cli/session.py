@@ -46,7 +46,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
     the tracking address is wrong.
     """
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
-    with grid_lease(workspace.store, workspace.grid.name, partial(print_line, console=console, style="yellow")):
+    with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, console=console, style="yellow")):
         plan = workspace.plan(retry_failed=options.retry_failed)
         check_inputs(plan)
         check_disk_space(plan, workspace.store, options.disk_budget)

@@ -14,7 +14,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Resources:
-    """The processors and GPUs that one cell reserves while it runs.
+    """Processors and GPUs: what a cell reserves while it runs, or what the nodes have that a cluster can start.
 
     Attributes:
         cpus: logical CPUs; fractions are allowed.

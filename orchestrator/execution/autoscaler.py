@@ -7,28 +7,22 @@ it. So the head reads the file that the autoscaler's command line names. Nothing
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 
+from orchestrator.core.events import Resources
+
 CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 
 
-@dataclass(frozen=True)
-class AutoscalerLimits:
-    """CPUs and GPUs of all nodes that the autoscaler can start besides the head, as far as their size is known."""
+def read_autoscaler_limits(gcs_address: str) -> Resources:
+    """CPUs and GPUs of all nodes that the autoscaler of the cluster at ``gcs_address`` can start besides the head.
 
-    cpus: float = 0.0
-    gpus: float = 0.0
-
-
-def read_autoscaler_limits(gcs_address: str) -> AutoscalerLimits:
-    """The limits of the cluster at ``gcs_address``, read on its head; no nodes where no autoscaler runs there.
-
-    The nodes of a cluster with ``provider: local`` have no size in the file: they are there or cannot come.
+    Read on its head; no nodes where no autoscaler runs there. The nodes of a cluster with ``provider: local`` have no
+    size in the file: they are there or cannot come.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
@@ -36,10 +30,10 @@ def read_autoscaler_limits(gcs_address: str) -> AutoscalerLimits:
             files = [option.removeprefix(CONFIG_OPTION) for option in options if option.startswith(CONFIG_OPTION)]
             if files and ADDRESS_OPTION + gcs_address in options:
                 return limits_from_config(yaml.safe_load(Path(files[0]).read_text()))
-    return AutoscalerLimits()
+    return Resources(0, 0)
 
 
-def limits_from_config(config: dict[str, Any]) -> AutoscalerLimits:
+def limits_from_config(config: dict[str, Any]) -> Resources:
     """The limits in the autoscaler's configuration, as ``ray up`` has completed it."""
     head = config.get("head_node_type")
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
@@ -53,4 +47,4 @@ def limits_from_config(config: dict[str, Any]) -> AutoscalerLimits:
             nodes_left, amount = nodes_left - count, amount + count * float(size)
         return amount
 
-    return AutoscalerLimits(total("CPU"), total("GPU"))
+    return Resources(total("CPU"), total("GPU"))

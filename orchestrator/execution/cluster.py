@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from orchestrator.core.events import Resources
 from orchestrator.execution import ray_private
-from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.execution.join import check_workers, find_address, join, use_token
 from orchestrator.execution.process import delay_interrupt, environment_variables
 from orchestrator.util.scratch import ScratchFolder
@@ -38,7 +38,7 @@ def connect(
     cpus: int | None = None,
     gpus: int | None = None,
     worker_env: Mapping[str, str] | None = None,
-) -> Iterator[AutoscalerLimits]:
+) -> Iterator[Resources]:
     """Start an instance on this machine (``None``), or join a running cluster (``"auto"``, ``"host:port"``).
 
     Yields how far the cluster can grow. At the end of the block the connection ends, and a local instance with it. A
@@ -60,7 +60,7 @@ def connect(
             folder = stack.enter_context(ScratchFolder("ray", Path(base)))
             stack.callback(_shut_down)
             _start_instance(folder, cpus, gpus, worker_env or {})
-            yield AutoscalerLimits()
+            yield Resources(0, 0)
         else:
             stack.callback(_shut_down)
             join(address, {**RAY_ENVIRONMENT, **(worker_env or {})})

@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.core.events import Resources
 from orchestrator.execution import ray_private
-from orchestrator.execution.autoscaler import AutoscalerLimits, read_autoscaler_limits
+from orchestrator.execution.autoscaler import read_autoscaler_limits
 from orchestrator.execution.process import DRIVER_HOST_VARIABLE, delay_interrupt, standard_error_to
 from orchestrator.util.errors import UserError, one_line
 
@@ -84,7 +85,7 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
             raise _cannot_join(address, one_line(error)) from error
 
 
-def check_workers(address: str) -> AutoscalerLimits:
+def check_workers(address: str) -> Resources:
     """Check that a worker of the joined cluster starts and answers; returns how far the cluster can grow.
 
     The worker runs on the head, where the autoscaler's configuration is. It asks for no CPU, so a busy cluster can
@@ -98,7 +99,7 @@ def check_workers(address: str) -> AutoscalerLimits:
 
     task = ray.remote(num_cpus=0, resources={HEAD_RESOURCE: 0.001}, max_retries=0)(_autoscaler_limits).remote()
     try:
-        limits: AutoscalerLimits = ray.get(task, timeout=WORKER_SECONDS)
+        limits: Resources = ray.get(task, timeout=WORKER_SECONDS)
         return limits
     except (RayError, TimeoutError) as error:
         hint = "are the project and its Python the same on every node?"
@@ -111,7 +112,7 @@ def check_workers(address: str) -> AutoscalerLimits:
         ) from error
 
 
-def _autoscaler_limits() -> AutoscalerLimits:
+def _autoscaler_limits() -> Resources:
     import ray
 
     return read_autoscaler_limits(ray.get_runtime_context().gcs_address)

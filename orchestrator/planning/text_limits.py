@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from functools import lru_cache
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.head import Head, LoadBackbone, computed_text_limit, load_on_cpu, stored_text_limit
+from orchestrator.artifacts.head import Head, computed_text_limit, stored_text_limit
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
@@ -32,9 +31,8 @@ def text_limits(plan: Plan, store: Store) -> tuple[TextLimit, ...]:
             heads.setdefault(place, (cell.backbone, dataset))
             methods[place].add(cell.method.name)
     limits = []
-    load = lru_cache(maxsize=1)(load_on_cpu)  # once for the datasets of a backbone
     for place, (backbone, dataset) in heads.items():
-        limit = _limit(plan, store, backbone, dataset, load)
+        limit = _limit(plan, store, backbone, dataset)
         if limit is not None and limit.shared:
             limited = [method for name, method in METHODS.items() if name in methods[place]]
             titles = tuple(method.title for method in limited if method.names_new_classes)
@@ -53,11 +51,9 @@ def source_limits(plan: Plan, store: Store) -> dict[Place, TextLimit]:
     return limits
 
 
-def _limit(
-    plan: Plan, store: Store, backbone: BackboneRef, dataset: DatasetRef, load: LoadBackbone
-) -> TextLimit | None:
+def _limit(plan: Plan, store: Store, backbone: BackboneRef, dataset: DatasetRef) -> TextLimit | None:
     head = Head(backbone, dataset, plan.catalog.backbone(backbone.name).image_size)
     stored, entry = stored_text_limit(store, head), plan.catalog.dataset(dataset.name)
     if stored is not None or entry.is_bundled:
         return stored
-    return computed_text_limit(plan.catalog.backbone(backbone.name), entry, plan.data_root, load)
+    return computed_text_limit(plan.catalog.backbone(backbone.name), entry, plan.data_root)

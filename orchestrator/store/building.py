@@ -16,7 +16,7 @@ from orchestrator.core.events import OnProgress
 from orchestrator.store.artifact import Artifact
 from orchestrator.store.errors import DISK_ERRORS
 from orchestrator.store.files import Files
-from orchestrator.store.lease_owner import LeaseOwner
+from orchestrator.store.lease import LeaseOwner
 from orchestrator.store.node_cache import node_cache
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.execution.autoscaler import AutoscalerLimits, limits_from_config
+from orchestrator.core.events import Resources
+from orchestrator.execution.autoscaler import limits_from_config
 from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.server
@@ -176,7 +177,7 @@ def create(config: dict[str, Any], kind: str, **changes: object) -> Any:
 
 def test_workers_are_started_as_the_file_says(account: Account, bootstrapped: dict[str, Any]) -> None:
     kinds = bootstrapped["available_node_types"]
-    assert limits_from_config(bootstrapped) == AutoscalerLimits(cpus=32, gpus=8)
+    assert limits_from_config(bootstrapped) == Resources(cpus=32, gpus=8)
     assert kinds["head"]["resources"]["CPU"] == 0
     assert kinds["gpu"]["min_workers"] == 0
     for kind in ("gpu", "gpu_spot"):

@@ -157,7 +157,7 @@ def test_doctor_names_a_missing_data_root(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_refused(folder: Path) -> None:
     """This process holds the lock of the grid, as a run in another shell would."""
-    with grid_lease(Store(folder / "runs"), "mini"):
+    with grid_lease(Store(folder / "runs").files, "mini"):
         for name in ("grid", "sync"):  # sync writes to MLflow, which has one writer
             done = run_on_mini_grid(folder, name)
             assert done.returncode == 2, name

@@ -13,7 +13,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.execution.join import HEAD_RESOURCE
 from orchestrator.planning.packing import Packing, uses_gpus
 
@@ -31,7 +30,7 @@ class ClusterCapacity:
     what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
     """
 
-    def __init__(self, limits: AutoscalerLimits, packing: Packing, settings: RunSettings) -> None:
+    def __init__(self, limits: Resources, packing: Packing, settings: RunSettings) -> None:
         self._packing, self._settings = packing, settings
         self._max_cpus, self._max_gpus = _max_size(limits)
         self._most_gpus = cluster_size()[1]
@@ -87,9 +86,9 @@ def cluster_size() -> tuple[float, float]:
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
 
 
-def _max_size(limits: AutoscalerLimits) -> tuple[float, float]:
+def _max_size(limits: Resources) -> tuple[float, float]:
     """CPUs and GPUs once the autoscaler has started every node it may; none without one: lost nodes stay lost."""
-    if limits == AutoscalerLimits():
+    if limits == Resources(0, 0):
         return 0.0, 0.0
     head = next(node["Resources"] for node in ray.nodes() if HEAD_RESOURCE in node["Resources"])
     return head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus

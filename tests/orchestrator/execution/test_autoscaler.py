@@ -16,7 +16,8 @@ import psutil
 import pytest
 import yaml
 
-from orchestrator.execution.autoscaler import AutoscalerLimits, limits_from_config, read_autoscaler_limits
+from orchestrator.core.events import Resources
+from orchestrator.execution.autoscaler import limits_from_config, read_autoscaler_limits
 from tests.helpers.waiting import TIMEOUT, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -46,18 +47,18 @@ def test_the_largest_nodes_count_first() -> None:
         for name, (count, cpus, gpus) in sizes.items()
     }
     config = {"max_workers": 3, "head_node_type": "head", "available_node_types": node_types}
-    assert limits_from_config(config) == AutoscalerLimits(cpus=20, gpus=12)
+    assert limits_from_config(config) == Resources(cpus=20, gpus=12)
 
 
 def test_limits_are_read_from_the_autoscalers_configuration() -> None:
     configuration = yaml.safe_load((PROJECT / "cluster.yaml").read_text())
-    assert limits_from_config(configuration) == AutoscalerLimits()  # `ray up` fills in the sizes
+    assert limits_from_config(configuration) == Resources(0, 0)  # `ray up` fills in the sizes
     configuration["available_node_types"]["gpu"]["resources"] = {"CPU": 4, "GPU": 1, "memory": 1}
-    assert limits_from_config(configuration) == AutoscalerLimits(cpus=32, gpus=8)
+    assert limits_from_config(configuration) == Resources(cpus=32, gpus=8)
 
 
 def test_without_an_autoscaler_no_node_can_start() -> None:
-    assert read_autoscaler_limits("127.0.0.1:1") == AutoscalerLimits()
+    assert read_autoscaler_limits("127.0.0.1:1") == Resources(0, 0)
 
 
 @pytest.fixture

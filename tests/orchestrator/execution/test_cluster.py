@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.execution.autoscaler import AutoscalerLimits
+from orchestrator.core.events import Resources
 from orchestrator.execution.cluster import connect
 from orchestrator.util.errors import UserError
 from tests.helpers.listening import LOOPBACK, listening
@@ -21,11 +21,11 @@ from tests.helpers.waiting import TIMEOUT
 pytestmark = pytest.mark.ray
 
 
-def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster: AutoscalerLimits) -> None:
+def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster: Resources) -> None:
     import ray
 
     resources = ray.cluster_resources()
-    assert (resources["CPU"], resources["GPU"], cluster) == (2, 2, AutoscalerLimits())
+    assert (resources["CPU"], resources["GPU"], cluster) == (2, 2, Resources(0, 0))
     found = [listening(child) for child in psutil.Process().children()]
     assert {"gcs_server", "raylet"} <= set().union(*found)
     assert set().union(*(hosts for one in found for hosts in one.values())) <= LOOPBACK, found

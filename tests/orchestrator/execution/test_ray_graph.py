@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.execution.autoscaler import AutoscalerLimits
+from orchestrator.core.events import Resources
 from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 from orchestrator.util.errors import UserError
 
@@ -31,7 +31,7 @@ def die_once(path: str) -> int:
 
 
 def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failure(
-    cluster: AutoscalerLimits, tmp_path: Path
+    cluster: Resources, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "log")
     tasks = {

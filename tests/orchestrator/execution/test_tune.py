@@ -16,7 +16,6 @@ from orchestrator.catalog import load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.planning.packing import Packing
 from orchestrator.store.errors import RunStopped
 from tests.helpers import cells as samples
@@ -179,9 +178,7 @@ def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: R
     assert "--cell-limit" in last[1].error
 
 
-def test_no_thread_uses_ray_after_the_capacity_block(
-    cluster: AutoscalerLimits, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_thread_uses_ray_after_the_capacity_block(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread asks for the memory of new GPUs. It would end this process if Ray shut down meanwhile."""
     from orchestrator.execution.tune import capacity
 

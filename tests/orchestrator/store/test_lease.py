@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store import Store, lease_owner
 from orchestrator.store import lease as leases
 from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import Files
-from orchestrator.store.lease import Lease, grid_lease
-from orchestrator.store.lease_owner import LeaseOwner
+from orchestrator.store.lease import Lease, LeaseOwner, grid_lease
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT, wait_for
 
@@ -25,8 +23,8 @@ NAME = "locks/demo.lease"
 DRIVER = """
 import sys, time
 from orchestrator.store.lease import grid_lease
-from orchestrator.store import Store
-with grid_lease(Store(sys.argv[1]), "demo", lambda line: print(line, flush=True)):
+from orchestrator.store.files import Files
+with grid_lease(Files(sys.argv[1]), "demo", lambda line: print(line, flush=True)):
     print("driving", flush=True)
     sys.stdin.read()
 """
@@ -53,13 +51,13 @@ def elsewhere(files: Files, **changes: object) -> dict[str, object]:
 def test_a_second_driver_is_turned_away_and_a_killed_one_is_not_waited_for(tmp_path: Path) -> None:
     first = driver(tmp_path)
     with pytest.raises(UserError, match=f"process {first.pid}.* grid demo"):
-        grid_lease(Store(tmp_path), "demo").__enter__()
-    with grid_lease(Store(tmp_path), "another"):
+        grid_lease(Files(tmp_path), "demo").__enter__()
+    with grid_lease(Files(tmp_path), "another"):
         pass
     first.kill()
     first.communicate()
     said: list[str] = []
-    with grid_lease(Store(tmp_path), "demo", said.append):
+    with grid_lease(Files(tmp_path), "demo", said.append):
         assert Files(tmp_path).exists(NAME)
     assert len(said) == 1
     assert f"process {first.pid} on " in said[0]
@@ -71,7 +69,7 @@ def test_where_locks_do_not_reach_the_lease_does(tmp_path: Path) -> None:
     first = driver(tmp_path)
     (tmp_path / "locks" / "demo.lock").unlink()
     with pytest.raises(UserError, match=f"process {first.pid} on "):
-        grid_lease(Store(tmp_path), "demo").__enter__()
+        grid_lease(Files(tmp_path), "demo").__enter__()
     first.communicate("")
 
 
@@ -88,7 +86,7 @@ def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, mon
     thread.start()
     said: list[str] = []
     with pytest.raises(UserError, match="process 7 on elsewhere"):
-        grid_lease(Store(tmp_path), "demo", said.append).__enter__()
+        grid_lease(Files(tmp_path), "demo", said.append).__enter__()
     ended.set()
     thread.join()
     assert "process 7 on elsewhere" in said[0]
@@ -98,13 +96,12 @@ def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, mon
 def test_a_driver_elsewhere_that_is_silent_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float
 ) -> None:
-    for module in (leases, lease_owner):
-        monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "STALE_SECONDS", 0.5)
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)
     elsewhere(Files(tmp_path), renewed=time.time() - ago)
     said: list[str] = []
-    with grid_lease(Store(tmp_path), "demo", said.append):
+    with grid_lease(Files(tmp_path), "demo", said.append):
         pass
     assert "demo: taking over from process 7 on elsewhere" in said[-1]
 
@@ -113,7 +110,7 @@ def test_a_driver_elsewhere_that_is_silent_is_taken_over(
 def test_a_lease_that_is_none_is_taken(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)
     Files(tmp_path).write(NAME, text)
-    with grid_lease(Store(tmp_path), "demo"):
+    with grid_lease(Files(tmp_path), "demo"):
         pass
 
 
@@ -124,7 +121,7 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
     def renewed() -> float:
         return float(json.loads(files.read(NAME))["renewed"])
 
-    with grid_lease(Store(tmp_path), "demo", said.append):
+    with grid_lease(Files(tmp_path), "demo", said.append):
         first = renewed()
         wait_for(lambda: renewed() != first)
         theirs = elsewhere(files)
@@ -145,7 +142,7 @@ def race_for_a_lease(store: str | Path, many: int) -> list[LeaseOwner | None]:
     told: list[LeaseOwner | None] = []
 
     def take() -> None:
-        one = Lease(Files(store), NAME)
+        one = Lease(Files(store), NAME, print)
         barrier.wait(TIMEOUT)
         told.append(one.take())
 
@@ -164,4 +161,4 @@ def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match=r"demo\.lock: the store cannot be used: a part of this path is a file"):
-        grid_lease(Store(tmp_path / "file"), "demo").__enter__()
+        grid_lease(Files(tmp_path / "file"), "demo").__enter__()

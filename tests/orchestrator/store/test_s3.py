@@ -369,11 +369,11 @@ def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> Non
 
     first = driver(URL)
     with pytest.raises(UserError, match=f"process {first.pid} on .* grid demo"):
-        grid_lease(Store(URL), "demo").__enter__()
+        grid_lease(Files(URL), "demo").__enter__()
     first.kill()
     first.communicate()
     said: list[str] = []
-    with grid_lease(Store(URL), "demo", said.append):
+    with grid_lease(Files(URL), "demo", said.append):
         assert keys(s3) == ["locks/demo.lease"]
     assert f"process {first.pid} on " in said[0]
     assert keys(s3) == []
@@ -413,7 +413,7 @@ def refused(url: str, match: str) -> None:
         Store(url).read_results([samples.cell(1).id])
     assert len(str(caught.value).splitlines()) <= 2
     with pytest.raises(UserError, match=match):
-        grid_lease(Store(url), "demo").__enter__()
+        grid_lease(Files(url), "demo").__enter__()
 
 
 def test_a_bucket_that_is_not_there(s3: Any) -> None:
