@@ -28,7 +28,7 @@ from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, read_can
 from orchestrator.artifacts.head import Head, text_limit
 from orchestrator.artifacts.required import configured_method
 from orchestrator.catalog import load_catalog
-from orchestrator.catalog.edit import replace_section
+from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.catalog.location import display_path
 from orchestrator.cells.evaluation import evaluate
@@ -118,7 +118,7 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
-    replace_section(files[-1], "checkpoints", {})  # those of an earlier run
+    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # those of an earlier run
     try:
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
         adopt_checkpoints(checkpoints, request.backbone, None, files, say=partial(print_line, console=console))

@@ -1,4 +1,4 @@
-"""Adding entries to a user's catalog file, of which everything else stays as it is, comments included.
+"""Writing entries to a user's catalog file, of which everything else stays as it is, comments included.
 
 The file is replaced in one step, and only if the new text reads back as the old content with the new entries.
 """
@@ -30,48 +30,47 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver(FLOAT_TAG, EXPONENT_FLOAT, list("-+0123456789"))
 
 
-def add_entries(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
+def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
     """Add new entries to a catalog file, which is created if it does not exist.
 
     Args:
-        sections: section -> key -> fields as plain data; empty sections are ignored.
+        sections: section -> key -> fields as plain data; without ``replace``, empty sections are ignored.
+        replace: the entries become the only ones of their sections. Such a section moves to the end of the file, and
+            the comments in it are lost.
 
     Raises:
         UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or is
             written in a form that cannot be extended line by line.
     """
-    location, text, present = _read(path)
-    wanted = dict(present)
+    location = Location.of(path)
+    text = read_text(path) if path.exists() else ""
+    wanted = dict(as_mapping(parse_yaml(text, str(location)) or {}, location))
     for section, entries in sections.items():
-        if not entries:
-            continue
-        existing = as_mapping(present.get(section) or {}, location / section)
+        existing = {} if replace else as_mapping(wanted.get(section) or {}, location / section)
         if taken := [key for key in entries if key in existing]:
             hint = "take another name, or remove that entry first"
             raise (location / section).error(f"{taken[0]!r} stands there already", hint)
-        text = _extended(text, section, entries, empty=not existing, location=location)
-        wanted[section] = {**existing, **entries}
-    _write(path, text, wanted, location)
+        if replace:
+            text = _without(text, section)
+        if entries or replace:
+            text = _extended(text, section, entries, empty=not existing, location=location)
+            wanted[section] = {**existing, **entries}
+    if parse_yaml(text, str(location)) != wanted:
+        raise location.error("cannot be changed without changing what else stands there", _BY_HAND)
+    try:
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except (OSError, RuntimeError) as error:  # the latter: a circle of links
+        raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
 
 
-def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> None:
-    """Replace one section of a catalog file; it moves to the end of the file.
-
-    Comments inside the section are lost, everything outside it stays. Raises ``UserError`` as :func:`add_entries`.
-    """
-    location, text, present = _read(path)
+def _without(text: str, section: str) -> str:
+    """``text`` without a section."""
     lines = text.splitlines()
     if span := _span(lines, section):
         del lines[span[0] : span[1]]
-    text = _extended("\n".join(lines).rstrip("\n"), section, entries, empty=True, location=location)
-    _write(path, text, {**present, section: dict(entries)}, location)
-
-
-def _read(path: Path) -> tuple[Location, str, dict[str, Any]]:
-    """Location, text and content of a file; a file that does not exist is empty."""
-    location = Location.of(path)
-    text = read_text(path) if path.exists() else ""
-    return location, text, as_mapping(parse_yaml(text, str(location)) or {}, location)
+    return "\n".join(lines).rstrip("\n")
 
 
 def _span(lines: list[str], section: str) -> tuple[int, int] | None:
@@ -107,15 +106,3 @@ def _block(entries: Mapping[str, Any], indent: int) -> list[str]:
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None}
     dumped = yaml.dump(dict(entries), Dumper=_Dumper, width=110, **options)
     return textwrap.indent(dumped, " " * indent).splitlines()
-
-
-def _write(path: Path, text: str, wanted: Mapping[str, Any], location: Location) -> None:
-    """Replace the file by ``text``. Raises ``UserError`` if the text does not read as ``wanted``, or on a full disk."""
-    if parse_yaml(text, str(location)) != wanted:
-        raise location.error("cannot be changed without changing what else stands there", _BY_HAND)
-    try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    except (OSError, RuntimeError) as error:  # the latter: a circle of links
-        raise UserError(f"cannot be written: {error}", where=display_path(path)) from None

@@ -55,7 +55,7 @@ def add(
 ) -> None:
     """Add a CLIP model of open_clip to a catalog file."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.catalog.edit import add_entries
+    from orchestrator.catalog.edit import write_entries
     from orchestrator.models.backbone_entry import backbone_entry
 
     target = catalog[-1]
@@ -65,7 +65,7 @@ def add(
         where = loaded.files["backbones", entry.name]
         raise UserError(f"{where} already has a backbone {entry.name}", hint="give another --name")
     fields = entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
-    add_entries(target, {"backbones": {entry.name: fields}})
+    write_entries(target, {"backbones": {entry.name: fields}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"
     print_line(
         f"{entry.name}: {entry.image_size} pixels, patches of {entry.patch}, {entry.parameters / 1e6:.1f} M parameters,"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.catalog import DatasetEntry, load_catalog
-from orchestrator.catalog.edit import add_entries, replace_section
+from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping
@@ -124,12 +124,14 @@ def add_dataset(
         fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
-    if old is not None:
-        replace_section(catalog_file, "datasets", {**read_mapping(catalog_file)["datasets"], name: fields})
+    title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
+    domains = {} if options.domain in catalog.domains else {options.domain: {"title": title}}
+    if old is None:
+        write_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     else:
-        title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
-        domains = {} if options.domain in catalog.domains else {options.domain: {"title": title}}
-        add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
+        write_entries(catalog_file, {"domains": domains})
+        datasets = {**read_mapping(catalog_file)["datasets"], name: fields}
+        write_entries(catalog_file, {"datasets": datasets}, replace=True)
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
     return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw)))

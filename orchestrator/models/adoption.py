@@ -23,7 +23,7 @@ from orchestrator.catalog import (
     load_catalog,
     missing_data,
 )
-from orchestrator.catalog.edit import replace_section
+from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
@@ -97,7 +97,7 @@ def adopt_checkpoints(
         if candidate.dataset in entries:
             say(f"{candidate.dataset}: replaces {entries[candidate.dataset]['file']}")
         entries[candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
-    replace_section(target, "checkpoints", section)
+    write_entries(target, {"checkpoints": section}, replace=True)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
 
 

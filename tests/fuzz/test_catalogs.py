@@ -22,7 +22,7 @@ from orchestrator.catalog import (
     missing_weights,
     prompt_templates,
 )
-from orchestrator.catalog.edit import add_entries
+from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, check_message, damaged, spoiled, written
@@ -124,7 +124,7 @@ def test_adding_to_a_catalog_keeps_the_other_entries_or_changes_nothing(tmp_path
     path, new = tmp_path / "case.yaml", {"new": {**DATASET, "route": ROUTES["cats"]}}
     path.write_bytes(content)
     try:
-        add_entries(path, {"datasets": new})
+        write_entries(path, {"datasets": new})
     except UserError as error:
         check_message(error)
         assert path.read_bytes() == content

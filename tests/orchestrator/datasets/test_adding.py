@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
-from orchestrator.catalog.edit import add_entries
+from orchestrator.catalog.edit import write_entries
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.layouts import class_word, class_words
 from orchestrator.datasets.opening import open_dataset
@@ -309,5 +309,5 @@ def test_a_catalog_file_that_cannot_be_extended_is_unchanged(tmp_path: Path, tex
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError):
-        add_entries(path, {"datasets": {"a" if "\n  a" in text else "b": {"title": "1e-3"}}})
+        write_entries(path, {"datasets": {"a" if "\n  a" in text else "b": {"title": "1e-3"}}})
     assert path.read_text() == text

@@ -143,6 +143,13 @@ def test_replace_accepts_the_images_and_keeps_what_was_edited(ware: DatasetEntry
     assert changed_data(entry, tmp_path, MINE) is None
 
 
+def test_a_dataset_that_is_replaced_can_move_to_a_new_domain(ware: DatasetEntry, tmp_path: Path) -> None:
+    options = DatasetOptions(replace=True, domain="kitchen")
+    entry = add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], options).entry
+    assert entry.domain == "kitchen"
+    assert load_catalog([tmp_path / "mine.yaml"]).domain("kitchen").title == "Kitchen"
+
+
 def test_an_image_that_is_excluded_is_no_change(ware: DatasetEntry, tmp_path: Path) -> None:
     _break_image(tmp_path / "ware")
     where = ["--catalog", str(tmp_path / "mine.yaml"), "--data-root", str(tmp_path)]
