@@ -168,23 +168,15 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
         for paths, word in ((old - new, "removed"), (new - old, "added")):
             if paths:
                 lines.append(f"{pluralize(len(paths), f'{part} image')} {word}: {listed(sorted(paths), SHOWN)}")
-    other = [path for path, image in now.items() if path in before and before[path].digest != image.digest]
+    other = {path for path, image in now.items() if path in before and before[path].digest != image.digest}
     if other:
         whole = sum(path in before for path in now)
         have, shown = "has" if len(other) == 1 else "have", listed(sorted(other), SHOWN)
         lines.append(f"{len(other)} of {pluralize(whole, 'image')} {have} other content: {shown}")
-        lines += _unreadable(raw, set(other))
+        for name, images in raw.parts.items():
+            checks = [check_image(name, images, i) for i in range(len(images)) if images.origin(i) in other]
+            lines += [f"{check.origin} {_UNDECODABLE}: {check.reason}" for check in checks if check.reason]
     return lines
-
-
-def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
-    """The images among ``paths`` that cannot be decoded, and why."""
-    return [
-        f"{part.origin(index)} {_UNDECODABLE}: {reason}"
-        for name, part in raw.parts.items()
-        for index in range(len(part))
-        if part.origin(index) in paths and (reason := check_image(name, part, index).reason)
-    ]
 
 
 def _read(entry: DatasetEntry, data_root: Path | None) -> dict[str, ImageFile] | None:

@@ -26,14 +26,14 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     if absent := missing_data(entry, data_root):
         raise absent
     reader = READERS[getattr(entry.route, "layout", entry.route.kind)]
-    found = reader(entry, dataset_folder(entry, data_root))
-    if len(found.names) < 2:
+    names, found = reader(entry, dataset_folder(entry, data_root))
+    if len(names) < 2:
         raise UserError(
-            f"{entry.name} has {'one class' if found.names else 'no classes'}; classification needs at least two",
+            f"{entry.name} has {'one class' if names else 'no classes'}; classification needs at least two",
             where=f"dataset {entry.name}, field route",
             hint="name files of at least two classes in the route",
         )
-    parts = _train_and_test(entry, found.parts)
+    parts = _train_and_test(entry, found)
     if excluded := excluded_images(entry, data_root):
         parts = {
             split: part.subset(np.flatnonzero([part.origin(index) not in excluded for index in range(len(part))]))
@@ -46,7 +46,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
                 where=f"dataset {entry.name}, field route",
                 hint="check the files that the route names for this split, and the list of excluded images",
             )
-    return RawDataset(class_words_of(entry, found.names), parts["train"], parts["test"])
+    return RawDataset(class_words_of(entry, names), parts["train"], parts["test"])
 
 
 def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -47,14 +47,10 @@ class Part:
         )
 
 
-class RouteContents(NamedTuple):
-    """What a route's reader returns: the data's own class names in label order, and the parts by name.
+RouteContents = tuple[Sequence[str], Mapping[str, Part]]
+"""What a route's reader returns: the data's own class names in label order, and the parts by name.
 
-    The parts are ``train`` and ``test``, or one part ``all`` that a split recipe divides.
-    """
-
-    names: Sequence[str]
-    parts: Mapping[str, Part]
+The parts are ``train`` and ``test``, or one part ``all`` that a split recipe divides."""
 
 
 @dataclass(frozen=True)

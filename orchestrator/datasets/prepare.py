@@ -20,10 +20,9 @@ from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, image_origin, missing_data, partial_folder
 from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
-from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
-from orchestrator.datasets.state import RECORD, Record, bytes_in, dataset_lock, other_data, read_record
+from orchestrator.datasets.state import RECORD, Record, StagingArea, bytes_in, dataset_lock, other_data, read_record
 from orchestrator.store.errors import DISK_ERRORS
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
@@ -136,7 +135,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
     inner = partial_folder(entry, data_root)  # a data root of its own
     staging = StagingArea(inner / entry.name, inner / "downloads", console)
     staging.downloads.mkdir(parents=True, exist_ok=True)
-    filled = FETCHERS[entry.route.kind](entry, staging)
+    revision, files = FETCHERS[entry.route.kind](entry, staging)
     try:
         manifest = split_manifest(entry, open_dataset(entry, inner))
     except UserError as error:
@@ -149,8 +148,8 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
         dataset=entry.name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=image_origin(entry),
-        revision=filled.revision,
-        files=dict(sorted(filled.files.items())),
+        revision=revision,
+        files=dict(sorted(files.items())),
         bytes=bytes_in(staging.folder),
         manifest=manifest,
         differs=tuple(manifest.differs(entry)),

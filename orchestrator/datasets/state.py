@@ -1,12 +1,16 @@
-"""The state of datasets under the data root: complete, partial or missing; their records and locks."""
+"""The state of datasets under the data root: complete, being fetched or missing; their records and locks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.catalog.validation import StrictModel
@@ -16,6 +20,9 @@ from orchestrator.util.locks import LockHeld, file_lock
 
 RECORD = "bolt-dataset.json"
 """File name of the record that ``data prepare`` writes into a dataset's folder."""
+
+Fetched = tuple[str | None, dict[str, str]]
+"""The commit of a fetched repository, else ``None``; and name of each fetched file -> its checksum, ``sha256:...``."""
 
 State = Literal["drawn", "there", "other data", "partial", "missing"]
 
@@ -42,6 +49,26 @@ class Record(StrictModel):
     bytes: int
     manifest: SplitManifest
     differs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StagingArea:
+    """Where a dataset is fetched, in ``ROOT/NAME.partial``.
+
+    Attributes:
+        folder: becomes ``ROOT/NAME`` when it is complete.
+        downloads: complete downloaded files, kept until the dataset is complete.
+        console: where progress is shown.
+    """
+
+    folder: Path
+    downloads: Path
+    console: Console
+
+    def clear(self) -> None:
+        """Empty the folder: an interruption may have left half a file."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
 
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:

@@ -47,7 +47,16 @@ def backbone_entry(
         raise UserError("a backbone needs weights of open_clip or a file", hint="--pretrained TAG or --file PATH")
     model, config = _architecture(architecture, pretrained)
     shape = tower_shape(config, architecture)
-    weights, words, known, said_by = _weights(model, pretrained, file)
+    if pretrained is not None:
+        tags = open_clip.list_pretrained_tags_by_model(model)
+        if pretrained not in tags:
+            raise unknown_name(f"pre-trained tag of {model}", pretrained, tags, where="--pretrained")
+        weights, words = {"pretrained": pretrained}, pretrained
+        known, said_by = tag_uses_quick_gelu(model, pretrained), "open_clip"
+    if file is not None:
+        file = _single_file(file)
+        weights, words = {"file": str(file.absolute())}, file.stem
+        known, said_by = _stated_beside(file)
     if known is None and quick_gelu is None:
         raise UserError(
             "the activation of these weights is not known; with the wrong one, features are wrong without an error",
@@ -136,24 +145,15 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
     return name, dict(open_clip.get_model_config(name))
 
 
-def _weights(
-    architecture: str, pretrained: str | None, file: Path | None
-) -> tuple[dict[str, str], str, bool | None, str]:
-    """The entry's ``weights``, a short name for them, whether they need QuickGELU (if known), and who says so."""
-    if pretrained is not None:
-        tags = open_clip.list_pretrained_tags_by_model(architecture)
-        if pretrained not in tags:
-            raise unknown_name(f"pre-trained tag of {architecture}", pretrained, tags, where="--pretrained")
-        return {"pretrained": pretrained}, pretrained, tag_uses_quick_gelu(architecture, pretrained), "open_clip"
-    assert file is not None
+def _single_file(path: Path) -> Path:
+    """The file of weights that ``--file`` names. Raises ``UserError`` if there is none, or if there are several."""
     try:
-        files = checkpoint_files(file.expanduser())
+        files = checkpoint_files(path.expanduser())
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where="--file") from None
     if len(files) > 1:
         raise UserError("these weights are in several files; open_clip reads a backbone from one", where="--file")
-    known, said_by = _stated_beside(files[0])
-    return {"file": str(files[0].absolute())}, files[0].stem, known, said_by
+    return files[0]
 
 
 def _stated_beside(file: Path) -> tuple[bool | None, str]:

@@ -8,6 +8,7 @@ Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -156,24 +157,14 @@ def find_rivals(result: Result, store: Store) -> list[Result]:
     Methods without a support are in every place. Damaged results are left out. The most accurate come first.
     """
     cell = result.cell
+    track, backbone, dataset, k, _, seed = map(re.escape, cell.id.partition("--")[0].split("."))
+    place = re.compile(rf"{track}\.{backbone}\.{dataset}\.({k}|k0)\.[^.]+\.({seed}|s0)--.*")
     rivals = []
-    for name in store.result_ids() - {cell.id}:
-        if _may_compete(name, cell):
-            with suppress(FileNotFoundError, ValueError):
-                rivals.append(store.read_result(name))
+    for name in filter(place.fullmatch, store.result_ids() - {cell.id}):  # saves reading most results
+        with suppress(FileNotFoundError, ValueError):
+            rivals.append(store.read_result(name))
     rivals = [rival for rival in rivals if _competes(rival.cell, cell)]
     return sorted(rivals, key=lambda rival: (-rival.evaluations[0].accuracy, rival.cell.id))
-
-
-def _may_compete(name: str, cell: Cell) -> bool:
-    """Whether the readable part of an id allows that its cell competes; saves reading most results."""
-    ours, theirs = (text.partition("--")[0].split(".") for text in (cell.id, name))
-    return (
-        len(theirs) == len(ours)
-        and theirs[:3] == ours[:3]
-        and theirs[3] in (ours[3], "k0")
-        and theirs[5] in (ours[5], "s0")
-    )
 
 
 def _competes(rival: Cell, cell: Cell) -> bool:

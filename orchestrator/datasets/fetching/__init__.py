@@ -10,9 +10,9 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.fetching.by_archive import archive_size, fetch_archive
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, hub_size
 from orchestrator.datasets.fetching.by_torchvision import fetch_by_torchvision
-from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
+from orchestrator.datasets.state import Fetched, StagingArea
 
-FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], FetchResult]] = {
+FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], Fetched]] = {
     "archive": fetch_archive,
     "torchvision": fetch_by_torchvision,
     "huggingface": fetch_from_hub,

@@ -8,13 +8,13 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute
 from orchestrator.datasets.fetching.download import announced_size, download
-from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.fetching.unpack import unpack
+from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.console import print_line
 from orchestrator.util.identity import file_digest
 
 
-def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
+def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     """Fetch and unpack the entry's archive. Raises ``UserError`` as :func:`download` and :func:`unpack` do."""
     assert isinstance(entry.route, ArchiveRoute)
     staging.clear()
@@ -22,7 +22,7 @@ def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     download(entry.route.url, archive, checksum=entry.route.checksum, console=staging.console)
     print_line(f"unpacking {archive.name}", staging.console)
     unpack(archive, staging.folder)
-    return FetchResult(None, {archive.name: entry.route.checksum or f"sha256:{file_digest(archive)}"})
+    return None, {archive.name: entry.route.checksum or f"sha256:{file_digest(archive)}"}
 
 
 def archive_size(entry: DatasetEntry) -> int | None:

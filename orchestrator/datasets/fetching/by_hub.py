@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.parquet import shards_of
+from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, explain_hub_error
 from orchestrator.util.identity import file_digest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILES_AT_ONCE = 4
 
 
-def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> FetchResult:
+def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> Fetched:
     """Fetch the files of the parts the entry names at its pinned commit, or at the newest one.
 
     Raises ``UserError`` if the repository or a file cannot be fetched, or a file has the wrong checksum.
@@ -57,7 +57,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
             )
         checksums[path] = f"sha256:{found}"
     shutil.rmtree(folder / ".cache", ignore_errors=True)
-    return FetchResult(revision, checksums)
+    return revision, checksums
 
 
 def hub_size(entry: DatasetEntry) -> int | None:

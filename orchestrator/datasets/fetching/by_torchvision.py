@@ -20,8 +20,8 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.fetching.by_archive import file_name
 from orchestrator.datasets.fetching.download import download, set_aside
-from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.routes.torchvision_sets import torchvision_class
+from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import file_digest, fingerprint
 
@@ -29,7 +29,7 @@ PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
 """Archives that are deleted after unpacking. ``.gz`` alone is not among them: some readers open such files."""
 
 
-def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
+def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
     """Instantiate the class once per argument set, fetching what is missing.
 
     Raises ``UserError`` if a file cannot be fetched, has the wrong checksum or cannot be unpacked, or if the archives
@@ -53,7 +53,7 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResu
     for path in staging.folder.rglob("*"):
         if path.name.endswith(PACKED) and path.stat().st_nlink > 1:  # the other name is in downloads
             path.unlink()
-    return FetchResult(None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()})
+    return None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()}
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents
             part = "" if split == "all" else f" in {split}/"
             raise UserError(f"class folders without images{part}: {', '.join(empty[:8])}", where=str(folder))
     parts = {split: _labelled(classes, label_of.__getitem__, folder) for split, classes in found.items()}
-    return RouteContents(list(label_of), parts)
+    return list(label_of), parts
 
 
 def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -91,7 +91,7 @@ def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     classes = find_class_folders(folder, re.compile(r"n\d{8}"))
     if unknown := [name for name in classes if name not in index]:
         raise UserError(f"the folder {unknown[0]} is none of the 1,000 classes of ImageNet", where=str(folder))
-    return RouteContents(list(index), {"test": _labelled(classes, index.__getitem__, folder)})
+    return list(index), {"test": _labelled(classes, index.__getitem__, folder)}
 
 
 @cache
@@ -112,7 +112,7 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
     ordered = {name: classes[name] for name in sorted(classes, key=int)}
-    return RouteContents([str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)})
+    return [str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)}
 
 
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:

@@ -29,7 +29,7 @@ def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
         chosen = [number for number in images if in_train[number] == flag]
         files = [root / "images" / images[number] for number in chosen]
         parts[split] = file_part(files, [order[labels[number]] for number in chosen], folder)
-    return RouteContents([names[number].partition(".")[2] or names[number] for number in order], parts)
+    return [names[number].partition(".")[2] or names[number] for number in order], parts
 
 
 def _table(path: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ def read_toy(entry: DatasetEntry, folder: Path) -> RouteContents:
     for split in ("train", "test"):
         pixels, labels = draw_split(task, split)
         parts[split] = array_part(pixels, labels, f"{task}/{split}")
-    return RouteContents(TASKS[task].class_names, parts)
+    return TASKS[task].class_names, parts
 
 
 def read_sklearn(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -26,4 +26,4 @@ def read_sklearn(entry: DatasetEntry, folder: Path) -> RouteContents:
     from orchestrator.drawn_world.handwritten import load
 
     pixels, labels = load()
-    return RouteContents([str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)})
+    return [str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)}

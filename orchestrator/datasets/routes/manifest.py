@@ -40,7 +40,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
         if not rows and (split != "train" or entry.has_training_images):
             raise UserError(f"lists no images of the split {split!r}", where=str(table))
         parts[split] = file_part([folder / paths[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
-    return RouteContents(names, parts)
+    return names, parts
 
 
 def read_table(path: Path) -> Mapping[str, list[str]]:

@@ -51,7 +51,7 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
         except UserError as error:
             raise UserError(error.what, where=error.where or str(folder), hint=error.hint or again(entry)) from None
     names = _class_names(entry, list(shards.values()), folder)
-    return RouteContents(names, {part: found.part(names) for part, found in shards.items()})
+    return names, {part: found.part(names) for part, found in shards.items()}
 
 
 def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> list[str]:

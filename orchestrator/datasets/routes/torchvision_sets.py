@@ -56,7 +56,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
         parts[name] = concatenated(pieces)
     if names is None:
         names = numbered_classes(entry, (int(part.labels.max(initial=-1)) for part in parts.values()), folder)
-    return RouteContents(names, parts)
+    return names, parts
 
 
 def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:

@@ -25,10 +25,9 @@ from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, load_catalog, missing_data
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files
-from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one, remove_leftovers
-from orchestrator.datasets.state import read_record, state_of
+from orchestrator.datasets.state import StagingArea, read_record, state_of
 from orchestrator.util.errors import UserError
 from tests.helpers.file_server import FileServer, serve
 from tests.helpers.small_archives import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
@@ -432,13 +431,12 @@ def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: 
     files, headers = hub_files()
     with serve(files=files, headers=headers) as server:
         entry = hub_entry(server.url)
-        revision, needed = needed_files(entry, server.url)
-        assert revision == COMMIT
+        commit, needed = needed_files(entry, server.url)
         assert list(needed) == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
         staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        filled = fetch_from_hub(entry, staging, server.url)
-    assert filled.revision == COMMIT
-    assert sorted(filled.files) == list(needed)
+        revision, checksums = fetch_from_hub(entry, staging, server.url)
+    assert revision == commit == COMMIT
+    assert sorted(checksums) == list(needed)
     assert not (tmp_path / "pets" / ".cache").exists()
     raw = open_dataset(entry, tmp_path)
     assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)
