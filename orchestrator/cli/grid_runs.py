@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
     from orchestrator.report import ReportFiles
     from orchestrator.store import Store
     from orchestrator.store.results import Result
-
-
-@dataclass(frozen=True)
-class SyncOutcome:
-    """How a sync ended: one line for people, and whether the runs in MLflow equal the results."""
-
-    message: str
-    complete: bool
 
 
 class GridRuns:
@@ -86,8 +77,8 @@ class GridRuns:
 
         return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
 
-    def sync(self, study: Study, report: ReportFiles, console: Console, *, verify: bool = False) -> SyncOutcome:
-        """Make the runs of the grid's MLflow experiment equal to the results.
+    def sync(self, study: Study, report: ReportFiles, console: Console, *, verify: bool = False) -> tuple[bool, str]:
+        """Make the runs of the grid's MLflow experiment equal to the results. Whether they are, and one line about it.
 
         The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
         tracking server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError`` is
@@ -121,9 +112,8 @@ class GridRuns:
         except UserError:
             raise
         except KeyboardInterrupt:
-            return SyncOutcome(f"MLflow: stopped; the results are safe, and {later}", False)
+            return False, f"MLflow: stopped; the results are safe, and {later}"
         except Exception as error:  # a tracking server that is away is no reason to lose the report
             message = classify_tracking_error(error).message
-            return SyncOutcome(f"MLflow could not be written to: {message}; {later}", False)
-        changed = f"{pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed"
-        return SyncOutcome(f"MLflow: {changed}", True)
+            return False, f"MLflow could not be written to: {message}; {later}"
+        return True, f"MLflow: {pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed"

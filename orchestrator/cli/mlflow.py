@@ -41,9 +41,9 @@ def sync(
         report = write_grid_report(study, workspace.store)
         if rebuild:
             _set_database_aside(runs.location)
-        outcome = runs.sync(study, report, Console(), verify=True)
-    print_line(outcome.message)
-    raise typer.Exit(0 if outcome.complete else 1)
+        complete, line = runs.sync(study, report, Console(), verify=True)
+    print_line(line)
+    raise typer.Exit(0 if complete else 1)
 
 
 def ui(

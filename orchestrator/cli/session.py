@@ -51,7 +51,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         check_inputs(plan)
         check_disk_space(plan, workspace.store, options.disk_budget)
         if options.address is None:  # the nodes of a cluster have caches of their own
-            _fetch_weights(plan, console)
+            for name in sorted({cell.backbone.name for cell in plan.todo}):
+                fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
         remember_run(workspace.store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
         print_sentence(plan.counts.line, console)
@@ -67,15 +68,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         whole = finished if workspace.whole is workspace.grid else workspace.plan(whole=True)
         study = grid_study(whole, workspace.store)
         report = write_grid_report(study, workspace.store)
-        tracked = runs.sync(study, report, console)
-    _print_end(study, summary, report, tracked.message, workspace.store, console)
+        _, tracked = runs.sync(study, report, console)
+    _print_end(study, summary, report, tracked, workspace.store, console)
     return 1 if finished.failed else 0
-
-
-def _fetch_weights(plan: Plan, console: Console) -> None:
-    """Fetch the weights of the backbones that the open cells and their artifacts need."""
-    for name in sorted({cell.backbone.name for cell in plan.todo}):
-        fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
 
 
 def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:

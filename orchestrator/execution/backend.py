@@ -94,7 +94,8 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    with connect(address, worker_env=worker_env) as limits, ClusterCapacity(limits, packing, settings) as capacity:
+    with connect(address, worker_env=worker_env) as limits:
+        capacity = ClusterCapacity(limits, packing, settings)
         yield Backend(
             gpus=capacity.gpus,
             slots=capacity.slots,

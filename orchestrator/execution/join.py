@@ -1,7 +1,12 @@
-"""Join a Ray cluster that runs already: find it, authenticate, and check that its workers answer."""
+"""Join a Ray cluster that runs already: find it, authenticate, check that its workers answer, and how far it can grow.
+
+Ray has a call for the limits of its autoscaler (``state.get_max_resources_from_cluster_config``), but ``ray up`` does
+not fill in the data behind it. So the head reads the file that the autoscaler's command line names.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -9,10 +14,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
 
 from orchestrator.core.events import Resources
 from orchestrator.execution import ray_private
-from orchestrator.execution.autoscaler import read_autoscaler_limits
 from orchestrator.execution.process import DRIVER_HOST_VARIABLE, delay_interrupt, standard_error_to
 from orchestrator.util.errors import UserError, one_line
 
@@ -21,6 +29,9 @@ WORKER_SECONDS = 60.0
 
 HEAD_RESOURCE = "node:__internal_head__"
 """A resource that the head of every cluster has, and no other node."""
+
+CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
+"""Options of the autoscaler's process."""
 
 _WRONG_TOKEN = b"InvalidAuthToken"
 """Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
@@ -116,6 +127,38 @@ def _autoscaler_limits() -> Resources:
     import ray
 
     return read_autoscaler_limits(ray.get_runtime_context().gcs_address)
+
+
+def read_autoscaler_limits(gcs_address: str) -> Resources:
+    """CPUs and GPUs of all nodes that the autoscaler of the cluster at ``gcs_address`` can start besides the head.
+
+    Read on its head; no nodes where no autoscaler runs there. The nodes of a cluster with ``provider: local`` have no
+    size in the file: they are there or cannot come.
+    """
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
+            options = process.cmdline()
+            files = [option.removeprefix(CONFIG_OPTION) for option in options if option.startswith(CONFIG_OPTION)]
+            if files and ADDRESS_OPTION + gcs_address in options:
+                return limits_from_config(yaml.safe_load(Path(files[0]).read_text()))
+    return Resources(0, 0)
+
+
+def limits_from_config(config: dict[str, Any]) -> Resources:
+    """The limits in the autoscaler's configuration, as ``ray up`` has completed it."""
+    head = config.get("head_node_type")
+    node_types = [node for name, node in config["available_node_types"].items() if name != head]
+
+    def total(resource: str) -> float:
+        """The most there can be of a resource: the nodes that have the most of it are started first."""
+        sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
+        nodes_left, amount = int(config.get("max_workers", 0)), 0.0
+        for size, max_count in sorted(sizes, reverse=True):
+            count = min(nodes_left, int(max_count))
+            nodes_left, amount = nodes_left - count, amount + count * float(size)
+        return amount
+
+    return Resources(total("CPU"), total("GPU"))
 
 
 def _cannot_join(address: str, reason: str) -> UserError:

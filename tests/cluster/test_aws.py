@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.autoscaler import limits_from_config
+from orchestrator.execution.join import limits_from_config
 from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable
 
@@ -19,24 +18,22 @@ from orchestrator.planning.packing import Packing, uses_gpus
 ANSWER_SECONDS = 30.0
 """How long the nodes may take to answer. The memory of a node that has not answered by then counts as unknown."""
 
-CANCEL_SECONDS = 5.0
-"""How long a thread that waits for a node may take to notice that its answer is not needed any more."""
-
 
 class ClusterCapacity:
     """The size of a cluster, now and once it has grown, and the share of it that a cell requests.
 
-    After the ``with`` block, none of its threads uses Ray any more, so that Ray can be shut down. ``packing`` computes
-    what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
+    ``packing`` computes what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
     """
 
     def __init__(self, limits: Resources, packing: Packing, settings: RunSettings) -> None:
         self._packing, self._settings = packing, settings
         self._max_cpus, self._max_gpus = _max_size(limits)
         self._most_gpus = cluster_size()[1]
-        self._cancelled, self._threads = threading.Event(), list[threading.Thread]()
+        self._queries: list[ray.ObjectRef[float]] = []
         if uses_gpus(settings, self._most_gpus):
-            self._measure()
+            self._ask_for_memory()
+        while self._queries:
+            self._read_answers(timeout=0.5)
 
     @property
     def gpus(self) -> float:
@@ -52,9 +49,8 @@ class ClusterCapacity:
         cpus, gpus = cluster_size()
         if gpus > self._most_gpus:
             self._most_gpus = gpus
-            thread = threading.Thread(target=self._measure, name="gpu-memory", daemon=True)  # a node may take a while
-            self._threads.append(thread)
-            thread.start()
+            self._ask_for_memory()
+        self._read_answers()
         return max(cpus, self._max_cpus), max(gpus, self._max_gpus)
 
     def slots(self, cells: Iterable[Cell]) -> int:
@@ -68,16 +64,29 @@ class ClusterCapacity:
             slots = min(slots, gpus / least)
         return max(1, int(slots))
 
-    def _measure(self) -> None:
-        self._packing.gpu_mib = smallest_gpu_mib(self._cancelled)
+    def _ask_for_memory(self) -> None:
+        """Ask every node for its smallest GPU. The question takes no GPU and starts nothing on one."""
+        query = ray.remote(num_cpus=0)(_smallest_on_this_node)
+        self._queries = [
+            query.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+            for node in ray.nodes()
+            if node["Alive"] and node["Resources"].get("GPU")
+        ]
+        self._deadline = time.monotonic() + ANSWER_SECONDS
 
-    def __enter__(self) -> ClusterCapacity:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._cancelled.set()
-        for thread in self._threads:
-            thread.join(CANCEL_SECONDS)
+    def _read_answers(self, timeout: float = 0.0) -> None:
+        """Tell ``packing`` the memory of the smallest GPU, if all nodes have answered or have had the time to."""
+        if not self._queries:
+            return
+        ready, missing = ray.wait(self._queries, num_returns=len(self._queries), timeout=timeout)
+        if missing and time.monotonic() < self._deadline:
+            return
+        answers: list[float] = []
+        for answer in ready:
+            with contextlib.suppress(ray.exceptions.RayError):  # the node is going
+                answers.append(ray.get(answer))
+        self._packing.gpu_mib = min((mebibytes for mebibytes in answers if mebibytes), default=None)
+        self._queries = []
 
 
 def cluster_size() -> tuple[float, float]:
@@ -94,29 +103,8 @@ def _max_size(limits: Resources) -> tuple[float, float]:
     return head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus
 
 
-def smallest_gpu_mib(cancelled: threading.Event) -> float | None:
-    """Memory of the smallest GPU of the cluster in MiB; ``None`` where there is none or no node answers.
-
-    The question takes no GPU and starts nothing on one. When ``cancelled`` is set, it waits for no more answers.
-    """
-    query = ray.remote(num_cpus=0)(_smallest_on_this_node)
-    queries = [
-        query.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
-        for node in ray.nodes()
-        if node["Alive"] and node["Resources"].get("GPU")
-    ]
-    ready: list[ray.ObjectRef[float]] = []
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while len(ready) < len(queries) and time.monotonic() < deadline and not cancelled.is_set():
-        ready, _ = ray.wait(queries, num_returns=len(queries), timeout=0.5)
-    answers: list[float] = []
-    for answer in ready:
-        with contextlib.suppress(ray.exceptions.RayError):  # the node is going
-            answers.append(ray.get(answer))
-    return min((mebibytes for mebibytes in answers if mebibytes), default=None)
-
-
 def _smallest_on_this_node() -> float:
+    """Memory of this machine's smallest GPU in MiB; 0 where there is none."""
     from orchestrator.util.machine import local_gpus
 
     return min((gpu.total for gpu in local_gpus()), default=0) / 2**20

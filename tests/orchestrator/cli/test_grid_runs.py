@@ -58,7 +58,8 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     study = grid_study(make_plan(grid, catalog, store), store)
     files = write_grid_report(study, store)
     runs = GridRuns(grid, catalog, store)
-    assert runs.sync(study, files, Console(file=io.StringIO())).complete
+    complete, _ = runs.sync(study, files, Console(file=io.StringIO()))
+    assert complete
     tracked = [run for run in runs.open_tracker()._search("tags.kind = 'mean'") if "dataset" in run.data.params]
     by_method = {(run.data.params["method"], int(run.data.params["k"])): run.data for run in tracked}
     assert by_method.keys() == {(method, k) for method in ACCURACIES for k in (1, 4)}

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.autoscaler import limits_from_config, read_autoscaler_limits
+from orchestrator.execution.join import limits_from_config, read_autoscaler_limits
 from tests.helpers.waiting import TIMEOUT, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -32,7 +32,8 @@ from orchestrator.execution.cluster import connect
 from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
 from orchestrator.planning.packing import Packing
-with connect(sys.argv[1]) as limits, ClusterCapacity(limits, Packing(load_catalog()), RunSettings("x")) as capacity:
+with connect(sys.argv[1]) as limits:
+    capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings("x"))
     before = cluster_size()[1], capacity.size()
     (*_, end) = run_graph_on_ray({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
     after = cluster_size()[1], capacity.size()

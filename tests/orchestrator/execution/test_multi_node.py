@@ -99,14 +99,14 @@ def stop_when_enough(event):
         raise KeyboardInterrupt
 
 with connect(address) as limits:
-    with ClusterCapacity(limits, Packing(load_catalog()), RunSettings(folder)) as capacity:
-        slots = capacity.slots([samples.cell()])
-        try:
-            run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), max_attempts=2,
-                      resources=capacity.request, capacity=capacity.size, on_event=stop_when_enough,
-                      runner="tests.helpers.cells:nap")
-        except KeyboardInterrupt:
-            pass
+    capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings(folder))
+    slots = capacity.slots([samples.cell()])
+    try:
+        run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), max_attempts=2,
+                  resources=capacity.request, capacity=capacity.size, on_event=stop_when_enough,
+                  runner="tests.helpers.cells:nap")
+    except KeyboardInterrupt:
+        pass
 print(slots, len(done))
 """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -178,15 +178,15 @@ def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: R
     assert "--cell-limit" in last[1].error
 
 
-def test_no_thread_uses_ray_after_the_capacity_block(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread asks for the memory of new GPUs. It would end this process if Ray shut down meanwhile."""
+def test_gpus_that_join_are_asked_for_their_memory(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestrator.execution.tune import capacity
 
-    sizes = iter([(2.0, 0.0), (2.0, 2.0)])  # two GPUs join
+    sizes = chain([(2.0, 0.0)], repeat((2.0, 2.0)))  # two GPUs join
     monkeypatch.setattr(capacity, "cluster_size", lambda: next(sizes))
-    with capacity.ClusterCapacity(cluster, Packing(load_catalog()), RunSettings("unused")) as grown:
-        assert grown.size() == (2.0, 2.0)
-    assert "gpu-memory" not in {thread.name for thread in threading.enumerate()}
+    monkeypatch.setattr(capacity, "_smallest_on_this_node", lambda: 1024.0)
+    packing = Packing(load_catalog())
+    grown = capacity.ClusterCapacity(cluster, packing, RunSettings("unused"))
+    wait_for(lambda: grown.size() == (2.0, 2.0) and packing.gpu_mib == 1024.0)
 
 
 def test_an_unusable_store_stops_the_run_and_fails_no_cell(settings: RunSettings) -> None:
