@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError, explain_hub_error
-from orchestrator.util.units import listed
 
 HUB = "hf:"
 """Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
@@ -38,15 +36,6 @@ GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
 )
 """File names that say nothing about the training dataset; the folder's name is used instead."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A checkpoint to adopt: its path, the dataset it was fine-tuned on, and a note of where it comes from."""
-
-    path: Path
-    dataset: str
-    note: str
 
 
 def adopt_checkpoints(
@@ -79,24 +68,39 @@ def adopt_checkpoints(
         catalog.dataset(dataset, "--dataset")
         if len(paths) > 1:
             raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt them singly")
-    candidates = [_candidate(path, dataset, catalog, target, note) for path in paths]
-    _check_duplicates(candidates, backbone, catalog, target)
+    candidates: dict[str, tuple[Path, str]] = {}  # by dataset: the checkpoint, and where it comes from
+    for text in paths:
+        name, path, origin = _candidate(text, dataset, catalog, target)
+        if name in candidates:
+            raise UserError(
+                f"several checkpoints are for {name}: {candidates[name][0]}, {path}",
+                hint="adopt one of them; if another is for another dataset, adopt it by itself with --dataset NAME",
+            )
+        file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
+        if file is not None and file != display_path(target):
+            what = f"{file} has a checkpoint of {name} for {backbone} already"
+            raise UserError(what, where=str(target), hint="remove that entry first")
+        candidates[name] = path, note or origin
 
     frozen = load_backbone(entry, "cpu").tower
     state = frozen.state_dict_open_clip()
-    for candidate in candidates:
-        examined = examine_checkpoint(candidate.path, state, frozen.shape)
-        say(f"{candidate.dataset}: {candidate.path}")
+    for name, (path, _) in candidates.items():
+        examined = examine_checkpoint(path, state, frozen.shape)
+        say(f"{name}: {path}")
         for line in (examined.summary, *examined.notes):
             say(f"  {line}")
 
     section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
     entries = section[backbone] = dict(section.get(backbone) or {})
-    for candidate in candidates:
-        fields = {"file": _stated_path(candidate, backbone, target, copy), "sha256": checkpoint_digest(candidate.path)}
-        if candidate.dataset in entries:
-            say(f"{candidate.dataset}: replaces {entries[candidate.dataset]['file']}")
-        entries[candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
+    home = target.absolute().parent
+    for name, (path, origin) in candidates.items():
+        digest = checkpoint_digest(path)
+        if copy:
+            path = _copied(path, home / "checkpoints" / backbone / name)
+        stated = path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
+        if name in entries:
+            say(f"{name}: replaces {entries[name]['file']}")
+        entries[name] = {"file": stated, "sha256": digest} | ({"note": origin} if origin else {})
     write_entries(target, {"checkpoints": section}, replace=True)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
 
@@ -142,8 +146,12 @@ def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
     return sorted({name for _, name in found - inside})
 
 
-def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, note: str) -> Candidate:
-    """The checkpoint that one path of the command names; a checkpoint on the hub is fetched now."""
+def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
+    """The dataset and the checkpoint that one path of the command names, and its address if it is fetched from the hub.
+
+    The path is that of the file or, of a checkpoint in parts, of the folder that also holds its index.
+    """
+    origin = ""
     on_hub, address = text.startswith(HUB), text.removeprefix(HUB)
     path = Path(address.partition("@")[0]) if on_hub else Path(text).expanduser().absolute()
     if dataset is None:
@@ -154,13 +162,11 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, n
         dataset = fitting[0]
     if on_hub:
         path, origin = _fetch(address, target.absolute().parent / "checkpoints")
-        note = note or origin
     try:
         files = checkpoint_files(path)
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where=text if on_hub else "") from None
-    # One file: the file itself. Several parts: their folder, which also holds their index.
-    return Candidate(files[0] if len(files) == 1 else path, dataset, note)
+    return dataset, files[0] if len(files) == 1 else path, origin
 
 
 def _fetch(address: str, folder: Path) -> tuple[Path, str]:
@@ -193,33 +199,6 @@ def _wanted(names: Sequence[str], where: str) -> list[str]:
     stem = first.removesuffix(".index.json").partition(".")[0]
     parts = [name for name in names if name.startswith(f"{stem}-") and "/" not in name] if "index" in first else []
     return [first, *parts, *(["config.json"] if "config.json" in names else [])]
-
-
-def _check_duplicates(candidates: Sequence[Candidate], backbone: str, catalog: Catalog, target: Path) -> None:
-    datasets = [candidate.dataset for candidate in candidates]
-    twice = next((name for name in datasets if datasets.count(name) > 1), None)
-    if twice is not None:
-        paths = [str(candidate.path) for candidate in candidates if candidate.dataset == twice]
-        raise UserError(
-            f"several checkpoints are for {twice}: {listed(paths, 4)}",
-            hint="adopt one of them; if another is for another dataset, adopt it by itself with --dataset NAME",
-        )
-    for name in datasets:
-        file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
-        if file is not None and file != display_path(target):
-            raise UserError(
-                f"{file} has a checkpoint of {name} for {backbone} already",
-                where=str(target),
-                hint="remove that entry first",
-            )
-
-
-def _stated_path(candidate: Candidate, backbone: str, target: Path, copy: bool) -> str:
-    """A checkpoint's path as the catalog file states it: relative to the file if it lies beside it, else absolute."""
-    path, folder = candidate.path, target.absolute().parent
-    if copy:
-        path = _copied(path, folder / "checkpoints" / backbone / candidate.dataset)
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def _copied(path: Path, home: Path) -> Path:
