@@ -14,7 +14,6 @@ from orchestrator.catalog.dataset_entry import (
     dataset_folder,
     excluded_file,
     excluded_images,
-    find_data_root,
     partial_folder,
     prompt_templates,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "dataset_ref",
     "excluded_file",
     "excluded_images",
-    "find_data_root",
     "image_origin",
     "load_catalog",
     "missing_checkpoint",

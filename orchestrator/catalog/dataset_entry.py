@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -180,12 +179,6 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
     if found is None:
         raise UserError(f"open_clip has no list {attribute!r}", where=name)
     return tuple(item if isinstance(item, str) else item("{}") for item in found)
-
-
-def find_data_root(option: Path | str | None) -> Path | None:
-    """The data root: the option, else ``BOLT_DATA``, else ``None``."""
-    chosen = option or os.environ.get(DATA_VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:

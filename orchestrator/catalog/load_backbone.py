@@ -45,7 +45,10 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         with console.status(f"fetching the weights of {entry.name}"), _log_level("huggingface_hub", logging.ERROR):
             open_clip.download_pretrained(config)
     except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
-        reason = shorten(" ".join(str(_first_cause(error)).split()) or type(error).__name__)
+        cause: BaseException = error
+        while (deeper := cause.__cause__ or cause.__context__) is not None:
+            cause = deeper  # the connection's error, not the hub's sentence about it
+        reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
         offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise UserError(
             f"the weights {entry.weights.pretrained} of backbone {entry.name} cannot be fetched: {reason}{offline}",
@@ -79,9 +82,14 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
     if config is not None:
         open_clip.add_model_config(config)
         architecture = config.stem
-    if entry.weights.pretrained is not None and not swapped:
-        _check_tag(entry, architecture, entry.weights.pretrained)
     weights = str(weights_path(entry) or entry.weights.pretrained)
+    known = None if weights_path(entry) or swapped else tag_uses_quick_gelu(architecture, weights)
+    if known not in (None, entry.quick_gelu):
+        raise UserError(
+            f"backbone {entry.name}: the weights {weights} were trained with {'QuickGELU' if known else 'plain GELU'}, "
+            "says open_clip, and its catalog entry says otherwise",
+            hint=f"write quick_gelu: {'true' if known else 'false'}",
+        )
     try:
         # open_clip warns of random initialisation before it loads a local file; errors are raised as well
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
@@ -115,16 +123,6 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
     config = open_clip.get_pretrained_cfg(architecture, tag)
     return bool(config.get("quick_gelu", False)) if config else None
-
-
-def _check_tag(entry: BackboneEntry, architecture: str, tag: str) -> None:
-    known = tag_uses_quick_gelu(architecture, tag)
-    if known is not None and known != entry.quick_gelu:
-        raise UserError(
-            f"backbone {entry.name}: the weights {tag} were trained with {'QuickGELU' if known else 'plain GELU'}, "
-            "says open_clip, and its catalog entry says otherwise",
-            hint=f"write quick_gelu: {'true' if known else 'false'}",
-        )
 
 
 def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
@@ -171,10 +169,3 @@ def _log_level(logger: str | None, level: int) -> Iterator[None]:
         yield
     finally:
         found.setLevel(before)
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """The error that the others were raised for: the connection's, not the hub's sentence about it."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return error

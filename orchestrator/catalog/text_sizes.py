@@ -51,22 +51,14 @@ class TextSizes:
         return 11 * min(PROMPT_TOKENS, self.context_length) * self.width * self.layers
 
 
+@cache
 def text_sizes(entry: BackboneEntry) -> TextSizes:
     """The sizes of a backbone's text tower; those of ViT-B if its configuration does not state them."""
-    return _read(architecture_path(entry) or _open_clip_configs() / f"{entry.architecture}.json")
-
-
-@cache
-def _open_clip_configs() -> Path:
-    """The folder of open_clip's model configurations."""
     package = importlib.util.find_spec("open_clip")
     assert package is not None
     assert package.origin is not None
-    return Path(package.origin).with_name("model_configs")
-
-
-@cache
-def _read(file: Path) -> TextSizes:
+    configs = Path(package.origin).with_name("model_configs")
+    file = architecture_path(entry) or configs / f"{entry.architecture}.json"
     try:
         text: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["text_cfg"]
     except (OSError, ValueError, KeyError):

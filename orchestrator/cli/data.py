@@ -75,21 +75,21 @@ def prepare(
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
     root = data_root.absolute()
     entries = _chosen(names, grid, load_catalog(catalog or ()), root)
-    found = plan_preparation(entries, root)
+    there, jobs, by_hand = plan_preparation(entries, root)
     for entry in entries:
         remove_leftovers(entry, root)
-    for line in found.there:
+    for line in there:
         print_line(line)
-    if found.jobs:
-        for job in found.jobs:
+    if jobs:
+        for job in jobs:
             print_line(job.line)
-        print_line(check_space(found.jobs, root))
+        print_line(check_space(jobs, root))
         if not yes and not Console().is_terminal:
             raise UserError("nothing was fetched: there is no terminal to ask on", hint="--yes answers yes")
         if not yes:
             typer.confirm("fetch them, under these licences?", abort=True)
     failures = 0
-    for job in found.jobs:
+    for job in jobs:
         try:
             record = prepare_one(job.entry, root, Console())
         except UserError as error:
@@ -104,12 +104,12 @@ def prepare(
         print_line(f"{job.entry.name} is there: {record.manifest.classes} classes, {counts}, {size}")
         for line in record.differs:
             print_line(f"  differs from the catalog: {line}")
-    if found.by_hand:
-        raise by_hand_error(found.by_hand, root)
-    if failures == 1 == len(found.jobs):
+    if by_hand:
+        raise by_hand_error(by_hand, root)
+    if failures == 1 == len(jobs):
         raise typer.Exit(2)
     if failures:
-        raise UserError(f"{failures} of {len(found.jobs)} could not be prepared; see above")
+        raise UserError(f"{failures} of {len(jobs)} could not be prepared; see above")
 
 
 @app.command()

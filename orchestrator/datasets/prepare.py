@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -59,20 +58,16 @@ class FetchJob:
         return f"{found}\n  licence: {self.entry.licence}{gated}"
 
 
-class Preparation(NamedTuple):
-    """The datasets of a ``prepare`` command: a line for each one that is there, those to fetch, and by hand."""
-
-    there: tuple[str, ...]
-    jobs: tuple[FetchJob, ...]
-    by_hand: tuple[DatasetEntry, ...]
-
-
-def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Preparation:
-    """Sort the datasets into those that are there, to fetch, and to fetch by hand; ask for unknown sizes.
+def plan_preparation(
+    entries: Iterable[DatasetEntry], data_root: Path
+) -> tuple[list[str], list[FetchJob], list[DatasetEntry]]:
+    """A line for each dataset that is there, those to fetch, and those to fetch by hand; asks for unknown sizes.
 
     Raises ``UserError`` if the folder of a dataset's name holds other images.
     """
-    there, jobs, by_hand = [], [], []
+    there: list[str] = []
+    jobs: list[FetchJob] = []
+    by_hand: list[DatasetEntry] = []
     for entry in entries:
         if entry.is_bundled:
             there.append(f"{entry.name} needs no files")
@@ -88,7 +83,7 @@ def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Prepar
             ask = SIZES.get(entry.route.kind)
             size = entry.download_bytes or (ask(entry) if ask else None)
             jobs.append(FetchJob(entry, size, bytes_in(partial_folder(entry, data_root))))
-    return Preparation(tuple(there), tuple(jobs), tuple(by_hand))
+    return there, jobs, by_hand
 
 
 def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:

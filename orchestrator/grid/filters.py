@@ -54,15 +54,15 @@ def select_cells(
             if value not in present:
                 raise unknown_name(key, value, present, where=where)
         wanted.setdefault("shots" if key == "k" else key, []).extend(values)
-    selected = tuple(cell for cell in cells if all(_matches(cell, key, wanted[key], label) for key in wanted))
+
+    def matches(cell: Cell, key: str) -> bool:
+        without_shots = cell.shots == 0 and TRACKS[cell.track].gives_support
+        if (key == "shots" and without_shots) or (key == "seed" and cell.seed == 0):
+            return True
+        return _KEYS[key](cell, label) in wanted[key]
+
+    selected = tuple(cell for cell in cells if all(matches(cell, key) for key in wanted))
     if not selected:
         where = shorten(" ".join(f"{option}{text}" for text in options))
         raise UserError("no cell of the grid matches all of these", where=where)
     return selected
-
-
-def _matches(cell: Cell, key: str, values: Sequence[str], label: LabelOf) -> bool:
-    without_shots = cell.shots == 0 and TRACKS[cell.track].gives_support
-    if (key == "shots" and without_shots) or (key == "seed" and cell.seed == 0):
-        return True
-    return _KEYS[key](cell, label) in values

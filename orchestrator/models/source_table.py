@@ -25,13 +25,17 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
     Raises ``UserError`` for an unknown backbone.
     """
     chosen = list(catalog.backbones.values()) if backbone is None else [catalog.backbone(backbone, "--backbone")]
-    tuned = _fine_tuned(store)
+    tuned: dict[tuple[str, str], list[Artifact]] = {}
+    for artifact in source_artifacts(store, "SourceModel"):
+        key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
+        tuned.setdefault(key, []).append(artifact)
     return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned, store)))
 
 
 def _of_one(
     entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
 ) -> list[RenderableType]:
+    """What is shown of one backbone. ``tuned``: the models fine-tuned in the store, by its digest and the dataset."""
     numbers = ("accuracy", "zero-shot", "gain")
     table = plain_table("dataset", "source", *numbers, "from", right=numbers, overflow="fold")
     left, limits = [], dict[str, None]()
@@ -62,15 +66,6 @@ def _of_one(
     if left:
         parts.append(Text(f"not fine-tuned yet: {listed(left, SHOWN_OPEN)}"))
     return [*parts, Text()]
-
-
-def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Artifact]]:
-    """The models fine-tuned in a store, by the backbone's digest and the dataset."""
-    found: dict[tuple[str, str], list[Artifact]] = {}
-    for artifact in source_artifacts(store, "SourceModel"):
-        key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
-        found.setdefault(key, []).append(artifact)
-    return found
 
 
 def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:

@@ -63,12 +63,9 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     """
     given = route.files.get(part)
     split = route.splits[part]
-    stem = rf"(.*/)?{re.escape(split)}(-\d+-of-\d+(-[0-9a-f]+)?|/\d+)?\.parquet"
-    found = sorted(
-        path
-        for path in paths
-        if (fnmatchcase(path, given) if given else re.fullmatch(stem, path) and _in_config(path, route.config))
-    )
+    config = f"(.*/)?{re.escape(route.config)}/(.*/)?" if route.config else "(.*/)?"
+    pattern = rf"{config}{re.escape(split)}(-\d+-of-\d+(-[0-9a-f]+)?|/\d+)?\.parquet"
+    found = sorted(path for path in paths if (fnmatchcase(path, given) if given else re.fullmatch(pattern, path)))
     if not found:
         raise UserError(f"there is no parquet file of the split {split!r}" + (f" ({given})" if given else ""))
     if counted := [match for match in map(_SHARD.search, found) if match]:
@@ -77,11 +74,6 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
             count = f"{len(found)} of {counted[0]['count']} are there"
             raise UserError(f"shard {absent[0]} of the split {split!r} is missing ({count})")
     return found
-
-
-def _in_config(path: str, config: str | None) -> bool:
-    """Whether a file belongs to the configuration: it is in a folder of that name, or no configuration is given."""
-    return config is None or config in path.split("/")[:-1]
 
 
 def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) -> list[str]:

@@ -44,7 +44,10 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
         pieces = []
         for arguments in argument_sets:
             try:
-                dataset = _open(reader, folder, arguments)
+                if route.dataset.startswith("CIFAR"):
+                    for file in (reader.meta["filename"], *(file for file, _ in reader.train_list + reader.test_list)):
+                        refuse_foreign_pickle(folder / reader.base_folder / file)
+                dataset = reader(root=str(folder), **arguments)
             except Exception as error:  # parsers raise many types for damaged files
                 what = f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}"
                 raise UserError(what, where=str(folder), hint=again(entry)) from error
@@ -57,13 +60,6 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
     if names is None:
         names = numbered_classes(entry, (int(part.labels.max(initial=-1)) for part in parts.values()), folder)
     return names, parts
-
-
-def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:
-    if reader.__name__.startswith("CIFAR"):
-        for name in (reader.meta["filename"], *(name for name, _ in reader.train_list + reader.test_list)):
-            refuse_foreign_pickle(folder / reader.base_folder / name)
-    return reader(root=str(folder), **arguments)
 
 
 def torchvision_class(name: str) -> type[Any]:

@@ -7,19 +7,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from orchestrator.catalog import (
     Catalog,
     backbone_ref,
     class_names_of,
     dataset_ref,
-    find_data_root,
     load_catalog,
     missing_data,
     missing_weights,
     prompt_templates,
 )
 from orchestrator.catalog.location import grids_folder
+from orchestrator.cli.app import app
 from orchestrator.report.paper.published import published_datasets, published_rows
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
@@ -362,10 +363,9 @@ def test_missing_data_says_what_must_be_placed_where(
 
 def test_the_data_root_is_an_option_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOLT_DATA", "/somewhere")
-    assert find_data_root(None) == Path("/somewhere")
-    assert find_data_root("here") == Path("here")
-    monkeypatch.delenv("BOLT_DATA")
-    assert find_data_root(None) is None
+    for option, root in ([], "/somewhere"), (["--data-root", "/here"], "/here"):
+        listed = CliRunner().invoke(app, ["data", "list", "--domain", "general", *option]).output
+        assert f"looked for in {root}" in listed
 
 
 def test_a_backbones_identity_follows_its_weights(catalog: Catalog, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     body = pack(CONTENT)
     with serve(files={"pets.archive": body}) as server:
         entry = entry_of(server.url_of("pets.archive"), body)
-        assert plan_preparation([entry], tmp_path).jobs == (FetchJob(entry, len(body), 0),)
+        assert plan_preparation([entry], tmp_path)[1] == [FetchJob(entry, len(body), 0)]
         record = prepare_one(entry, tmp_path, QUIET)
         assert prepare_one(entry, tmp_path, QUIET) is None
         assert server.sent == [len(body)]
@@ -71,7 +71,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
     assert record.manifest.counts == {"train": 8, "test": 2}
     assert record.differs == ()
-    (line,) = plan_preparation([entry], tmp_path).there
+    (line,), _, _ = plan_preparation([entry], tmp_path)
     assert "pets is there" in line
 
 
@@ -369,7 +369,7 @@ def test_the_error_of_a_gated_dataset_names_the_archives_and_their_folder(tmp_pa
 
 def test_a_dataset_to_fetch_by_hand_gets_instructions(tmp_path: Path) -> None:
     entry = load_catalog().datasets["rsscn7"]
-    assert plan_preparation([entry], tmp_path).by_hand == (entry,)
+    assert plan_preparation([entry], tmp_path) == ([], [], [entry])
     assert "by hand, into" in str(missing_data(entry, tmp_path))
 
 
