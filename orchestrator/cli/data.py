@@ -63,21 +63,12 @@ def prepare(
     A dataset is complete or absent; the same command continues an interrupted download.
     """
     from orchestrator.catalog import DATA_VARIABLE, load_catalog
-    from orchestrator.datasets.prepare import (
-        by_hand_error,
-        check_space,
-        plan_preparation,
-        prepare_one,
-        remove_leftovers,
-    )
+    from orchestrator.datasets.prepare import by_hand_error, check_space, plan_preparation, prepare_one
 
     if data_root is None:
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
     root = data_root.absolute()
-    entries = _chosen(names, grid, load_catalog(catalog or ()), root)
-    there, jobs, by_hand = plan_preparation(entries, root)
-    for entry in entries:
-        remove_leftovers(entry, root)
+    there, jobs, by_hand = plan_preparation(_chosen(names, grid, load_catalog(catalog or ()), root), root)
     for line in there:
         print_line(line)
     if jobs:

@@ -26,19 +26,18 @@ STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yel
 
 def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
     """A table of the entries, with the columns ``HEADINGS``."""
-    rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
+    rows: list[tuple[str | Text, ...]] = []
+    for entry in entries:
+        state, images = state_of(entry, data_root), f"{entry.sizes.train + entry.sizes.test:,}"
+        shown, access = Text(state, STYLES[state]), "" if state == "drawn" else entry.access
+        size = _size(entry, data_root, state)
+        rows.append((entry.name, entry.domain, str(entry.classes), images, shown, size, access, entry.licence))
     table = plain_table(*HEADINGS, right=("classes", "images", "size"), no_wrap=True)
     for index, column in enumerate(table.columns[:-1]):  # only the licence may be cut
         column.min_width = max(len(row[index]) for row in [HEADINGS, *rows])
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _row(entry: DatasetEntry, data_root: Path | None, state: State) -> tuple[str | Text, ...]:
-    images = f"{entry.sizes.train + entry.sizes.test:,}"
-    access, size = "" if state == "drawn" else entry.access, _size(entry, data_root, state)
-    return entry.name, entry.domain, str(entry.classes), images, Text(state, STYLES[state]), size, access, entry.licence
 
 
 def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:

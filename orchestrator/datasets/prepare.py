@@ -63,6 +63,8 @@ def plan_preparation(
 ) -> tuple[list[str], list[FetchJob], list[DatasetEntry]]:
     """A line for each dataset that is there, those to fetch, and those to fetch by hand; asks for unknown sizes.
 
+    A partial folder beside a complete dataset is removed.
+
     Raises ``UserError`` if the folder of a dataset's name holds other images.
     """
     there: list[str] = []
@@ -74,6 +76,10 @@ def plan_preparation(
         elif error := other_data(entry, data_root):
             raise error
         elif missing_data(entry, data_root) is None:
+            inner = partial_folder(entry, data_root)
+            if inner.is_dir() and entry.route.kind in FETCHERS:  # left by a command that was killed at its end
+                with dataset_lock(entry.name, data_root):
+                    shutil.rmtree(inner, ignore_errors=True)
             record = read_record(entry, data_root)
             found = f", prepared {record.date[:10]}" if record else ""
             there.append(f"{entry.name} is there: {dataset_folder(entry, data_root)}{found}")
@@ -163,11 +169,3 @@ def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError
         f"these have to be fetched by hand: {names}",
         hint="\n  ".join([*steps, f"then: python -m orchestrator data verify {names} --data-root {data_root}"]),
     )
-
-
-def remove_leftovers(entry: DatasetEntry, data_root: Path) -> None:
-    """Remove the partial folder of a dataset that is complete; a killed command can leave one."""
-    inner = partial_folder(entry, data_root)
-    if inner.is_dir() and entry.route.kind in FETCHERS and missing_data(entry, data_root) is None:
-        with dataset_lock(entry.name, data_root):
-            shutil.rmtree(inner, ignore_errors=True)

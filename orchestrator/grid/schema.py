@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from bolt.protocol import Precision
-from orchestrator.catalog.validation import StrictModel, printable
+from orchestrator.catalog.validation import PositiveInt, StrictModel, printable
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.errors import short_repr, shorten
 
@@ -19,7 +19,7 @@ def _as_list(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
-Numbers = Annotated[tuple[StrictInt, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Numbers = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class SourcesChoice(StrictModel):
@@ -40,7 +40,7 @@ class SourcesChoice(StrictModel):
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
     domain: str | None = None
     datasets: Names | None = None
-    count: Annotated[StrictInt, Field(ge=1)] | None = None
+    count: PositiveInt | None = None
     adopted: StrictBool = True
     required: StrictBool = True
     min_gain: float | None = None

@@ -148,25 +148,25 @@ class _Shards:
         return f"{self.paths[file]}[{index - int(self.file_starts[file])}]"
 
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
-        """The encoded images of one row group, from the cache or from the file."""
+        """The encoded images of one row group, from the cache or from the file.
+
+        Raises ``OSError`` when it is damaged, as an image file would.
+        """
+        import pyarrow as pa
+
         with self.lock:
             if group not in self.kept:
-                self.kept[group] = _read_column(*self.groups[group], self.image)
+                file, number = self.groups[group]
+                try:
+                    rows = file.read_row_group(number, columns=[self.image], use_threads=False)
+                except pa.ArrowException as error:
+                    raise OSError(f"row group {number} cannot be read: {error}") from error
+                self.kept[group] = rows.column(self.image)
                 self.kept_bytes += self.kept[group].nbytes
                 while len(self.kept) > 1 and self.kept_bytes > KEPT_BYTES:
                     self.kept_bytes -= self.kept.popitem(last=False)[1].nbytes
             self.kept.move_to_end(group)
             return self.kept[group]
-
-
-def _read_column(file: pq.ParquetFile, group: int, column: str) -> pa.ChunkedArray[Any]:
-    """One column of one row group. Raises ``OSError`` when it is damaged, as an image file would."""
-    import pyarrow as pa
-
-    try:
-        return file.read_row_group(group, columns=[column], use_threads=False).column(column)
-    except pa.ArrowException as error:
-        raise OSError(f"row group {group} cannot be read: {error}") from error
 
 
 def _interval(starts: NDArray[np.int64], index: int) -> int:

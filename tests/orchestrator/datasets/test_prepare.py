@@ -26,7 +26,7 @@ from rich.console import Console
 from orchestrator.catalog import DatasetEntry, load_catalog, missing_data
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one, remove_leftovers
+from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one
 from orchestrator.datasets.state import StagingArea, read_record, state_of
 from orchestrator.util.errors import UserError
 from tests.helpers.file_server import FileServer, serve
@@ -125,7 +125,7 @@ def test_a_partial_folder_beside_a_complete_dataset_is_removed(tmp_path: Path) -
         entry = entry_of(server.url_of("a.tar"))
         prepare_one(entry, tmp_path, QUIET)
         (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)
-        remove_leftovers(entry, tmp_path)
+        plan_preparation([entry], tmp_path)
     check_complete(entry, tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_set_overrides(load: LoadGrid, options: list[str], check: Callable[[Cell
         ({"only": ["k=0", "method=trained"]}, "--only k=0 --only method=trained", ("no cell",)),
         ({"set_": ["shots"]}, "--set shots", ("key=value",)),
         ({"set_": ["shot=[1]"]}, "--set shot=[1]", ("'shot'", "'shots'")),
-        ({"set_": ["shots=[0]"]}, "--set: shots[0]", ("k is 0",)),
+        ({"set_": ["shots=[0]"]}, "--set: shots[0]", ("greater than or equal to 1",)),
         ({"set_": ["shots=[x]"]}, "--set: shots[0]", ("'x'", "integer")),
         ({"set_": ["shots=[1"]}, "--set shots=[1", ("not valid YAML",)),
         ({"set_": ["traned.rate=1"]}, "--set traned.rate=1", ("'traned'", "'trained'")),
