@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -151,6 +150,8 @@ class StoredSources(Sources):
     The mean task vector is the domain's float64 total less the sources that the cell leaves out, if the store has a
     total that covers the sources and few others. Otherwise it is summed from the sources. Both ways give the same bits,
     because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
+
+    ``cache`` is the dictionary that :meth:`cached` uses.
     """
 
     def __init__(self, loaded: LoadedArtifacts, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
@@ -161,7 +162,7 @@ class StoredSources(Sources):
         self._sources = tuple(sources)
         self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
-        self._cache: dict[Hashable, Any] = {}
+        self.cache: dict[Hashable, Any] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -210,16 +211,10 @@ class StoredSources(Sources):
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """What a method made of the sources, kept while cells of the same method and sources follow each other."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        value: Value = self._cache[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        value: Value = self.cache[key]
         return value
-
-    def with_cache(self, cache: dict[Hashable, Any]) -> Self:
-        """The same sources, with the dictionary that :meth:`cached` uses."""
-        own = copy(self)
-        own._cache = cache
-        return own
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:
         artifact = self._loaded.artifact(source_address(self._backbone.name, source))

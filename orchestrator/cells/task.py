@@ -79,7 +79,8 @@ def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
         return None
     key = cell.backbone, cell.sources
     sources = loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)
-    return sources.with_cache(sources_cache(cell, loaded))
+    sources.cache = sources_cache(cell, loaded)
+    return sources
 
 
 def sources_cache(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:

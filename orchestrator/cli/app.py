@@ -25,7 +25,6 @@ from orchestrator.cli import (
     merge,
     mlflow,
     report,
-    results,
     sources,
     status,
 )
@@ -65,7 +64,7 @@ app.command("plan")(grid.plan)
 app.command("status")(status.status)
 app.command("cells")(cells.cells)
 app.command("report")(report.report)
-app.command("results")(results.results)
+app.command("results")(report.results)
 app.command("merge")(merge.merge)
 app.command("sync")(mlflow.sync)
 app.command("ui")(mlflow.ui)

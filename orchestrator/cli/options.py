@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from orchestrator.core.settings import RunSettings
-from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.errors import UserError
 
 DEFAULT_STORE = "runs"
 
@@ -58,13 +58,6 @@ def check_device(device: str | None) -> str | None:
     return device
 
 
-def check_form(form: str) -> Any:
-    """The form of a model, unchanged. Raises ``UserError`` if there is no such form."""
-    if form not in get_args(Form):
-        raise unknown_name("form", form, get_args(Form), where="--as")
-    return form
-
-
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
 StoreUrl = Annotated[
@@ -99,10 +92,7 @@ Threads = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", callback=check_device, help="cpu or cuda; by default cuda if there is a GPU")
 ]
-FormOption = Annotated[
-    Form,
-    typer.Option("--as", metavar="FORM", parser=check_form, help=f"the form of the model: {', '.join(get_args(Form))}"),
-]
+FormOption = Annotated[Form, typer.Option("--as", help="the form of the model")]
 
 
 def store_settings(

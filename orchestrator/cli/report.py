@@ -1,16 +1,19 @@
-"""``report``: write a grid's report from its results, or the paper's tables."""
+"""``report`` and ``results``: a grid's results as a report for people, and as a table for other programs."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import OptionalGrid, StoreSettings, with_settings
+from orchestrator.cli.options import GridName, OptionalGrid, StoreSettings, with_settings
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
 
 
 @with_settings
@@ -45,3 +48,29 @@ def report(
         files = write_grid_report(grid_study(workspace.plan(whole=True), workspace.store), workspace.store)
         written = f"report: {report_location(files, workspace.store)}"
     print_line(written)
+
+
+@with_settings
+def results(
+    grid: GridName,
+    format_: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="of the table")] = "csv",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
+    *,
+    settings: StoreSettings,
+) -> None:
+    """Write a grid's results as a table.
+
+    It has one row for each finished cell and test split. docs/results.md describes the columns.
+    """
+    from orchestrator.sharing.frames import FORMATS, result_rows
+
+    if format_ == "parquet" and output is None:
+        raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
+    rows = result_rows(grid, settings)
+    content = FORMATS[format_](rows)
+    if output is None:
+        sys.stdout.buffer.write(content)
+        return
+    with writing("the table", f"-o {output}"), replacing(output) as partial:
+        partial.write_bytes(content)
+    print_line(f"{output}: {pluralize(len(rows), 'row')}")

@@ -119,7 +119,8 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         if overdue := self._overdue.pop(trial.trial_id, ""):
             self._end(trial, "failed", error=overdue, traceback=text, recorded=False)
             return
-        memory = worker_failures.out_of_memory(text, self._kernel_killed())
+        kills_before, self._oom_kills = self._oom_kills, worker_failures.oom_kill_count()
+        memory = worker_failures.out_of_memory(text, kernel_killed=self._oom_kills > kills_before)
         if memory and self._retry_with_more(trial, "main_memory"):
             return
         (self._node_losses if worker_failures.node_lost(text) else self._failures)[number] += 1
@@ -129,11 +130,6 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         error = self._with_advice(trial, "main_memory" if memory else "", line)
         died = not memory and worker_failures.worker_died(text)
         self._end(trial, "failed", error=error, traceback=text, recorded=False, again=died)
-
-    def _kernel_killed(self) -> bool:
-        """Whether this machine's kernel has killed a process for lack of memory since the last call."""
-        before, self._oom_kills = self._oom_kills, worker_failures.oom_kill_count()
-        return self._oom_kills > before
 
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
         """Start a cell that ran out of memory once more, with as much as there can be; ``False`` the second time."""

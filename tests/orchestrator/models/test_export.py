@@ -198,7 +198,6 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     [
         (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"\n  fewshot\.tiny-clip\.glyph-inks\.k2\.bolt\.s1--"),
         (["fewshot.tiny-clip.glyph-inks.k"], "cells begin with"),
-        (["fewshot", "--as", "state-dict"], "did you mean 'state_dict'"),
         (["fewshot", "--as", "state_dict", "--with-basis"], "holds the merged tower"),
     ],
 )
