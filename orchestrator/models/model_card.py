@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
+
+import jinja2
 
 from bolt.methods import METHODS
 from bolt.model.saving import INDEX, Form
-from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry
+from orchestrator.catalog import Catalog, DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.store.results import Result
 
@@ -24,38 +25,26 @@ _BASE_MODELS = {
 
 def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> None:
     """Write the card of a cell's model into the folder in which the model was saved in this form."""
-    (folder / CARD).write_text("\n".join(_lines(result, catalog, folder, form)) + "\n", encoding="utf-8")
-
-
-def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterator[str]:
-    cell = result.cell
-    method, backbone = METHODS[cell.method.name], catalog.backbone(cell.backbone.name)
-    dataset = catalog.dataset(cell.dataset.name)
-    yield f"---\n{_front_matter(result, catalog, form)}---\n"
-    yield f"# {method.title} on {dataset.title}\n"
-    yield f"An image classifier for {dataset.classes} classes: {backbone.title}, adapted with {method.title}."
-    if method.summary:
-        yield f"{method.title} {method.summary}."
-    yield "\n## Accuracy\n"
-    yield "| test images of | accuracy | 95 % interval | images | zero-shot |\n|---|---|---|---|---|"
-    for scored in result.evaluations:
-        low, high = scored.interval
-        yield (
-            f"| {scored.dataset} | {scored.accuracy:.2f} % | {low:.2f} % to {high:.2f} % | {scored.total:,} "
-            f"| {scored.accuracy_zero_shot:.2f} % |"
-        )
-    yield "\nThe interval says what other test images of the same kind would give. Other training images are not in it."
-    yield f"Zero-shot is the same backbone without adaptation. Cell: `{cell.id}`, protocol `{cell.protocol.name}`."
-    if cell.protocol.selects_on_test:
-        yield "Under this protocol, test labels may have chosen a setting."
-    yield f"\n## Method\n\n{method.title} ({method.paper or 'no paper'}), version {cell.method.version}.\n"
-    yield f"- trained values: {result.trainable_parameters:,}"
-    yield from (f"- `{name}`: {json.dumps(value, ensure_ascii=False)}" for name, value in cell.method.settings)
-    yield "\n## Data\n"
-    yield from _data(result, dataset, catalog)
-    yield f"\n## How to load\n\n{_loading(cell.id, backbone, folder, form)}"
-    versions = ", ".join(f"{name} {version}" for name, version in result.manifest.versions.items())
-    yield f"\nMeasured with {versions} on {result.manifest.device}."
+    basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis") if form == "adapter" else None
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("orchestrator.models"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    text = environment.get_template("model_card.md.j2").render(
+        front_matter=_front_matter(result, catalog, form),
+        result=result,
+        cell=result.cell,
+        method=METHODS[result.cell.method.name],
+        settings=[(name, json.dumps(value, ensure_ascii=False)) for name, value in result.cell.method.settings],
+        backbone=catalog.backbone(result.cell.backbone.name),
+        dataset=catalog.dataset(result.cell.dataset.name),
+        datasets=catalog.datasets,
+        form=form,
+        needs_sources=basis is not None and not basis["included"],
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
@@ -90,43 +79,9 @@ def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
         model_name=cell.id,
         eval_results=scores,
     )
-    return f"{card.to_yaml()}\n"
+    return str(card.to_yaml())
 
 
 def _hub_name(dataset: DatasetEntry) -> str | None:
     """``owner/name`` of a dataset that comes from the hub."""
     return dataset.route.repo if isinstance(dataset.route, HuggingFaceRoute) else None
-
-
-def _data(result: Result, dataset: DatasetEntry, catalog: Catalog) -> Iterator[str]:
-    cell = result.cell
-    yield f"- adapted to: {dataset.title} (`{dataset.name}`), {result.support_size:,} labelled images, seed {cell.seed}"
-    if cell.shots:
-        yield f"- labelled images per class: {cell.shots}"
-    yield f"- licence of the images: {dataset.licence}"
-    if dataset.source:
-        yield f"- described at {dataset.source}"
-    if cell.sources:
-        yield "- fine-tuned source models, with the licences of their images:"
-        for source in cell.sources:
-            entry = catalog.datasets.get(source.dataset)
-            yield f"  - {source.dataset}: {entry.licence if entry else 'not in the catalog'}"
-
-
-def _loading(cell: str, backbone: BackboneEntry, folder: Path, form: Form) -> str:
-    """Code that loads the model from its folder."""
-    lines, given = ["import bolt", ""], '"."'
-    if form == "adapter":
-        weights = backbone.weights.pretrained or backbone.weights.file
-        activation = ", quick_gelu=True" if backbone.weights.file and backbone.quick_gelu else ""
-        lines.append(f"backbone = bolt.load_backbone({backbone.architecture!r}, {weights!r}{activation})")
-        given += ", backbone"
-        basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis")
-        if basis is not None and not basis["included"]:
-            where = f"python -m orchestrator sources export sources --cell {cell}"
-            lines += [f"# the source models listed above: {where}", 'sources = bolt.load_sources("sources", backbone)']
-            given += ", sources"
-    lines.append(f"model = bolt.load_model({given})  # the folder of this file")
-    lines += ['(prediction,) = model.predict(["photo.jpg"])', "print(prediction.label, prediction.score)"]
-    lines += ["```", "", "`bolt.json` has the class names in the order of the logits, and the preprocessing."]
-    return "\n".join(["```python", *lines])
