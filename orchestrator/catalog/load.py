@@ -121,24 +121,21 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
                     what = f"{name!r} stands in {files[section, name]} too"
                     raise (top / section / name).error(what, "rename one of them")
                 found[section][name], files[section, name] = entry, top.file
-    domains, prompts, datasets, backbones = (found[key] for key in ("domains", "prompts", "datasets", "backbones"))
+    datasets, prompts = found["datasets"], found["prompts"]
+    checkpoints = {(entry.backbone, entry.dataset): entry for entry in found["checkpoints"].values()}
+    catalog = Catalog(datasets, found["domains"], found["backbones"], files, checkpoints)
     for name, entry in datasets.items():
         location = Location(files["datasets", name], f"datasets.{name}")
-        if entry.domain not in domains:
-            raise (location / "domain").unknown_name("domain", entry.domain, domains)
+        catalog.domain(entry.domain, location / "domain")
         if isinstance(entry.prompts, str) and not entry.prompts.startswith(OPEN_CLIP):
             if entry.prompts not in prompts:
                 raise (location / "prompts").unknown_name("prompt set", entry.prompts, prompts)
             datasets[name] = entry.model_copy(update={"prompts": prompts[entry.prompts]})
-    checkpoints = {}
     for key, entry in found["checkpoints"].items():
         location = Location(files["checkpoints", key], "checkpoints")
-        if entry.backbone not in backbones:
-            raise location.unknown_name("backbone", entry.backbone, backbones)
-        if entry.dataset not in datasets:
-            raise (location / entry.backbone).unknown_name("dataset", entry.dataset, datasets)
-        checkpoints[entry.backbone, entry.dataset] = entry
-    return Catalog(datasets, domains, backbones, files, checkpoints)
+        catalog.backbone(entry.backbone, location)
+        catalog.dataset(entry.dataset, location / entry.backbone)
+    return catalog
 
 
 def _read(path: Path, top: Location) -> dict[str, dict[str, Any]]:

@@ -18,13 +18,17 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
     ``planned``: for every cell the entry of ``methods`` that asks for it.
     Raises ``UserError`` if two cells that differ in the method alone have one label: they would share a table row.
     """
-    defaults = _default_labels(planned)
+    shown = {cell: _with_precision(cell.method, cell.backbone.precision) for cell in planned}
+    unnamed: dict[str, list[MethodRef]] = defaultdict(list)  # by track
+    for cell, entry in planned.items():
+        if entry.label is None:
+            unnamed[cell.track].append(shown[cell])
+    defaults = {track: method_labels(refs) for track, refs in unnamed.items()}
     labels: dict[Cell, str] = {}
     methods: dict[str, set[MethodRef]] = defaultdict(set)
     for cell, entry in planned.items():
-        method = _with_precision(cell.method, cell.backbone.precision)
-        labels[cell] = defaults[cell.track, method] if entry.label is None else entry.label
-        methods[labels[cell]].add(method)
+        labels[cell] = defaults[cell.track][shown[cell]] if entry.label is None else entry.label
+        methods[labels[cell]].add(shown[cell])
     rows: dict[tuple[Any, ...], Cell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
@@ -33,15 +37,6 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
                 what = f"the label {label!r} means two different cells of one row"
                 raise planned[cell].location.error(what, f"the other one stands in {planned[other].location}")
     return labels
-
-
-def _default_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[tuple[str, MethodRef], str]:
-    """(track, method) -> label of the cells that the grid gives no label."""
-    methods: dict[str, list[MethodRef]] = defaultdict(list)
-    for cell, entry in planned.items():
-        if entry.label is None:
-            methods[cell.track].append(_with_precision(cell.method, cell.backbone.precision))
-    return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
 
 
 def _row(cell: Cell, label: str) -> tuple[Any, ...]:
