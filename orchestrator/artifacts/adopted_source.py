@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,7 +120,8 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
         raise UserError(str(error), where="" if str(path) in str(error) else str(path)) from None
     if converted.layout.startswith("Hugging Face"):
         _check_config(path, shape)
-    distance = _distance(converted.tensors, frozen)
+    moved = (converted.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
+    distance = math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
     if distance == 0:
         raise UserError("this is the pre-trained tower itself, not a fine-tuned one", where=str(path))
     notes = list(converted.notes)
@@ -148,8 +149,5 @@ def _check_config(path: Path, shape: TowerShape) -> None:
             )
 
 
-def _distance(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> float:
-    """Norm of the difference of two towers, relative to the norm of the second."""
-    moved = sum((tensors[name] - tensor.cpu()).double().square().sum().item() for name, tensor in frozen.items())
-    whole = sum(tensor.double().square().sum().item() for tensor in frozen.values())
-    return math.sqrt(moved / whole)
+def _squared_norm(tensors: Iterable[Tensor]) -> float:
+    return sum(tensor.double().square().sum().item() for tensor in tensors)

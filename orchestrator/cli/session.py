@@ -14,7 +14,7 @@ from rich.console import Console
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
-from orchestrator.execution.run import RunOptions, RunSummary, execute
+from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
 from orchestrator.planning.plan import Plan
@@ -23,7 +23,7 @@ from orchestrator.planning.text_limits import text_limits
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
-from orchestrator.report import ReportFiles, terminal_summary
+from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.util.console import print_line, print_sentence
@@ -33,8 +33,6 @@ from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
-    from orchestrator.report.analysis.study import Study
-    from orchestrator.store import Store
 
 
 def run_session(workspace: Workspace, options: RunOptions, console: Console) -> int:
@@ -45,35 +43,44 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
     Raises ``UserError`` before any work when an input is missing, weights cannot be fetched, the disk is too small, or
     the tracking address is wrong.
     """
-    runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
-    with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, console=console, style="yellow")):
+    store, runs = workspace.store, GridRuns(workspace.whole, workspace.catalog, workspace.store)
+    with grid_lease(store.files, workspace.grid.name, partial(print_line, console=console, style="yellow")):
         plan = workspace.plan(retry_failed=options.retry_failed)
         check_inputs(plan)
-        check_disk_space(plan, workspace.store, options.disk_budget)
+        check_disk_space(plan, store, options.disk_budget)
         if options.address is None:  # the nodes of a cluster have caches of their own
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
-        remember_run(workspace.store, workspace.grid.name, workspace.overrides)
+        remember_run(store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
         print_sentence(plan.counts.line, console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
-        for line in limit_lines(text_limits(plan, workspace.store)):
+        for line in limit_lines(text_limits(plan, store)):
             print_line(line, console, "yellow")
         try:
-            summary = _run(plan, runs, workspace, options, console) if plan.todo else RunSummary()
+            built, started = _run(plan, runs, workspace, options, console) if plan.todo else (0, 0)
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
-        finished = plan.updated(workspace.store)
+        finished = plan.updated(store)
         whole = finished if workspace.whole is workspace.grid else workspace.plan(whole=True)
-        study = grid_study(whole, workspace.store)
-        report = write_grid_report(study, workspace.store)
+        study = grid_study(whole, store)
+        report = write_grid_report(study, store)
         _, tracked = runs.sync(study, report, console)
-    _print_end(study, summary, report, tracked, workspace.store, console)
+    console.print()
+    console.print(terminal_summary(study))
+    console.print()
+    for line in (
+        f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
+        tracked,
+        f"report: {report_location(report, store)}",
+        f"compare runs: python -m orchestrator ui {study.grid_name} --store {store.url}",
+    ):
+        print_line(line, console)
     return 1 if finished.failed else 0
 
 
-def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:
+def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, console: Console) -> tuple[int, int]:
     """Execute the plan. The terminal shows progress, and MLflow gets every finished cell from a background thread."""
     store, settings = workspace.store, workspace.settings
     on_gpu = settings.device != "cpu" and bool(local_gpus())
@@ -96,11 +103,11 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
         progress,  # outside the tracker, so that the progress view prints last
         runs.track_in_background(console) as tracker,
     ):
-        summary = execute(plan, settings, options, counter, tracker.put)
+        counts = execute(plan, settings, options, counter, tracker.put)
         problem = tracker.close()
     if problem:
         print_line(f"MLflow: {problem}; the sync below or the `sync` command writes them", console, "yellow")
-    return summary
+    return counts
 
 
 def cuda_graphs_line(settings: RunSettings, options: RunOptions) -> str | None:
@@ -108,19 +115,3 @@ def cuda_graphs_line(settings: RunSettings, options: RunOptions) -> str | None:
     if not settings.cuda_graphs or (settings.device != "cpu" and (options.address or local_gpus())):
         return None
     return "--cuda-graphs has no effect: this run uses no GPU"
-
-
-def _print_end(
-    study: Study, summary: RunSummary, report: ReportFiles, tracked: str, store: Store, console: Console
-) -> None:
-    """Print the accuracies, what this run did, and where the report and the runs are."""
-    console.print()
-    console.print(terminal_summary(study))
-    console.print()
-    for line in (
-        f"this run: {pluralize(summary.built, 'artifact')} built, {pluralize(summary.trials, 'trial')} started",
-        tracked,
-        f"report: {report_location(report, store)}",
-        f"compare runs: python -m orchestrator ui {study.grid_name} --store {store.url}",
-    ):
-        print_line(line, console)

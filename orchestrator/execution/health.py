@@ -30,25 +30,24 @@ def check_alive() -> None:
 
     Ray itself waits without end for results of a node whose ``raylet`` was killed.
     """
+    import ray
+
     if process := ray_private.dead_vital_process():
         raise ClusterLost(f"its {process} has ended")
+
+    def find_own_node() -> None:
+        try:
+            own = ray.get_runtime_context().get_node_id()
+            alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
+            answers.put("" if alive else "the node this process is connected to is gone")
+        except Exception as error:
+            answers.put(one_line(error))
+
     answers: Queue[str] = Queue()
-    threading.Thread(target=_find_own_node, args=(answers,), daemon=True).start()
+    threading.Thread(target=find_own_node, daemon=True).start()
     try:
         problem = answers.get(timeout=ANSWER_SECONDS)
     except Empty:
         problem = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
     if problem:
         raise ClusterLost(problem)
-
-
-def _find_own_node(answers: Queue[str]) -> None:
-    """Put into ``answers`` what is wrong with this driver's node; an empty text when it is alive."""
-    import ray
-
-    try:
-        own = ray.get_runtime_context().get_node_id()
-        alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
-        answers.put("" if alive else "the node this process is connected to is gone")
-    except Exception as error:
-        answers.put(one_line(error))

@@ -54,22 +54,16 @@ class RunOptions:
     cell_limit: float = CELL_LIMIT_SECONDS
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """What a run did: how many artifacts it ``built``, and how many cells (``trials``) it started."""
-
-    built: int = 0
-    trials: int = 0
-
-
 def execute(
     plan: Plan, settings: RunSettings, options: RunOptions, counter: ProgressCounter, on_finished: Callable[[str], None]
-) -> RunSummary:
+) -> tuple[int, int]:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
     Args:
         counter: counts what happens, and learns how many cells can run at a time and what Ray is waited for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
+
+    Returns how many artifacts were built, and how many cells were started.
 
     Raises ``UserError`` as :func:`check_precisions`, and :class:`~orchestrator.store.errors.RunStopped` when the
     store cannot be used any more. Nothing is recorded as failed for that reason.
@@ -106,7 +100,7 @@ def execute(
         counter.set_slots(backend.slots(cells))
         wait_for("starting Ray workers for the cells")
         backend.run_cells(cells, on_event)
-    return RunSummary(built=len(plan.missing) - len(failed), trials=len(cells))
+    return len(plan.missing) - len(failed), len(cells)
 
 
 def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:

@@ -137,15 +137,10 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
                 with suppress(UserError):  # a full cache is reported by whoever needs it
                     node_cache().put(path, files[name][2])
     builder.snapshots.remove()
-    _remove_abandoned(store, address, attempt)
-
-
-def _remove_abandoned(store: Files, address: str, finished: str) -> None:
-    """Remove the attempts of crashed builders."""
-    for attempt in store.names(address):
-        if attempt != finished and _ATTEMPT.fullmatch(attempt) and _is_abandoned(store, f"{address}/{attempt}"):
+    for other in store.names(address):
+        if other != attempt and _ATTEMPT.fullmatch(other) and _is_abandoned(store, f"{address}/{other}"):
             with suppress(OSError):
-                store.remove_folder(f"{address}/{attempt}")
+                store.remove_folder(f"{address}/{other}")
 
 
 def _is_abandoned(store: Files, attempt: str) -> bool:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty
 
+import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
@@ -20,7 +21,7 @@ from orchestrator.execution.tune.callback import TuneCallback
 from orchestrator.execution.tune.capacity import cluster_size
 from orchestrator.execution.tune.cell_queue import CellQueue
 from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopOnEvent
-from orchestrator.execution.tune.worker import make_trainable
+from orchestrator.execution.tune.worker import CHUNK, Worker
 from orchestrator.util.scratch import ScratchFolder
 
 STOP_SECONDS = 60.0
@@ -81,7 +82,9 @@ def run_cells(
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
     stop = threading.Event()
     with _quiet(), ScratchFolder("tune") as folder:
-        arguments = (make_trainable(cells, settings, runner), waiting, callback, stop, str(folder))
+        chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
+        trainable = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
+        arguments = (trainable, waiting, callback, stop, str(folder))
         thread = threading.Thread(target=_run_tune, args=arguments, name="tune", daemon=True)
         thread.start()
         try:

@@ -54,10 +54,3 @@ class Worker(tune.Trainable):  # type: ignore[misc]
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory([{"CPU": config["cpus"], "GPU": config["gpus"]}])
-
-
-def make_trainable(cells: Sequence[Cell], settings: RunSettings, runner: str) -> type[tune.Trainable]:
-    """The trainable for these cells, which are put into Ray's object store."""
-    chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
-    trainable: type[tune.Trainable] = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
-    return trainable
