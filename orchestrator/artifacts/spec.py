@@ -82,11 +82,6 @@ class ArtifactSpec(ABC):
         """Estimated 10^9 operations that a build takes in the backbone; 0 if it does not run the backbone."""
         return 0.0
 
-    def gflops_by_backbone(self, catalog: Catalog) -> dict[str, float]:
-        """The same by the name of the backbone that the build runs; empty if it runs none."""
-        backbone, gflop = getattr(self, "backbone", None), self.gflops(catalog)
-        return {backbone.name: gflop} if backbone is not None and gflop else {}
-
     def host_work(self, catalog: Catalog) -> HostWork:
         """Estimated seconds that a build keeps a CPU core busy beside a GPU; next to none by default."""
         return HostWork()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from orchestrator.artifacts.loaded import forget_loaded, loaded_artifacts
 from orchestrator.artifacts.required import cell_artifacts
@@ -17,9 +17,6 @@ from orchestrator.store import Store
 from orchestrator.store.errors import classify_error, retry_store, store_error
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from orchestrator.cells.measure import Measurement
 
 
 def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
@@ -41,8 +38,13 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
 
     try:
         try:
-            measurement, adapter = _measure(cell, settings, store)
-            result = measurement.result
+            from orchestrator.cells.measure import adapter_to_keep, measure
+            from orchestrator.cells.memory import limit_gpu_memory
+
+            loaded = loaded_artifacts(settings)
+            limit_gpu_memory(loaded.device, settings.gpu_share)
+            measurement = retry_store(store.files.is_local, lambda: measure(cell, loaded))
+            result, adapter = measurement.result, adapter_to_keep(measurement, loaded)
         except Exception as error:  # a method may raise anything
             line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
             problem = classify_error(error)
@@ -56,17 +58,6 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
     except (OSError, UserError) as unusable:
         return outcome("failed", store_error(unusable), problem="store", traceback=traceback.format_exc())
     return outcome("finished", gpu_mib=float(result.details.get(RESERVED_MEMORY, 0.0)))
-
-
-def _measure(cell: Cell, settings: RunSettings, store: Store) -> tuple[Measurement, dict[str, bytes] | None]:
-    """The measured cell, and the files of its adapter if it is one to keep."""
-    from orchestrator.cells.measure import adapter_to_keep, measure
-    from orchestrator.cells.memory import limit_gpu_memory
-
-    loaded = loaded_artifacts(settings)
-    limit_gpu_memory(loaded.device, settings.gpu_share)
-    measurement = retry_store(store.files.is_local, lambda: measure(cell, loaded))
-    return measurement, adapter_to_keep(measurement, loaded)
 
 
 def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,9 +12,6 @@ from orchestrator.cli.options import DEFAULT_STORE, GridName, StoreSettings, Sto
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from orchestrator.tracking.location import TrackingLocation
 
 
 @with_settings
@@ -33,14 +30,25 @@ def sync(
     from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.report.grid_report import grid_study, write_grid_report
     from orchestrator.store.lease import grid_lease
+    from orchestrator.tracking.client import move_aside
 
     workspace = open_workspace(grid, settings)
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
+    database = runs.location.database if rebuild else None
+    if rebuild and database is None:
+        raise UserError(
+            f"{runs.location.uri} holds the runs of others too",
+            where="--rebuild",
+            hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
+        )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
         study = grid_study(workspace.plan(whole=True), workspace.store)
         report = write_grid_report(study, workspace.store)
-        if rebuild:
-            _set_database_aside(runs.location)
+        if database is not None and (aside := move_aside(database)) is not None:
+            print_line(f"MLflow: the old database is {aside}")
+            print_line(
+                "  run `sync` for the other grids of this store, and `export --register` again for registered models"
+            )
         complete, line = runs.sync(study, report, Console(), verify=True)
     print_line(line)
     raise typer.Exit(0 if complete else 1)
@@ -89,23 +97,3 @@ def _print_links(uri: str, grid: str | None, base: str) -> None:
     width = max(map(len, found))
     for shows, link in found.items():
         print_line(f"  {shows:{width}}  {link}")
-
-
-def _set_database_aside(place: TrackingLocation) -> None:
-    """Move a store's own MLflow database aside, so that the sync writes a new one.
-
-    Raises ``UserError`` for the database of a tracking server.
-    """
-    from orchestrator.tracking.client import move_aside
-
-    if place.database is None:
-        raise UserError(
-            f"{place.uri} holds the runs of others too",
-            where="--rebuild",
-            hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
-        )
-    if (aside := move_aside(place.database)) is not None:
-        print_line(f"MLflow: the old database is {aside}")
-        print_line(
-            "  run `sync` for the other grids of this store, and `export --register` again for registered models"
-        )

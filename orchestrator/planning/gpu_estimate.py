@@ -79,8 +79,8 @@ def workload(plan: Plan, cells: Iterable[Cell]) -> Workload:
     for spec in required_artifacts(wanted, plan.cells, plan.catalog, plan.sources):
         if spec in missing:
             host += spec.host_work(plan.catalog)
-            for backbone, counted in spec.gflops_by_backbone(plan.catalog).items():
-                gflops[backbone] += counted
+            if (backbone := getattr(spec, "backbone", None)) is not None:
+                gflops[backbone.name] += spec.gflops(plan.catalog)
     return Workload(len(wanted), uncounted, gflops, host)
 
 

@@ -10,12 +10,10 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PrivateAttr
 
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import ChecksumMismatch, is_configured, node_cache
@@ -27,23 +25,12 @@ HASHED_BYTES = 256 * 2**20
 """Verification checks the content of files up to this size, and only the size of larger ones."""
 
 
-class _Manifest(BaseModel, strict=True):
-    """The content of ``manifest.json``. The files are a path in the store, a size and a checksum each."""
-
-    address: str
-    identity: Any
-    meta: dict[str, Any]
-    files: dict[str, tuple[str, Count, Checksum]]
-    tags: dict[str, str] = {}
-
-
 class CorruptArtifact(Exception):
     """The files of an artifact are not what its manifest says."""
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """A finished artifact.
+class Artifact(BaseModel, strict=True, frozen=True):
+    """A finished artifact: the content of its ``manifest.json``, and the store that has its files.
 
     Attributes:
         address: ``<kind>/<readable-name>--<8hex>``.
@@ -56,16 +43,16 @@ class Artifact:
     address: str
     identity: Any
     meta: dict[str, Any]
-    files: dict[str, tuple[str, int, str]]
-    store: Files = field(compare=False)
-    tags: Mapping[str, str] = field(default_factory=dict)
+    files: dict[str, tuple[str, Count, Checksum]]
+    tags: dict[str, str] = {}
+    _store: Files = PrivateAttr()
 
     @classmethod
     def read(cls, files: Files, address: str) -> Artifact | None:
         """The artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
         try:
             with field_named():
-                found = _Manifest.model_validate_json(files.read(f"{address}/manifest.json"))
+                found = cls.model_validate_json(files.read(f"{address}/manifest.json"))
             if found.address != address:
                 raise ValueError(f"address: it is the manifest of {found.address}")
             for name, (stored, _, _) in found.files.items():
@@ -73,7 +60,8 @@ class Artifact:
                 if not stored.startswith(f"{address}/") or stored.rpartition("/")[2] != name:
                     raise ValueError(f"{name!r} is not in the artifact's own folder")
             canonical_json(found.identity)
-            return cls(address, found.identity, found.meta, found.files, files, found.tags)
+            found._store = files
+            return found
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, RecursionError) as error:
@@ -91,14 +79,14 @@ class Artifact:
         unbuilt. Raises ``UserError`` for a link out of the store, and for a cache that cannot hold the file.
         """
         stored, size, digest = self.files[name]
-        if self.store.is_local:
+        if self._store.is_local:
             path = self._in_folder(stored)
             if not is_configured():
                 return path
         try:
-            return node_cache().get(digest, size, lambda part: self.store.download(stored, part))
+            return node_cache().get(digest, size, lambda part: self._store.download(stored, part))
         except (ChecksumMismatch, FileNotFoundError):
-            discard(self.store, self.address)
+            discard(self._store, self.address)
             raise CorruptArtifact(f"{self.address}/{name} is missing, or its checksum differs") from None
 
     def verify(self) -> None:
@@ -108,29 +96,29 @@ class Artifact:
         """
         folders = {stored.rpartition("/")[0] for stored, _, _ in self.files.values()}
         versions = {
-            f"{folder}/{name}": version for folder in folders for name, version in self.store.versions(folder).items()
+            f"{folder}/{name}": version for folder in folders for name, version in self._store.versions(folder).items()
         }
         for name, (stored, size, digest) in self.files.items():
             found = versions.get(stored)
             if found is None or found.size != size:
                 has = f"has {found.size} bytes" if found else "is missing"
                 raise CorruptArtifact(f"{self.address}/{name} {has}, its manifest says {size} bytes")
-            if self.store.is_local:
+            if self._store.is_local:
                 changed = size <= HASHED_BYTES and file_digest(self._in_folder(stored)) != digest
             elif changed := found.tag != self.tags.get(name, found.tag):
                 with node_cache().scratch() as folder:  # past the cache's own copies
-                    self.store.download(stored, folder / name)
+                    self._store.download(stored, folder / name)
                     changed = file_digest(folder / name) != digest
             if changed:
                 raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
 
     def _in_folder(self, stored: str) -> Path:
-        path = self.store.local_path(stored)
-        real, root = os.path.realpath(path), os.path.realpath(self.store.root)
+        path = self._store.local_path(stored)
+        real, root = os.path.realpath(path), os.path.realpath(self._store.root)
         if os.path.commonpath((real, root)) != root:
             raise UserError(
                 f"{path} is a link that leads out of the store",
-                where=self.store.url,
+                where=self._store.url,
                 hint="files outside of a store are not read; link the whole store instead, or move the file into it",
             )
         return path

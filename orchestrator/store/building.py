@@ -129,7 +129,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             raise
         finally:
             progress.remove()
-        finished = Artifact(address, identity, builder.meta, files, store, tags)
+        finished = Artifact(address=address, identity=identity, meta=builder.meta, files=files, tags=tags)
         store.write(f"{address}/manifest.json", finished.manifest())
         (folder / OWNER_FILE).unlink(missing_ok=True)
         if not store.is_local:
