@@ -10,7 +10,7 @@ from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import ReportFiles, write_report
 from orchestrator.store import CorruptArtifact, Store
-from orchestrator.store.local_mirror import local_folder, upload_folder
+from orchestrator.store.node_cache import local_folder, upload_folder
 
 
 def grid_study(plan: Plan, store: Store) -> Study:

@@ -32,8 +32,7 @@ from orchestrator.store.building import BuildProgress
 from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import Files
 from orchestrator.store.lease import grid_lease
-from orchestrator.store.local_mirror import local_folder, upload_folder
-from orchestrator.store.node_cache import FOLDER
+from orchestrator.store.node_cache import FOLDER, local_folder, upload_folder
 from orchestrator.store.results import Failure
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
