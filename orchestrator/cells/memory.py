@@ -11,9 +11,6 @@ import torch
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 
-_STATUS = Path("/proc/self/status")
-_CLEAR_REFS = Path("/proc/self/clear_refs")
-
 
 def limit_gpu_memory(device: str, share: float) -> None:
     """Limit this process to its share of a GPU's memory, CUDA's context included.
@@ -34,7 +31,7 @@ def reset_peak_memory(device: str) -> None:
         torch.cuda.reset_peak_memory_stats()
         return
     with contextlib.suppress(OSError):
-        _CLEAR_REFS.write_text("5")
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory_mib(device: str) -> tuple[float, float]:
@@ -47,7 +44,8 @@ def peak_memory_mib(device: str) -> tuple[float, float]:
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20
     with contextlib.suppress(OSError, StopIteration):
-        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        status = Path("/proc/self/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024, 0.0
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / (2**20 if sys.platform == "darwin" else 1024), 0.0

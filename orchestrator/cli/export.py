@@ -39,8 +39,9 @@ def export(
     Its accuracy is compared with the recorded one, and the saved model is read back and compared.
     """
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.export import restore_model, save_model
+    from orchestrator.models.export import COMPARED_IMAGES, restore_model, save_model
     from orchestrator.models.find_result import find_result
+    from orchestrator.tracking.runs import accuracies
 
     if with_basis and form != "adapter":
         raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
@@ -51,7 +52,16 @@ def export(
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
     made = restore_model(result, loaded)
     difference = save_model(made, result, loaded, folder, form, with_basis=with_basis)
-    _print(made, difference, folder, result)
+    how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
+    recorded = f"recorded {accuracies(result)[0]:.2f} %" if made.warnings else "equal to the recorded one"
+    logits = "equal bit for bit" if difference == 0 else f"within {difference:.1e}"
+    print_line(f"{result.cell.id}")
+    print_line(f"  model: {how}")
+    print_line(f"  accuracy: {made.accuracy:.2f} %, {recorded}")
+    print_line(f"  read back: logits of {COMPARED_IMAGES} test images {logits}")
+    print_line(f"  written: {folder}")
+    for warning in made.warnings:
+        print_line(f"  warning: {warning}", style="yellow")
     if register is not None:
         version = _register(made, result, loaded, register)
         print_line(f"  registered: models:/{register}/{version}")
@@ -75,19 +85,3 @@ def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name
                 where="--register",
                 hint="`python -m orchestrator sync GRID` tracks the cells of a grid",
             ) from None
-
-
-def _print(made: RestoredModel, difference: float, folder: Path, result: Result) -> None:
-    from orchestrator.models.export import COMPARED_IMAGES
-    from orchestrator.tracking.runs import accuracies
-
-    how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
-    recorded = f"recorded {accuracies(result)[0]:.2f} %" if made.warnings else "equal to the recorded one"
-    logits = "equal bit for bit" if difference == 0 else f"within {difference:.1e}"
-    print_line(f"{result.cell.id}")
-    print_line(f"  model: {how}")
-    print_line(f"  accuracy: {made.accuracy:.2f} %, {recorded}")
-    print_line(f"  read back: logits of {COMPARED_IMAGES} test images {logits}")
-    print_line(f"  written: {folder}")
-    for warning in made.warnings:
-        print_line(f"  warning: {warning}", style="yellow")

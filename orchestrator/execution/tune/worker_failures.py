@@ -10,7 +10,6 @@ from orchestrator.core.events import Resources
 from orchestrator.util.errors import one_line
 
 _DIED = ("The actor died unexpectedly", "The actor died because")
-_VMSTAT = Path("/proc/vmstat")
 
 
 def cannot_start(text: str) -> bool:
@@ -41,7 +40,7 @@ def out_of_memory(text: str, kernel_killed: bool) -> bool:
 def oom_kill_count() -> int:
     """How many processes this machine's kernel has killed for lack of memory since the machine was started."""
     with suppress(OSError):
-        if found := re.search(r"^oom_kill (\d+)$", _VMSTAT.read_text(), re.MULTILINE):
+        if found := re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE):
             return int(found[1])
     return 0
 
