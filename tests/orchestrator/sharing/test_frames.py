@@ -115,7 +115,6 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
     for words, named in (
         (("--store", str(tmp_path / "empty")), "empty"),
         (("--store", whole.url, "--format", "parquet"), "-o"),
-        (("--store", whole.url, "--format", "cvs"), "csv"),
         (("--store", whole.url, "-o", str(tmp_path / "no" / "folder.csv")), "folder.csv"),
     ):
         with pytest.raises(UserError, match=named):
