@@ -11,7 +11,8 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
@@ -70,15 +71,21 @@ def kill_forked_when(
     words: Sequence[str], reached: Callable[[], bool], timeout: float = TIMEOUT, script: str = COMMAND_LINE
 ) -> bool:
     """Start a script and kill it (``kill -9``) when ``reached`` returns true; ``False`` if it ended before."""
+    with forked(words, script) as process:
+        wait_for(lambda: process.exitcode is not None or reached(), timeout)
+        return process.exitcode is None
+
+
+@contextmanager
+def forked(words: Sequence[str], script: str = COMMAND_LINE) -> Iterator[BaseProcess]:
+    """A running script, which is killed (``kill -9``) at the end of the ``with`` block."""
     with tempfile.TemporaryDirectory(prefix="command-") as made:
         process = _start(words, script, None, None, Path(made, "out"), Path(made, "err"))
         try:
-            wait_for(lambda: process.exitcode is not None or reached(), timeout)
+            yield process
         finally:
-            killed = process.exitcode is None
             process.kill()
             process.join()
-        return killed
 
 
 def _start(

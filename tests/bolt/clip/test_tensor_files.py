@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from bolt.clip.tensor_files import save_tensors
-from tests.helpers.waiting import TIMEOUT
+from tests.helpers.warm_process import run_forked
 
 LIMITED = """
 import resource, signal, sys
@@ -38,7 +36,7 @@ def test_what_is_written_reads_back_and_everybody_may_read_it(tmp_path: Path) ->
 def test_a_disk_that_takes_no_more_is_an_error_of_the_system(tmp_path: Path) -> None:
     """safetensors has an exception of its own for it, which nobody who looks for a full disk would catch."""
     path = tmp_path / "a.safetensors"
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, timeout=TIMEOUT)
+    done = run_forked([str(path)], LIMITED)
     assert done.stdout.split() == [str(errno.EFBIG), str(path)], done.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bolt.task.support import TooFewImages, batch_order, draw_support
+from tests.helpers.warm_process import run_forked
 
 LABELS = np.tile(np.arange(5), 12)
 
@@ -65,8 +64,7 @@ def test_draws_differ_between_datasets_and_seeds(other: dict[str, object]) -> No
 
 @pytest.mark.slow
 def test_draws_are_the_same_in_every_process_whatever_the_global_seed() -> None:
-    command = [sys.executable, "-c", DRAW, "1"]
-    elsewhere = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    elsewhere = json.loads(run_forked(["1"], DRAW).stdout)
     here = [
         draw_support(LABELS, 4, dataset="digits", seed=3).tolist(),
         batch_order(20, dataset="digits", seed=3, epoch=7).tolist(),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +23,7 @@ from orchestrator.datasets.splits import split_indices
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
+from tests.helpers.warm_process import kill_forked_when, run_forked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -191,7 +189,7 @@ if how == "killed":
     read = part.read
     def read_half(index):
         if index == len(part) // 2:
-            print("half", flush=True)
+            Path(sys.argv[1], "half").touch()
             time.sleep(600)
         return read(index)
     part = replace(part, read=read_half)
@@ -201,18 +199,17 @@ build_in(store, part)
 """
 
 
-def child(folder: Path, store: Path, how: str) -> list[str]:
-    return [sys.executable, "-c", CHILD, str(folder), str(store), how]
+def run_child(folder: Path, how: str) -> CompletedProcess[str]:
+    """Decode the dataset in ``folder`` into the store in it, in a process that meets a difficulty."""
+    return run_forked([str(folder), str(folder / "store"), how], CHILD)
 
 
 @pytest.mark.slow
 def test_a_killed_builder_leaves_no_artifact(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
-    with subprocess.Popen(child(tmp_path, tmp_path / "store", "killed"), stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"half\n"
-        os.kill(process.pid, signal.SIGKILL)
+    words = [str(tmp_path), str(tmp_path / "store"), "killed"]
+    assert kill_forked_when(words, (tmp_path / "half").exists, script=CHILD)
     assert list((tmp_path / "store").rglob("pixels.bin"))
     assert store.artifact(ADDRESS) is None
     build_in(store, part)
@@ -240,7 +237,7 @@ def test_two_concurrent_builders_leave_one_complete_split(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
-    done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=TIMEOUT)
+    done = run_child(tmp_path, "full")
     assert done.returncode != 0
     assert f"{ADDRESS} cannot be built: the disk" in done.stderr
     assert Store(tmp_path / "store").artifact(ADDRESS) is None
@@ -255,9 +252,7 @@ def test_a_read_only_store_is_named() -> None:
         (folder / "store").mkdir(mode=0o555)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o555)
-        done = subprocess.run(
-            child(folder, folder / "store", "read-only"), capture_output=True, text=True, timeout=TIMEOUT
-        )
+        done = run_child(folder, "read-only")
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755)
         assert done.returncode != 0

@@ -22,7 +22,7 @@ from orchestrator.planning.plan import Plan, PlannedArtifact, make_plan
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.command import arguments, options, orchestrator, run
+from tests.helpers.command import options, orchestrator, run_local
 from tests.orchestrator.conftest import grid_text
 
 
@@ -119,7 +119,7 @@ def test_test_time_adaptation_counts_two_strong_views_per_image_and_epoch(plan: 
 
 @pytest.mark.e2e
 def test_a_grid_beyond_its_budget_starts_nothing(tmp_path: Path) -> None:
-    done = run(arguments(tmp_path, "--local", "--disk-budget", "10kB"))
+    done = run_local(tmp_path, "--disk-budget", "10kB")
     assert done.returncode == 2
     assert "--disk-budget" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,8 @@ from orchestrator.tracking.client import move_aside, open_client, open_experimen
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.tracking.views import Panel, experiment_tags
-from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.waiting import wait_for
+from tests.helpers.warm_process import forked, run_forked
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
 OPENING = """
@@ -32,14 +31,11 @@ print(Tracker(sys.argv[1], sys.argv[2], "demo").experiment_id)
 @pytest.mark.slow
 def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path) -> None:
     arguments = [f"sqlite:///{tmp_path}/new/mlflow.db", str(tmp_path / "artifacts")]
-    opening = [
-        subprocess.Popen([sys.executable, "-c", OPENING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=TIMEOUT) for process in opening]
-    assert [process.returncode for process in opening] == [0, 0], said
-    assert {out for out, _ in said} == {b"1\n"}
-    assert [err for _, err in said] == [b"", b""]
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda _: run_forked(arguments, OPENING), range(2)))
+    assert [process.returncode for process in done] == [0, 0], done
+    assert {process.stdout for process in done} == {"1\n"}
+    assert [process.stderr for process in done] == ["", ""]
 
 
 def _at_once(count: int, act: Callable[[int], None]) -> None:
@@ -84,12 +80,11 @@ Tracker(sys.argv[1], sys.argv[2], "grid")
 @pytest.mark.slow
 def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_good(tmp_path: Path) -> None:
     uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts")
-    creator = subprocess.Popen([sys.executable, "-c", CREATE, uri, artifacts])
-    wait_for(lambda: bool(list(tmp_path.glob(".mlflow.db.part*"))))
-    (left,) = psutil.Process(creator.pid).children()  # it makes the database, and is not killed with the creator
-    left.suspend()
-    creator.kill()
-    creator.wait()
+    with forked([uri, artifacts], CREATE) as creator:
+        wait_for(lambda: bool(list(tmp_path.glob(".mlflow.db.part*"))))
+        (left,) = psutil.Process(creator.pid).children()  # it makes the database, and is not killed with the creator
+        left.suspend()
+        creator.kill()
     assert not (tmp_path / "mlflow.db").exists()
     with open(tmp_path / "mlflow.db.lock") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # once two wrote under the passing name then

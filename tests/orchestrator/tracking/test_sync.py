@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.tracks import TRACKS
 from tests.helpers import cells as samples
-from tests.helpers.waiting import wait_for
+from tests.helpers.warm_process import kill_forked_when
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, metrics_of, some_results
 
 
@@ -132,10 +130,7 @@ Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
 
 @pytest.mark.slow
 def test_a_driver_killed_while_it_syncs_is_made_good(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
-    driver = subprocess.Popen([sys.executable, "-c", KILLED, *sqlite_store])
-    wait_for(lambda: len(list(tracker._search(""))) >= 9)
-    driver.kill()
-    driver.wait()
+    kill_forked_when(sqlite_store, lambda: len(list(tracker._search(""))) >= 9, script=KILLED)
     results = some_results()
     tracker.sync(results, describe)
     tags = Counter(run.data.tags["run_key"] for run in tracker._search("attributes.status = 'FINISHED'"))
