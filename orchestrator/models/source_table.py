@@ -1,26 +1,19 @@
-"""The source models of a store: their table (``sources list``), and their files for others (``sources export``)."""
+"""The table of ``sources list``: where each backbone's source model of each dataset comes from."""
 
 from __future__ import annotations
 
-import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.artifacts.head import Head, stored_text_limit
-from orchestrator.artifacts.source_model import TOWER_FILE, source_address
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
 from orchestrator.core.cell import BackboneRef, DatasetRef
-from orchestrator.models.find_result import find_result
 from orchestrator.store import Artifact, CorruptArtifact, Store
-from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import plain_table
-from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import listed
 
 SHOWN_OPEN = 8
@@ -73,68 +66,6 @@ def _of_one(
     if left:
         parts.append(Text(f"not fine-tuned yet: {listed(left, SHOWN_OPEN)}"))
     return [*parts, Text()]
-
-
-def export_sources(store: Store, folder: Path, *, backbone: str | None = None, cell: str | None = None) -> list[Path]:
-    """Copy source models into a folder, one file for each: the image tower by open_clip's visual names.
-
-    A file is called after its dataset; if a store has two models of one dataset, with the first digits of its digest.
-
-    Args:
-        backbone: only the models fine-tuned from this backbone; needed if the store has models of several.
-        cell: only the source models of this cell: its id, or a unique prefix of one.
-
-    Returns the files. Raises ``UserError`` for an unknown cell or backbone, if the store has no such model, if a file
-    exists already, and if one cannot be written.
-    """
-    found = _of_cell(store, cell) if cell is not None else _of_backbone(store, backbone)
-    datasets = Counter(artifact.meta["dataset"] for artifact in found)
-    targets = []
-    for artifact in found:
-        name, digest = artifact.meta["dataset"], artifact.files[TOWER_FILE][2]
-        targets.append(folder / f"{name if datasets[name] == 1 else f'{name}--{digest[:8]}'}.safetensors")
-    if there := [path for path in targets if path.exists()]:
-        raise UserError(f"{there[0]} is there already", where="FOLDER", hint="name another folder, or remove the file")
-    with writing("the source models", str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
-        for artifact, target in zip(found, targets, strict=True):
-            with replacing(target) as temporary:
-                shutil.copyfile(artifact.path(TOWER_FILE), temporary)
-    return targets
-
-
-def _of_cell(store: Store, wanted: str) -> list[Artifact]:
-    """The source models of one cell."""
-    cell = find_result(store, wanted).cell
-    if not cell.sources:
-        raise UserError(f"{cell.id} uses no source models", where="--cell", hint="give a cell of a method such as bolt")
-    found = []
-    for source in cell.sources:
-        artifact = store.artifact(source_address(cell.backbone.name, source))
-        if artifact is None:
-            raise UserError(
-                f"the source model of {source.dataset} is not in the store",
-                where=store.url,
-                hint="run the cell's grid again; it builds what is missing",
-            )
-        found.append(artifact)
-    return found
-
-
-def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
-    """All source models of a store that were fine-tuned from one backbone."""
-    found: dict[str, list[Artifact]] = {}
-    for artifact in source_artifacts(store, "SourceModel", "AdoptedSource"):
-        found.setdefault(artifact.identity["backbone"]["name"], []).append(artifact)
-    if not found:
-        raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
-    if backbone is None and len(found) > 1:
-        raise UserError(
-            f"the store has source models of several backbones: {', '.join(found)}", hint="select one: --backbone B"
-        )
-    if backbone is not None and backbone not in found:
-        raise unknown_name("backbone with source models", backbone, found, where="--backbone")
-    return found[backbone or next(iter(found))]
 
 
 def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
