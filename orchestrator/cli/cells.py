@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,6 @@ from orchestrator.cli.options import GridName, StoreSettings, table_console, wit
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import pluralize
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from orchestrator.planning.cell_list import ListedCell
 
 
 def _filter(help_text: str) -> Any:
@@ -65,13 +60,6 @@ def cells(
     if as_json:
         typer.echo(json.dumps([cell.record() for cell in shown], indent=1))
         return
-    if shown:
-        table_console().print(_table(shown))
-    typer.echo(f"{pluralize(len(shown), 'cell')} of {len(workspace.grid.cells):,} in {workspace.store.url}")
-
-
-def _table(shown: list[ListedCell]) -> Table:
-    """One line for each cell; errors have a column if a listed cell has failed."""
     table = plain_table("state", "accuracy", "seconds", right=("accuracy", "seconds"))
     table.add_column("method", no_wrap=True)
     table.add_column("cell", no_wrap=True, overflow="fold")
@@ -79,14 +67,15 @@ def _table(shown: list[ListedCell]) -> Table:
     if errors:
         table.add_column("error", no_wrap=True, overflow="ellipsis")
     for one in shown:
-        result = one.result
         table.add_row(
             one.state,
             f"{one.accuracy:.2f}" if one.accuracy is not None else "-",
-            f"{result.timings.total:.1f}" if result else "-",
+            f"{one.result.timings.total:.1f}" if one.result else "-",
             one.label,
             one.cell.id,
             *([one.failure.error if one.failure else ""] if errors else []),
             style={"failed": "red", "open": "dim"}.get(one.state),
         )
-    return table
+    if shown:
+        table_console().print(table)
+    typer.echo(f"{pluralize(len(shown), 'cell')} of {len(workspace.grid.cells):,} in {workspace.store.url}")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli.options import ComputeSettings, FormOption, with_settings
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.export import RestoredModel
-    from orchestrator.store.results import Result
 
 
 @with_settings
@@ -39,7 +34,7 @@ def export(
     Its accuracy is compared with the recorded one, and the saved model is read back and compared.
     """
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.export import COMPARED_IMAGES, restore_model, save_model
+    from orchestrator.models.export import COMPARED_IMAGES, example_image, restore_model, save_model
     from orchestrator.models.find_result import find_result
     from orchestrator.tracking.runs import accuracies
 
@@ -62,26 +57,23 @@ def export(
     print_line(f"  written: {folder}")
     for warning in made.warnings:
         print_line(f"  warning: {warning}", style="yellow")
-    if register is not None:
-        version = _register(made, result, loaded, register)
-        print_line(f"  registered: models:/{register}/{version}")
 
-
-def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name: str) -> int:
-    from orchestrator.models.export import example_image, save_model
+    if register is None:
+        return
     from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.model_registry import register_model
 
     place = tracking_location(loaded.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-        folder = Path(scratch, "model")
-        save_model(made, result, loaded, folder, "state_dict")
+        saved = Path(scratch, "model")
+        save_model(made, result, loaded, saved, "state_dict")
         try:
             image = example_image(result, loaded)
-            return register_model(place.uri, result.cell.id, folder, name, image, place.artifacts)
+            version = register_model(place.uri, result.cell.id, saved, register, image, place.artifacts)
         except LookupError as error:
             raise UserError(
                 f"{error} in {place.uri}",
                 where="--register",
                 hint="`python -m orchestrator sync GRID` tracks the cells of a grid",
             ) from None
+    print_line(f"  registered: models:/{register}/{version}")
