@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from orchestrator.analysis.comparable import ablations_of, base_protocol
 from orchestrator.analysis.display_names import display_names
+from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
+from orchestrator.grid import Grid
+from orchestrator.report import ReportFiles
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
+from orchestrator.store import Store
+from orchestrator.store.results import Result
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import tracking_location
@@ -22,13 +26,6 @@ from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
-
-if TYPE_CHECKING:
-    from orchestrator.catalog import Catalog
-    from orchestrator.grid import Grid
-    from orchestrator.report import ReportFiles
-    from orchestrator.store import Store
-    from orchestrator.store.results import Result
 
 
 class GridRuns:

@@ -7,13 +7,13 @@ is finished. So a session can be killed at any point, and the same command conti
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
+from orchestrator.core.settings import RunSettings
 from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
@@ -30,9 +30,6 @@ from orchestrator.util.console import print_line, print_sentence
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 from orchestrator.util.machine import local_gpus, usable_processors
 from orchestrator.util.units import pluralize
-
-if TYPE_CHECKING:
-    from orchestrator.core.settings import RunSettings
 
 
 def run_session(workspace: Workspace, options: RunOptions, console: Console) -> int:
