@@ -8,9 +8,13 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.helpers.built_artifacts import BuiltArtifacts
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: two test processes share two cores
 
@@ -62,6 +66,14 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder for temporary files of all processes of this test run."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def artifacts(run_folder: Path) -> BuiltArtifacts:
+    """The artifacts that tests share; they are built on the CPU."""
+    from tests.helpers.built_artifacts import BuiltArtifacts
+
+    return BuiltArtifacts(run_folder / "artifacts")
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,14 @@ def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
 
 
 def test_a_grid_is_finished_with_the_right_results_after_many_faults(
-    tmp_path: Path, cluster: MultiNodeCluster, expected: dict[str, object], rng: np.random.Generator
+    tmp_path: Path,
+    cluster: MultiNodeCluster,
+    expected: dict[str, object],
+    give_database: GiveDatabase,
+    rng: np.random.Generator,
 ) -> None:
     grid_run = GridRun(tmp_path / "faults", cluster, grid=SMALL_GRID, cells=SMALL_GRID_CELLS)
+    give_database(grid_run.store / "mlflow" / "mlflow.db")
     try:
         driver = grid_run.start()
         targets = [inject(grid_run, name, rng) for name in ("kill_builder", "kill_raylet", "kill_cell_worker")]

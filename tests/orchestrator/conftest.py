@@ -90,12 +90,6 @@ def build_world(folder: Path, text: str, artifacts: BuiltArtifacts) -> World:
 
 
 @pytest.fixture(scope="session")
-def artifacts(run_folder: Path) -> BuiltArtifacts:
-    """The artifacts that tests share."""
-    return BuiltArtifacts(run_folder / "artifacts")
-
-
-@pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
     """The small world under the strict protocol."""
     return build_world(tmp_path_factory.mktemp("world"), grid_text(), artifacts)
