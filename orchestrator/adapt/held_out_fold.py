@@ -45,21 +45,6 @@ def threads_for(candidate: Candidate, support_size: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class FoldPredictions:
-    """The predictions for one fold.
-
-    Attributes:
-        rows_B: positions of the images in the support.
-        correct_B: whether the predicted class is the image's.
-        seconds: how long adapting and predicting took.
-    """
-
-    rows_B: NDArray[np.int64]
-    correct_B: NDArray[np.bool_]
-    seconds: float
-
-
-@dataclass(frozen=True)
 class HeldOutFold(ArtifactSpec):
     """A candidate's predictions for one fold of the training images. No test image is read.
 
@@ -99,7 +84,7 @@ class HeldOutFold(ArtifactSpec):
         np.save(builder.folder / "correct.npy", (predicted_B == labels_N[held_out_B]).numpy())
         builder.meta.update(images=len(held_out_B), seconds=time.perf_counter() - started)
 
-    def load(self, artifact: Artifact, device: str) -> FoldPredictions:
-        return FoldPredictions(
-            np.load(artifact.path("rows.npy")), np.load(artifact.path("correct.npy")), artifact.meta["seconds"]
-        )
+    def load(self, artifact: Artifact, device: str) -> tuple[NDArray[np.int64], NDArray[np.bool_], float]:
+        """The images' positions in the support, whether each was predicted correctly, both (B,), and the seconds."""
+        rows_B, correct_B = np.load(artifact.path("rows.npy")), np.load(artifact.path("correct.npy"))
+        return rows_B, correct_B, artifact.meta["seconds"]

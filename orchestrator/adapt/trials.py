@@ -163,15 +163,14 @@ class Trials:
             except UserError as error:
                 trial.left_out = str(error).splitlines()[0]
                 return
-            found = self.loaded.get(spec)
-            correct_N[found.rows_B] = found.correct_B
-            trial.seconds += found.seconds
-            self.spent += found.seconds
-            remaining = found.seconds * (self.folds - fold)  # the other folds, and all images at the end
+            rows_B, correct_B, seconds = self.loaded.get(spec)
+            correct_N[rows_B] = correct_B
+            trial.seconds += seconds
+            self.spent += seconds
+            remaining = seconds * (self.folds - fold)  # the other folds, and all images at the end
             if self.spent + remaining > 60 * self.minutes and fold + 1 < self.folds:
-                trial.left_out = (
-                    f"a fold took {human_duration(found.seconds)}, and {human_duration(remaining)} more did not fit"
-                )
+                took, more = human_duration(seconds), human_duration(remaining)
+                trial.left_out = f"a fold took {took}, and {more} more did not fit"
                 return
         if self.folds:
             trial.correct_N = correct_N

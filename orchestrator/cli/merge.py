@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -31,11 +32,13 @@ def merge(
         if of > BATCH:
             print_line(f"{done:,} of {of:,} cells looked at", style="dim")
 
-    found = merge_stores(Store(store), Store(other), show)
-    taken, adapters = pluralize(len(found.taken), "result"), pluralize(found.adapters, "adapter")
-    print_line(f"taken over: {taken}, {adapters}, {pluralize(len(found.failures), 'failure')}")
-    print_line(f"already here with the same scores: {pluralize(found.same, 'result')}")
-    for problem in found.problems:
+    cells, failures = merge_stores(Store(store), Store(other), show)
+    kinds, adapters = Counter(cell.kind for cell in cells), sum(cell.adapter for cell in cells)
+    taken = f"{pluralize(kinds['taken'], 'result')}, {pluralize(adapters, 'adapter')}"
+    print_line(f"taken over: {taken}, {pluralize(len(failures), 'failure')}")
+    print_line(f"already here with the same scores: {pluralize(kinds['same'], 'result')}")
+    problems = [cell for cell in cells if cell.kind in ("conflict", "damaged")]
+    for problem in problems:
         print_line(f"{problem.kind}: {problem.cell_id}: {problem.reason}", style="yellow")
-    if found.problems:
+    if problems:
         raise typer.Exit(1)

@@ -50,7 +50,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
                 fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
         remember_run(store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
-        print_sentence(plan.counts.line, console)
+        print_sentence(plan.counts, console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
         for line in limit_lines(text_limits(plan, store)):

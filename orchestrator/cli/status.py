@@ -41,7 +41,7 @@ def status(
 
         listing = list_grid(grid, settings)
         state = read_grid_state(opened, listing.name, listing.title, listing.labels)
-        if not state.counts.done and not state.failed:  # perhaps it was run on other datasets (``--set datasets=``)
+        if not state.done and not state.failed:  # perhaps it was run on other datasets (``--set datasets=``)
             earlier: dict[str, str] = {}
             for overrides in earlier_runs(opened, listing.name):
                 with suppress(UserError):  # a dataset that the catalog does not have any more

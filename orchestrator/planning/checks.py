@@ -91,7 +91,7 @@ def free_bytes(store: Store) -> int | None:
 
 def bytes_to_build(plan: Plan) -> int:
     """About how many bytes the missing artifacts will take."""
-    return sum(planned.bytes for planned in plan.artifacts if not planned.built)
+    return sum(spec.size_bytes(plan.catalog) for spec in plan.missing)
 
 
 def disk_line(plan: Plan, store: Store) -> str:
@@ -111,9 +111,8 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
     else:
         return
     sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for planned in plan.artifacts:
-        if not planned.built:
-            sizes[planned.spec.title, planned.spec.shrink_hint].append(planned.bytes)
+    for spec in plan.missing:
+        sizes[spec.title, spec.shrink_hint].append(spec.size_bytes(plan.catalog))
     largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN_KINDS]
     lines = [f"{human_bytes(sum(each)):>10}  {len(each)} {title}: {hint}" for (title, hint), each in largest]
     raise UserError(

@@ -15,19 +15,10 @@ from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, dataset_ref
 from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.grid import Grid
-from orchestrator.planning.cell_counts import CellCounts
+from orchestrator.planning.cell_counts import count_cells
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
-
-
-@dataclass(frozen=True)
-class PlannedArtifact:
-    """An artifact that the cells to do need: whether it is built, and about how many bytes it takes."""
-
-    spec: ArtifactSpec
-    built: bool
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +34,7 @@ class Plan:
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
         artifacts: what the cells to do need, inputs first.
+        missing: those of the artifacts that are to be built.
     """
 
     grid: Grid
@@ -54,7 +46,8 @@ class Plan:
     done: tuple[Result, ...] = ()
     failed: tuple[Failure, ...] = ()
     damaged: tuple[str, ...] = ()
-    artifacts: tuple[PlannedArtifact, ...] = ()
+    artifacts: tuple[ArtifactSpec, ...] = ()
+    missing: tuple[ArtifactSpec, ...] = ()
 
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
@@ -68,14 +61,9 @@ class Plan:
         return tuple(cell for cell in self.cells if cell.id not in excluded)
 
     @property
-    def counts(self) -> CellCounts:
-        """The cells by their state."""
-        return CellCounts(len(self.cells), len(self.done), len(self.todo), len(self.failed), self.damaged)
-
-    @cached_property
-    def missing(self) -> tuple[ArtifactSpec, ...]:
-        """Artifacts to build, inputs first."""
-        return tuple(planned.spec for planned in self.artifacts if not planned.built)
+    def counts(self) -> str:
+        """How many cells there are, by their state, as text."""
+        return count_cells(len(self.cells), len(self.done), len(self.todo), len(self.failed), self.damaged)
 
     @cached_property
     def costs(self) -> CostModel:
@@ -88,8 +76,8 @@ class Plan:
         plan = replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged))
         specs = required_artifacts(plan.todo, self.cells, self.catalog, self.sources)
         built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
-        sizes = (spec.size_bytes(self.catalog) for spec in specs)
-        return replace(plan, artifacts=tuple(map(PlannedArtifact, specs, built, sizes)))
+        missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)
+        return replace(plan, artifacts=tuple(specs), missing=missing)
 
 
 def make_plan(

@@ -44,7 +44,7 @@ def plan_view(
         gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
         gpu: the kind of GPU to show the hours on; ``None`` to leave them out.
     """
-    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts.line)]
+    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts)]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan), Text(disk_line(plan, store)), Text()]
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
@@ -90,8 +90,8 @@ def _cell_table(plan: Plan) -> Table:
 def _artifact_table(plan: Plan) -> Table:
     """Kinds of artifacts down, their counts and sizes across."""
     table = _table("artifacts the cells to do need", "in all", "to build", "size to build")
-    for title, count in Counter(planned.spec.title for planned in plan.artifacts).items():
-        missing = [planned.bytes for planned in plan.artifacts if planned.spec.title == title and not planned.built]
+    for title, count in Counter(spec.title for spec in plan.artifacts).items():
+        missing = [spec.size_bytes(plan.catalog) for spec in plan.missing if spec.title == title]
         table.add_row(title, str(count), str(len(missing)), human_bytes(sum(missing)) if missing else "-")
     table.add_row("total", "", "", human_bytes(bytes_to_build(plan)), style="dim")
     return table

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.planning.cell_counts import CellCounts
+from orchestrator.planning.cell_counts import count_cells
 from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
@@ -31,20 +31,21 @@ SHOWN_FAILURES = 10
 
 @dataclass(frozen=True)
 class GridState:
-    """How far a grid is: its cells by their state in a store, and the recorded failures of unfinished cells."""
+    """How far a grid is: its cells by their state, as text, how many are done, and the failures of the others."""
 
     name: str
     title: str
-    counts: CellCounts
-    failed: tuple[Failure, ...]
+    counts: str
+    done: int
+    failed: list[Failure]
 
 
 def read_grid_state(store: Store, name: str, title: str, cell_ids: Collection[str]) -> GridState:
     """Look up the result or failure of every cell. Damaged results are moved aside; nothing else changes."""
     results, failed, damaged = store.read_outcomes(cell_ids)
     todo = len(cell_ids) - len(results) - sum(not failure.again for failure in failed)
-    counts = CellCounts(len(cell_ids), len(results), todo, len(failed), tuple(damaged))
-    return GridState(name, title, counts, tuple(failed))
+    counts = count_cells(len(cell_ids), len(results), todo, len(failed), damaged)
+    return GridState(name, title, counts, len(results), failed)
 
 
 def status_view(state: GridState, store: Store) -> RenderableType:
@@ -54,7 +55,7 @@ def status_view(state: GridState, store: Store) -> RenderableType:
     if status is not None and status.state in ("running", "silent", "died"):
         parts.append(run_view(status))
     else:
-        parts += [Text(f"{state.name}: {state.title}", style="bold"), Text(state.counts.line)]
+        parts += [Text(f"{state.name}: {state.title}", style="bold"), Text(state.counts)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
     for failure in state.failed[:SHOWN_FAILURES]:

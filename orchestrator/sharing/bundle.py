@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from orchestrator import __version__
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.catalog import Catalog
@@ -158,11 +156,6 @@ def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
         return found
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
-
-
-def read_text_limits(content: bytes) -> tuple[TextLimit, ...]:
-    """The limits of ``text_limits.json``. Raises ``ValueError`` if it is damaged."""
-    return TypeAdapter(tuple[TextLimit, ...]).validate_json(content)
 
 
 def _json(value: Any) -> bytes:

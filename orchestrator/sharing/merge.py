@@ -45,29 +45,16 @@ class MergedCell:
     adapter: bool = False
 
 
-@dataclass(frozen=True)
-class MergeSummary:
-    """What a merge did.
-
-    Attributes:
-        taken, failures: ids of the cells whose results were taken over, and of the failure records.
-        adapters, same: number of adapters taken over, and of cells whose results both stores had.
-        problems: the cells that were not taken over: conflicts, and damaged files of the other store.
-    """
-
-    taken: tuple[str, ...]
-    adapters: int
-    failures: tuple[str, ...]
-    same: int
-    problems: tuple[MergedCell, ...]
-
-
-def merge_stores(store: Store, other: Store, on_progress: OnProgress = lambda done, of: None) -> MergeSummary:
+def merge_stores(
+    store: Store, other: Store, on_progress: OnProgress = lambda done, of: None
+) -> tuple[list[MergedCell], list[str]]:
     """Take over into ``store`` what ``other`` has and ``store`` lacks.
 
     A result that both stores have stays as it is. Its cell is a conflict if the scores or the predictions differ; times
     and versions may differ. A damaged result of ``store`` is set aside, as by every command, and then taken over.
     Failures are taken over if ``store`` knows neither a result nor a failure of the cell.
+
+    Returns what it did with each cell that has a result in ``other``, and the ids of the failures taken over.
 
     Raises ``UserError`` if ``other`` has neither results nor failures, or is ``store`` itself.
     """
@@ -88,13 +75,7 @@ def merge_stores(store: Store, other: Store, on_progress: OnProgress = lambda do
     for start in range(0, len(ids), BATCH):
         cells += (store if other.files.is_local else other).files.map(merge, ids[start : start + BATCH])
         on_progress(len(cells), len(ids))
-    return MergeSummary(
-        taken=tuple(cell.cell_id for cell in cells if cell.kind == "taken"),
-        adapters=sum(cell.adapter for cell in cells),
-        failures=_merge_failures(store, other),
-        same=sum(cell.kind == "same" for cell in cells),
-        problems=tuple(cell for cell in cells if cell.kind in ("conflict", "damaged")),
-    )
+    return cells, _merge_failures(store, other)
 
 
 def _adapter_files(files: Files) -> dict[str, list[str]]:
@@ -168,7 +149,7 @@ def _difference(mine: Result, theirs: Result) -> str:
     return ""
 
 
-def _merge_failures(store: Store, other: Store) -> tuple[str, ...]:
+def _merge_failures(store: Store, other: Store) -> list[str]:
     """Take over failures of cells and artifacts of which the store has neither a result nor a failure."""
     finished = store.result_ids() | other.result_ids()
     known = store.read_failures()
@@ -184,4 +165,4 @@ def _merge_failures(store: Store, other: Store) -> tuple[str, ...]:
         location = store.write_log(failure_id, log.decode("utf-8", "replace")) if log is not None else ""
         store.write_failure(replace(failure, log=location))
         taken.append(failure_id)
-    return tuple(taken)
+    return taken

@@ -22,7 +22,7 @@ from orchestrator.execution.backend import local_backend
 from orchestrator.execution.run import build_artifacts
 from orchestrator.grid import Grid, SourcePlan
 from orchestrator.planning.checks import check_inputs
-from orchestrator.planning.plan import Plan, PlannedArtifact, source_models
+from orchestrator.planning.plan import Plan, source_models
 from orchestrator.sharing.bundle import CELLS
 from orchestrator.sharing.bundle_file import read_bundle
 from orchestrator.sharing.verify import read_records
@@ -133,9 +133,8 @@ def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]],
     )
     models = source_models(grid, catalog, loaded.data_root)
     specs = required_artifacts(chosen, cells, catalog, models)
-    built = (loaded.store.is_intact(spec.address, spec.identity) for spec in specs)
-    artifacts = tuple(PlannedArtifact(spec, there, bytes=0) for spec, there in zip(specs, built, strict=True))
-    return Plan(grid, catalog, loaded.data_root, chosen, models, artifacts=artifacts)
+    missing = tuple(spec for spec in specs if not loaded.store.is_intact(spec.address, spec.identity))
+    return Plan(grid, catalog, loaded.data_root, chosen, models, missing=missing)
 
 
 def _recipe(record: Mapping[str, Any], catalog: Catalog) -> SourceRecipe | CheckpointEntry:

@@ -12,8 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from orchestrator.core.cell import Cell
-from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, derived_files, read_cells, read_text_limits
+from orchestrator.core.text_limit import TextLimit
+from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, derived_files, read_cells
 from orchestrator.sharing.bundle_file import MANIFEST, BundleFile, Problem, read_bundle
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
@@ -50,7 +53,7 @@ def verify_bundle(path: Path) -> Verification:
         if type(smallest) not in (int, float) or not smallest > 0:
             problems.append(Problem(MANIFEST, "smallest_difference is not a number above zero"))
         try:
-            limits = read_text_limits(bundle.files.get(TEXT_LIMITS, b""))
+            limits = TypeAdapter(tuple[TextLimit, ...]).validate_json(bundle.files.get(TEXT_LIMITS, b""))
         except ValueError as error:
             problems.append(Problem(TEXT_LIMITS, str(error) if TEXT_LIMITS in bundle.files else "it is missing"))
     if not problems:

@@ -7,7 +7,7 @@ runs and removes duplicates and the half-written runs of a killed driver. So no 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,6 @@ class SyncReport:
     added: int
     kept: int
     removed: int
-
-
-@dataclass(frozen=True)
-class ExistingRun:
-    """A run that MLflow has: its id, its status, and the fingerprint of its content."""
-
-    run_id: str
-    status: str
-    content: str
 
 
 class Tracker:
@@ -72,15 +63,19 @@ class Tracker:
         """Write the run of one finished cell."""
         self._write(cell_run(result, labels, self._experiment))
 
-    def existing(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, list[ExistingRun]]:
-        """The experiment's runs by key, without those that this project did not write."""
-        found: dict[str, list[ExistingRun]] = defaultdict(list)
+    def existing(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, list[tuple[str, str]]]:
+        """The id and the content's fingerprint of each run, by key; the latter is empty if the run is not finished.
+
+        Runs that this project did not write are left out.
+        """
+        found: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for count, run in enumerate(self._search("")):
             if count % PAGE == 0:
                 on_progress(count, 0)
             tags = run.data.tags
             if KEY in tags:
-                found[tags[KEY]].append(ExistingRun(run.info.run_id, run.info.status, tags.get(CONTENT, "")))
+                content = tags.get(CONTENT, "") if run.info.status == "FINISHED" else ""
+                found[tags[KEY]].append((run.info.run_id, content))
         return dict(found)
 
     def sync(
@@ -113,13 +108,13 @@ class Tracker:
         for count, run in enumerate(wanted):
             on_progress(count, len(wanted))
             found = existing.pop(run.key, [])
-            good = [old for old in found if old.status == "FINISHED" and old.content == run.content][:1]
-            removed += self._delete(old for old in found if old not in good)
+            good = [run_id for run_id, content in found if content == run.content][:1]
+            removed += self._delete([run_id for run_id, _ in found if run_id not in good])
             kept += len(good)
             if not good:
                 self._write(run)
                 added += 1
-        removed += self._delete(old for runs in existing.values() for old in runs)
+        removed += self._delete([run_id for runs in existing.values() for run_id, _ in runs])
         return SyncReport(added, kept, removed)
 
     def _has(self, run: TrackedRun) -> bool:
@@ -146,11 +141,10 @@ class Tracker:
             attach_folder(self._client, created.info, adapter, "adapter", self._destination)
         self._client.set_terminated(run_id, "FINISHED", end_time=run.end)
 
-    def _delete(self, runs: Iterable[ExistingRun]) -> int:
-        ids = [run.run_id for run in runs]
-        for run_id in ids:
+    def _delete(self, run_ids: Sequence[str]) -> int:
+        for run_id in run_ids:
             self._client.delete_run(run_id)
-        return len(ids)
+        return len(run_ids)
 
     def _search(self, filter_string: str) -> Iterator[Any]:
         token: str | None = None

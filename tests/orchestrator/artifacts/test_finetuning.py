@@ -59,7 +59,7 @@ def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[Artifact
     write_image_folders(folder)
     catalog = load_catalog([folder / "own.yaml"])
     plan = make_plan(load_grid(path, catalog), catalog, store, folder / "images")
-    specs = [planned.spec for planned in plan.artifacts]
+    specs = list(plan.artifacts)
     model = next(spec for spec in specs if isinstance(spec, SourceModel))
     return model, with_inputs(model.inputs)
 

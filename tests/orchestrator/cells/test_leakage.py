@@ -127,8 +127,8 @@ def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tu
     good, noisy = (RunSettings(str(folder / name), device="cpu") for name in ("good", "noisy"))
     shutil.copytree(world.settings.store_url, good.store_url)
     store = Store(good.store_url)
-    (narrow,) = (one.spec for one in make_plan(world.grid, world.catalog, store).artifacts if is_total(one.spec))
-    (total,) = (one.spec for one in make_plan(wide, world.catalog, store).artifacts if is_total(one.spec))
+    (narrow,) = (one for one in make_plan(world.grid, world.catalog, store).artifacts if is_total(one))
+    (total,) = (one for one in make_plan(wide, world.catalog, store).artifacts if is_total(one))
     shutil.rmtree(folder / "good" / narrow.address)
     for spec in with_inputs([total]):
         if not store.is_intact(spec.address, spec.identity):

@@ -93,7 +93,7 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     plan = make_plan(grid, catalog, Store(settings.store_url))
     assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
     assert plan.missing == ()
-    kinds = {type(planned.spec).__name__ for planned in plan.artifacts}
+    kinds = {type(spec).__name__ for spec in plan.artifacts}
     of_any_module = [*ArtifactSpec.__subclasses__(), *Source.__subclasses__(), *OfTestSplit.__subclasses__()]
     shipped = {kind.__name__ for kind in of_any_module if kind.__module__.startswith("orchestrator.")}
     assert kinds == shipped - {"Source", "OfTestSplit", "MetaStart", "AdoptedSource", "HeldOutFold"}

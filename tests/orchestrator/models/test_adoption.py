@@ -101,7 +101,7 @@ def towers(tuned: Built) -> dict[str, dict[str, Tensor]]:
     """Every fine-tuned source's tensors, by dataset."""
     store = Store(tuned.settings.store_url)
     plan = make_plan(tuned.grid, tuned.catalog, store)
-    models = [planned.spec for planned in plan.artifacts if isinstance(planned.spec, SourceModel)]
+    models = [spec for spec in plan.artifacts if isinstance(spec, SourceModel)]
     return {
         model.dataset.name: load_file(found.path("tower.safetensors"))
         for model in models
@@ -168,10 +168,10 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     adopted = build_all(artifacts, grid_file, tmp_path, adopted_files)
     plan = make_plan(adopted.grid, adopted.catalog, Store(tmp_path))
     assert not plan.missing
-    kinds = [type(planned.spec) for planned in plan.artifacts]
+    kinds = [type(spec) for spec in plan.artifacts]
     assert kinds.count(AdoptedSource) == len(SOURCES)
     assert SourceModel not in kinds
-    read = {planned.spec.dataset.name for planned in plan.artifacts if isinstance(planned.spec, Images)}
+    read = {spec.dataset.name for spec in plan.artifacts if isinstance(spec, Images)}
     assert read == {TARGET}
 
     (theirs,), (ours,) = tuned.grid.cells, adopted.grid.cells

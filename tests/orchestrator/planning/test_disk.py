@@ -18,7 +18,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, disk_line, free_bytes
 from orchestrator.planning.cost import cell_gflops
-from orchestrator.planning.plan import Plan, PlannedArtifact, make_plan
+from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -47,10 +47,10 @@ def test_free_space_is_that_of_the_disk_where_the_store_will_be(tmp_path: Path) 
 
 
 def test_every_kind_of_artifact_has_a_title_and_a_hint(plan: Plan, tmp_path: Path) -> None:
-    for planned in plan.artifacts:
+    for spec in plan.artifacts:
         with pytest.raises(UserError) as caught:
-            check_disk_space(replace(plan, artifacts=(planned,)), Store(tmp_path), budget=1)
-        assert f"  1 {planned.spec.title}: {planned.spec.shrink_hint}" in str(caught.value)
+            check_disk_space(replace(plan, missing=(spec,)), Store(tmp_path), budget=1)
+        assert f"  1 {spec.title}: {spec.shrink_hint}" in str(caught.value)
 
 
 def test_a_plan_beyond_its_budget_is_refused_with_the_largest_kinds_and_hints(plan: Plan, tmp_path: Path) -> None:
@@ -64,15 +64,16 @@ def test_a_plan_beyond_its_budget_is_refused_with_the_largest_kinds_and_hints(pl
     check_disk_space(plan, Store("memory://store"), bytes_to_build(plan))
 
 
-def test_a_plan_beyond_the_free_space_is_refused_without_a_budget(plan: Plan, tmp_path: Path) -> None:
-    large = replace(plan.artifacts[0], built=False, bytes=10**18)
+def test_a_plan_beyond_the_free_space_is_refused_without_a_budget(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(plan.missing[0]), "size_bytes", lambda spec, catalog: 10**18)
     with pytest.raises(UserError, match=f"{tmp_path}: .* that are free; nothing was started"):
-        check_disk_space(replace(plan, artifacts=(large,)), Store(tmp_path))
+        check_disk_space(plan, Store(tmp_path))
 
 
 def test_built_artifacts_need_no_space(plan: Plan, tmp_path: Path) -> None:
-    built = tuple(PlannedArtifact(planned.spec, built=True, bytes=10**18) for planned in plan.artifacts)
-    check_disk_space(replace(plan, artifacts=built), Store(tmp_path), budget=1)
+    check_disk_space(replace(plan, missing=()), Store(tmp_path), budget=1)
 
 
 def test_the_plan_shows_the_disk_space_and_whether_it_is_too_small(plan: Plan, tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_the_plan_shows_the_disk_space_and_whether_it_is_too_small(plan: Plan, t
 def test_images_take_the_predicted_number_of_bytes(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
     for kind in (Images, SupportImages):
-        spec = next(planned.spec for planned in plan.artifacts if isinstance(planned.spec, kind))
+        spec = next(spec for spec in plan.artifacts if isinstance(spec, kind))
         artifact = Store(tmp_path).artifact(build(spec, settings))
         assert artifact is not None
         took = artifact.path("pixels.bin").stat().st_size
@@ -98,7 +99,7 @@ def test_images_take_the_predicted_number_of_bytes(plan: Plan, catalog: Catalog,
 
 
 def test_small_images_are_predicted_at_their_own_size(catalog: Catalog, plan: Plan) -> None:
-    ref = next(planned.spec.dataset for planned in plan.artifacts if isinstance(planned.spec, Images))
+    ref = next(spec.dataset for spec in plan.artifacts if isinstance(spec, Images))
     cifar = replace(ref, name="cifar10")
     assert Images(cifar, "train", 224).size_bytes(catalog) == 50_000 * 3 * 32**2
     assert Images(cifar, "test", 224).size_bytes(catalog) == 10_000 * 3 * 224**2

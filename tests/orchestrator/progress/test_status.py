@@ -14,7 +14,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from orchestrator.core.events import CellEvent
-from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
@@ -157,10 +156,10 @@ def test_the_cells_of_a_grid_are_counted_by_their_ids(tmp_path: Path) -> None:
     store.write_failure(Failure(done.id, "ValueError: of an earlier run", "", "", 1, ""))
     store.files.write(f"results/{damaged.id}.json", b"{")
     state = read_grid_state(store, "demo", "Demo", [cell.id for cell in cells])
-    assert state.counts == CellCounts(total=5, done=1, todo=3, failed=2, damaged=(damaged.id,))
+    assert state.done == 1
     assert [failure.id for failure in state.failed] == [own.id, lost.id]
     shown = printed(status_view(state, store))
-    for fact in ("demo: Demo", "1 done, 3 to do, 2 failed", damaged.id, own.id, "the log"):
+    for fact in ("demo: Demo", "5 cells: 1 done, 3 to do, 2 failed", damaged.id, own.id, "the log"):
         assert fact in shown
     assert untouched.id not in shown
 

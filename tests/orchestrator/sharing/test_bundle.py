@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
@@ -19,7 +20,7 @@ from orchestrator.core.text_limit import TextLimit
 from orchestrator.grid.load import grid_files
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import grid_study
-from orchestrator.sharing.bundle import make_bundle, read_text_limits
+from orchestrator.sharing.bundle import make_bundle
 from orchestrator.sharing.bundle_file import MANIFEST, read_bundle, write_bundle
 from orchestrator.sharing.rerun import rerun_bundle
 from orchestrator.sharing.verify import verify_bundle
@@ -82,7 +83,7 @@ def test_the_verdict_of_a_bundle_is_that_of_the_report(bundle: Path, stores: Sto
     limited = replace(study, text_limits=(limit,))
     assert json.loads(read_bundle(bundle).files["verdict.json"]) == json.loads(json.dumps(study.verdict_records()))
     assert any(record["text_limits"] for record in limited.verdict_records())
-    assert read_text_limits(json.dumps([asdict(limit)]).encode()) == (limit,)
+    assert TypeAdapter(TextLimit).validate_json(json.dumps(asdict(limit))) == limit
 
 
 def test_two_bundles_of_one_store_differ_in_their_date_only(

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
-from orchestrator.sharing.merge import MergeSummary, merge_stores
+from orchestrator.sharing.merge import MergedCell, merge_stores
 from orchestrator.store import Store
 from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Failure, Result
@@ -66,6 +66,11 @@ def scores(result: dict[str, object]) -> dict[str, object]:
     return {name: result[name] for name in ("cell", "evaluations", "predictions", "details", "trainable_parameters")}
 
 
+def taken(cells: list[MergedCell]) -> list[str]:
+    """The ids of the cells that a merge has taken over."""
+    return [cell.cell_id for cell in cells if cell.kind == "taken"]
+
+
 @pytest.mark.e2e
 def test_two_halves_killed_five_times_give_the_whole(
     stores: Stores, whole: Store, tmp_path: Path, copy_of: CopyOf
@@ -82,16 +87,16 @@ def test_two_halves_killed_five_times_give_the_whole(
         assert subprocess.run(command, timeout=120).returncode == -signal.SIGKILL
         for cell_id in first.result_ids():  # whatever is listed is complete
             assert Store(first.url).read_predictions([first.read_result(cell_id)])
-    found = merge_stores(Store(first.url), Store(second.url))
+    cells, _ = merge_stores(Store(first.url), Store(second.url))
 
-    assert not found.problems
-    assert 0 < len(found.taken) < third + 1  # the killed merges had taken others over
+    assert {cell.kind for cell in cells} == {"taken", "same"}
+    assert 0 < len(taken(cells)) < third + 1  # the killed merges had taken others over
     assert contents(first) == contents(whole)
     assert contents(first, timed=True).items() >= before.items()
     assert contents(second, timed=True) == untouched
-    assert merge_stores(Store(first.url), Store(second.url)) == MergeSummary(
-        (), 0, (), same=len(stores.cells) - third, problems=()
-    )
+    again, failures = merge_stores(Store(first.url), Store(second.url))
+    assert [(cell.kind, cell.adapter) for cell in again] == [("same", False)] * (len(stores.cells) - third)
+    assert failures == []
 
 
 def changed(store: Store, cell_id: str, *, flips: int = 1) -> Result:
@@ -144,13 +149,10 @@ def test_damaged_files_of_the_other_store_are_named_and_left_alone(whole: Store,
     adapter.write_bytes(adapter.read_bytes() + b"x")
     untouched = contents(theirs, timed=True)
 
-    found = merge_stores(ours, theirs)
+    cells, _ = merge_stores(ours, theirs)
 
-    assert {(problem.cell_id, problem.kind) for problem in found.problems} == {
-        (cut, "damaged"),
-        (unpredicted, "damaged"),
-    }
-    assert set(found.taken) == whole.result_ids() - {cut, unpredicted}
+    assert {cell.cell_id for cell in cells if cell.kind == "damaged"} == {cut, unpredicted}
+    assert set(taken(cells)) == whole.result_ids() - {cut, unpredicted}
     assert ours.adapter_folder(bare) is None
     assert contents(theirs, timed=True) == untouched
 
@@ -159,8 +161,8 @@ def test_a_damaged_result_here_is_replaced(whole: Store, copy_of: CopyOf) -> Non
     ours, theirs = copy_of(whole, "ours"), copy_of(whole, "theirs")
     cell_id = sorted(ours.result_ids())[0]
     Path(ours.url, "results", f"{cell_id}.npz").write_bytes(b"")
-    found = merge_stores(ours, theirs)
-    assert found.taken == (cell_id,)
+    cells, _ = merge_stores(ours, theirs)
+    assert taken(cells) == [cell_id]
     assert Store(ours.url).read_predictions([ours.read_result(cell_id)])
 
 
@@ -181,10 +183,10 @@ def test_failures_are_taken_over_with_their_logs(whole: Store, copy_of: CopyOf, 
     fail(ours, finished, "ours")
     ours.files.remove(f"results/{finished}.json")
 
-    found = merge_stores(ours, theirs)
+    cells, failures = merge_stores(ours, theirs)
 
-    assert found.failures == (failed,)
-    assert found.taken == (finished,)
+    assert failures == [failed]
+    assert taken(cells) == [finished]
     recorded = ours.read_failures()
     assert {name: failure.error for name, failure in recorded.items()} == {failed: "theirs", both: "ours"}
     assert Path(recorded[failed].log).read_text() == "log of theirs"

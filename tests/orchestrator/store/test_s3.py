@@ -335,13 +335,13 @@ def test_results_are_merged_out_of_a_bucket_and_into_one(s3: Any, tmp_path: Path
     remote.files.remove(f"results/{cells[2].id}.json")
     remote.write_failure(Failure(cells[2].id, "lost", "", remote.write_log(cells[2].id, "why"), 1, "2026-01-01"))
 
-    found = merge_stores(local, remote)
-    assert (found.taken, found.same, found.adapters) == ((cells[1].id,), 1, 2)
-    assert found.failures == (cells[2].id,)
-    assert not found.problems
+    merged, failures = merge_stores(local, remote)
+    assert {cell.cell_id: cell.kind for cell in merged} == {cells[0].id: "same", cells[1].id: "taken"}
+    assert all(cell.adapter for cell in merged)
+    assert failures == [cells[2].id]
     assert Path(local.read_failures()[cells[2].id].log).read_text() == "why"
 
-    assert len(merge_stores(back, local).taken) == 2
+    assert [cell.kind for cell in merge_stores(back, local)[0]] == ["taken", "taken"]
     for cell in cells[:2]:
         for name in (f"results/{cell.id}.json", f"results/{cell.id}.npz", f"adapters/{cell.id}/bolt.json"):
             assert back.files.read(name) == local.files.read(name)
