@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.util.units import listed
+from orchestrator.util.units import listed, pluralize
 
 _SHOWN_GROUPS = 4
 _SHOWN_CLASSES = 6
@@ -32,11 +32,10 @@ class TextLimit:
     @property
     def sentence(self) -> str:
         """The limit in one sentence, with the methods that it applies to."""
-        vectors = "vector" if self.distinct == 1 else "vectors"
         which = ", ".join(self.methods) or "zero-shot and every method that classifies by the class words alone"
         return (
-            f"{self.dataset}: {self.distinct} distinct {vectors} for {self.classes} classes under {self.backbone}; "
-            f"{which} cannot exceed {self.highest:.1f} %"
+            f"{self.dataset}: {pluralize(self.distinct, 'distinct vector')} for {self.classes} classes "
+            f"under {self.backbone}; {which} cannot exceed {self.highest:.1f} %"
         )
 
     @property

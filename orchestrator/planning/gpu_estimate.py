@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -144,7 +144,8 @@ def gpu_view(plan: Plan, gpu: GpuKind) -> RenderableType:
         hours = [f"{value / HOUR:,.1f}" for value in seconds.values()]
         exaflop = f"{sum(work.gflops.values()) / 1e9:,.2f}"
         table.add_row(title, f"{work.cells:,}", exaflop, *hours, f"{work.host.seconds / HOUR:,.1f}")
-        lines.append(f"{title}: {_host_line(work.host)}; {_binding_line(work, seconds)}")
+        host = ", ".join(f"{part} {value / HOUR:,.1f}" for part, value in asdict(work.host).items())
+        lines.append(f"{title}: CPU core-hours of {host}; {_binding_line(work, seconds)}")
         if work.uncounted:
             lines.append(f"  {work.uncounted:,} of the cells train on cached features alone; their time is not counted")
     rests_on = (
@@ -153,12 +154,6 @@ def gpu_view(plan: Plan, gpu: GpuKind) -> RenderableType:
     )
     heading = Text(f"hours on one {gpu.title}, artifacts included", style="bold")
     return Group(heading, table, *map(Text, lines), Text(rests_on, style="dim"))
-
-
-def _host_line(host: HostWork) -> str:
-    """The parts of the CPU work in hours."""
-    parts = (f"{field.name} {value / HOUR:,.1f}" for field, value in zip(fields(host), astuple(host), strict=True))
-    return f"CPU core-hours of {', '.join(parts)}"
 
 
 def _binding_line(work: Workload, seconds: dict[Precision, float]) -> str:

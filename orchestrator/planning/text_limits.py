@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bolt.methods import METHODS
 from orchestrator.artifacts.head import Head, computed_text_limit, stored_text_limit
-from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.plan import Plan
@@ -32,7 +32,10 @@ def text_limits(plan: Plan, store: Store) -> tuple[TextLimit, ...]:
             methods[place].add(cell.method.name)
     limits = []
     for place, (backbone, dataset) in heads.items():
-        limit = _limit(plan, store, backbone, dataset)
+        tower, entry = plan.catalog.backbone(backbone.name), plan.catalog.dataset(dataset.name)
+        limit = stored_text_limit(store, Head(backbone, dataset, tower.image_size))
+        if limit is None and not entry.is_bundled:
+            limit = computed_text_limit(tower, entry, plan.data_root)
         if limit is not None and limit.shared:
             limited = [method for name, method in METHODS.items() if name in methods[place]]
             titles = tuple(method.title for method in limited if method.names_new_classes)
@@ -40,20 +43,9 @@ def text_limits(plan: Plan, store: Store) -> tuple[TextLimit, ...]:
     return tuple(limits)
 
 
-def source_limits(plan: Plan, store: Store) -> dict[Place, TextLimit]:
-    """The limits of the tasks that source models were fine-tuned on, by backbone and dataset, from stored heads."""
-    limits = {}
-    for source in plan.sources.values():
-        if isinstance(source, SourceModel):
-            limit = stored_text_limit(store, Head(source.backbone, source.dataset, source.image_size))
-            if limit is not None and limit.shared:
-                limits[source.backbone.name, source.dataset.name] = limit
-    return limits
-
-
-def _limit(plan: Plan, store: Store, backbone: BackboneRef, dataset: DatasetRef) -> TextLimit | None:
-    head = Head(backbone, dataset, plan.catalog.backbone(backbone.name).image_size)
-    stored, entry = stored_text_limit(store, head), plan.catalog.dataset(dataset.name)
-    if stored is not None or entry.is_bundled:
-        return stored
-    return computed_text_limit(plan.catalog.backbone(backbone.name), entry, plan.data_root)
+def source_limit(source: Source, store: Store) -> TextLimit | None:
+    """The limit of the task that a source model was fine-tuned on, from its stored head; ``None`` if it has none."""
+    if not isinstance(source, SourceModel):
+        return None
+    limit = stored_text_limit(store, Head(source.backbone, source.dataset, source.image_size))
+    return limit if limit is not None and limit.shared else None

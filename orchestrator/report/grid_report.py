@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.text_limits import source_limits, text_limits
+from orchestrator.planning.text_limits import source_limit, text_limits
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import ReportFiles, write_report
@@ -68,7 +68,7 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
         for source in cell.sources
         if source in plan.sources  # the sources of a meta-learned start are datasets, not models
     }
-    limits, rows = source_limits(plan, store), []
+    rows = []
     for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):
         try:
             artifact = store.artifact(model.address)
@@ -76,7 +76,7 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
             continue  # no open cell needs it; it is built again when one does
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
             backbone, dataset = model.backbone.name, model.ref.dataset
-            domain, limit = plan.catalog.dataset(dataset).domain, limits.get((backbone, dataset))
+            domain, limit = plan.catalog.dataset(dataset).domain, source_limit(model, store)
             zero_shot, fine_tuned = artifact.meta["accuracy_zero_shot"], artifact.meta["accuracy_fine_tuned"]
             total = artifact.meta["test_images"]
             rows.append(SourceRow(backbone, domain, dataset, zero_shot, fine_tuned, total, limit))

@@ -173,14 +173,14 @@ def experiment_tags(panels: Mapping[Panel, Iterable[int]] | None = None) -> dict
     return {"mlflow.experimentKind": "custom_model_development", **tags}
 
 
-def ui_links(uri: str, experiment: str | None, base: str) -> dict[str, str]:
+def ui_links(uri: str, experiment: str, base: str) -> dict[str, str]:
     """Title -> address of what is worth opening in MLflow's web interface.
 
-    These are the comparison of all methods for each panel, and the views of the experiment. Without an experiment, or
-    before it is tracked, it is the list of experiments. ``base`` is the address of the web interface.
+    These are the comparison of all methods for each panel, and the views of the experiment. Before the experiment is
+    tracked, it is the list of experiments. ``base`` is the address of the web interface.
     """
     client = open_client(uri)
-    found = client.get_experiment_by_name(experiment) if experiment else None
+    found = client.get_experiment_by_name(experiment)
     if found is None:
         return {"experiments": f"{base}/#/experiments"}
     curves = client.search_runs([found.experiment_id], CURVES, max_results=_MAX_CURVES)
