@@ -285,12 +285,17 @@ def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_seen(s3: Any) -> None:
-    cells = [samples.cell(seed) for seed in range(1010)]
+def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_seen(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of the test's server has a hundred names; one of S3 has a thousand."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "100")
+    cells = [samples.cell(seed) for seed in range(110)]
     store, others = Store(URL), Store(URL)
     assert store.read_results(cell.id for cell in cells) == ([], [])
     texts = {f"results/{cell.id}.json": samples.result(cell).to_json().encode() for cell in cells[:-1]}
     others.files.map(lambda item: others.files.write(*item), texts.items())
+    assert s3.list_objects_v2(Bucket=BUCKET)["IsTruncated"]
     assert [result.cell for result in store.read_results(cell.id for cell in cells)[0]] == cells[:-1]
     others.write_result(samples.result(cells[-1]))
     others.write_result(samples.result(cells[0], epochs=7))
