@@ -19,7 +19,7 @@ from rich.console import Console
 from bolt.model.checkpoint_sources import checkpoint_paths
 from bolt.model.model import Model
 from bolt.task.task import Adapted, Task
-from orchestrator.adapt.adaptation import Adaptation, adapt_page, summary_lines
+from orchestrator.adapt.adaptation import Adaptation, adapt_card, adapt_page, summary_lines
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, own_key, prepare_images
@@ -32,11 +32,13 @@ from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.catalog.location import display_path
 from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.task import make_task
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.progress import show_progress
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.models.export import COMPARED_IMAGES, compare_saved
+from orchestrator.models.model_card import write_card
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -194,6 +196,8 @@ def _save(adapted: Adapted, task: Task, trials: Trials, done: Adaptation) -> Non
             temporary.write_text(adapt_page(done), encoding="utf-8")
         shutil.rmtree(staged, ignore_errors=True)
         model.save(staged, request.form, with_basis=True)
+        card = adapt_card(done, adapted.trainable_parameters, make_manifest(loaded, ()))
+        write_card(card, loaded.catalog, staged, request.form)
     pixels = task.support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(task.support))))
     compare_saved(model, staged, cell, loaded, pixels)
     with writing(f"the model {request.model}", "-o", KEPT):

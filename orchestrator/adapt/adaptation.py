@@ -1,17 +1,19 @@
-"""What came out of ``adapt``: the model's method and accuracy, in lines for the terminal and on a page."""
+"""What came out of ``adapt``: the model's method and accuracy, for the terminal, on a page and on the model card."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.adapt.trials import Trial
+from orchestrator.core.cell import MethodRef
 from orchestrator.core.text_limit import TextLimit
-from orchestrator.store.results import Evaluation
+from orchestrator.models.model_card import ModelCard
+from orchestrator.store.results import Evaluation, Manifest
 from orchestrator.util.interrupt import command_line
-from orchestrator.util.units import human_duration
+from orchestrator.util.units import human_duration, pluralize
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,33 @@ def adapt_page(done: Adaptation) -> str:
         trial_seconds=sum(trial.seconds for trial in done.trials),
         duration=human_duration,
         command=command_line(),
+    )
+
+
+def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) -> ModelCard:
+    """The model card. Its method is the chosen candidate."""
+    candidate, choice, size = done.chosen.candidate, done.choice, sum(done.images.per_class)
+    method = MethodRef(
+        candidate.method.name, candidate.method.version, candidate.method.identity_of(candidate.settings)
+    )
+    tried = pluralize(sum(trial.is_measured for trial in done.trials), "candidate")
+    if choice.expected is None:
+        notes = ["The accuracy on new images cannot be estimated: a class has one image."]
+    else:
+        notes = [
+            f"Expect {choice.expected:.1f} % on new images of the same kind (95 % interval {choice.low:.1f} % to "
+            f"{choice.high:.1f} %).",
+            f"For this estimate, each of the {size:,} images was classified by a model that had not learned from it. "
+            f"The method was chosen among {tried}; what the choice makes too high is subtracted.",
+        ]
+    return ModelCard(
+        name=done.request.model.name,
+        cell=replace(done.chosen.cell, method=method, shots=0),  # the classes may have different numbers of images
+        evaluations=(done.evaluation,) if done.evaluation else (),
+        notes=tuple(notes),
+        support_size=size,
+        trainable_parameters=trainable_parameters,
+        manifest=manifest,
     )
 
 

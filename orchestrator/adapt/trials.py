@@ -181,10 +181,14 @@ class Trials:
         return [spec for spec in needed if isinstance(spec, TestFeatures | Images)]
 
     def _shared_artifacts(self, trial: Trial) -> list[ArtifactSpec]:
-        """The artifacts that a candidate reads, without what only scoring on the test part needs."""
+        """The artifacts that a candidate reads, without the features of the user's own test part.
+
+        Those of a source's test part stay: building a source notes its accuracy.
+        """
         cells = [each.cell for each in self.candidates]
         needed = required_artifacts([trial.cell], cells, self.catalog, self.sources)
-        return [spec for spec in needed if not isinstance(spec, TestFeatures)]
+        own = trial.cell.dataset
+        return [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == own)]
 
     def _gflop(self, trial: Trial) -> float:
         """10^9 operations of a candidate on all folds and, at the end, on all images, with the artifacts it lacks."""

@@ -29,7 +29,7 @@ from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell
-from orchestrator.models.model_card import write_card
+from orchestrator.models.model_card import ModelCard, write_card
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import accuracies
 from orchestrator.util.atomic_files import writing
@@ -117,8 +117,17 @@ def save_model(
     """
     with writing("the model", f"-o {folder}"):
         made.model.save(folder, form, with_basis=with_basis)
-        write_card(result, loaded.catalog, folder, form)
+        write_card(_card(result), loaded.catalog, folder, form)
     return compare_saved(made.model, folder, result.cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
+
+
+def _card(result: Result) -> ModelCard:
+    cell = result.cell
+    notes = [f"Cell: `{cell.id}`, protocol `{cell.protocol.name}`."]
+    if cell.protocol.selects_on_test:
+        notes.append("Under this protocol, test labels may have chosen a setting.")
+    size, trained = result.support_size, result.trainable_parameters
+    return ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
 
 
 def compare_saved(model: Model, folder: Path, cell: Cell, loaded: LoadedArtifacts, pixels: torch.Tensor) -> float:

@@ -1,8 +1,9 @@
-"""The model card of an exported model: a README.md with the front matter that Hugging Face's hub reads."""
+"""The model card of a saved model: a README.md with the front matter that Hugging Face's hub reads."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -11,7 +12,8 @@ from bolt.methods import METHODS
 from bolt.model.saving import INDEX, Form
 from orchestrator.catalog import Catalog, DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.store.results import Result
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Evaluation, Manifest
 
 CARD = "README.md"
 _LIBRARY: dict[Form, str] = {"adapter": "bolt", "state_dict": "open_clip", "huggingface": "transformers"}
@@ -23,8 +25,30 @@ _BASE_MODELS = {
 """open_clip's architecture and tag -> the same weights in the hub."""
 
 
-def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> None:
-    """Write the card of a cell's model into the folder in which the model was saved in this form."""
+@dataclass(frozen=True)
+class ModelCard:
+    """What a card says of a model.
+
+    Attributes:
+        name: of the model.
+        cell: the method with its settings, the backbone, the data and the sources.
+        evaluations: on test splits; may be empty.
+        notes: sentences about the accuracy.
+        support_size: number of labelled images used.
+        manifest: what the model was made with.
+    """
+
+    name: str
+    cell: Cell
+    evaluations: tuple[Evaluation, ...]
+    notes: tuple[str, ...]
+    support_size: int
+    trainable_parameters: int
+    manifest: Manifest
+
+
+def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> None:
+    """Write the card into the folder in which the model was saved in this form."""
     basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis") if form == "adapter" else None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.models"),
@@ -33,13 +57,13 @@ def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> No
         keep_trailing_newline=True,
     )
     text = environment.get_template("model_card.md.j2").render(
-        front_matter=_front_matter(result, catalog, form),
-        result=result,
-        cell=result.cell,
-        method=METHODS[result.cell.method.name],
-        settings=[(name, json.dumps(value, ensure_ascii=False)) for name, value in result.cell.method.settings],
-        backbone=catalog.backbone(result.cell.backbone.name),
-        dataset=catalog.dataset(result.cell.dataset.name),
+        front_matter=_front_matter(card, catalog, form),
+        card=card,
+        cell=card.cell,
+        method=METHODS[card.cell.method.name],
+        settings=[(name, json.dumps(value, ensure_ascii=False)) for name, value in card.cell.method.settings],
+        backbone=catalog.backbone(card.cell.backbone.name),
+        dataset=catalog.dataset(card.cell.dataset.name),
         datasets=catalog.datasets,
         form=form,
         needs_sources=basis is not None and not basis["included"],
@@ -47,14 +71,14 @@ def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> No
     (folder / CARD).write_text(text, encoding="utf-8")
 
 
-def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
+def _front_matter(card: ModelCard, catalog: Catalog, form: Form) -> str:
     """The YAML of the card, made by the hub's own library."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    cell, backbone = result.cell, catalog.backbone(result.cell.backbone.name)
+    cell, backbone = card.cell, catalog.backbone(card.cell.backbone.name)
     dataset = catalog.dataset(cell.dataset.name)
     scores = []
-    for scored in result.evaluations:
+    for scored in card.evaluations:
         low, high = scored.interval
         scores.append(
             EvalResult(
@@ -68,7 +92,7 @@ def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
             )
         )
     hub_name = _hub_name(dataset)
-    card = ModelCardData(
+    data = ModelCardData(
         license="other",
         license_name="terms of the data and of the backbone",
         library_name=_LIBRARY[form],
@@ -76,10 +100,10 @@ def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
         tags=["clip", "few-shot", cell.method.name],
         base_model=_BASE_MODELS.get((backbone.architecture, backbone.weights.pretrained or "")),
         datasets=[hub_name] if hub_name else None,
-        model_name=cell.id,
-        eval_results=scores,
+        model_name=card.name,
+        eval_results=scores or None,
     )
-    return str(card.to_yaml())
+    return str(data.to_yaml())
 
 
 def _hub_name(dataset: DatasetEntry) -> str | None:

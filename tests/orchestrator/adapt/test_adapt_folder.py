@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
 import bolt
 from bolt.model.model import Model
@@ -27,8 +29,10 @@ from orchestrator.artifacts.loaded import LoadedArtifacts, forget_loaded
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.adapt import split_methods
+from orchestrator.cli.app import app
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
+from orchestrator.models.model_card import CARD
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import break_file, write_photographs
@@ -41,7 +45,10 @@ def adapt(
 ) -> Adaptation:
     """Run the command's work on ``place/ware``, with the store in ``place/runs``."""
     data_root = str(changes.pop("data_root")) if "data_root" in changes else None
-    settings = RunSettings(str(changes.pop("store_url", place / "runs")), data_root, device="cpu")
+    catalog = tuple(str(file) for file in place.glob("catalog.yaml"))
+    settings = RunSettings(
+        str(changes.pop("store_url", place / "runs")), data_root, device="cpu", catalog_files=catalog
+    )
     fields: dict[str, object] = {
         "folder": place / "ware",
         "model": place / "model",
@@ -96,6 +103,18 @@ def test_the_page_says_what_was_chosen_what_to_expect_and_how_to_predict(with_te
     assert all(trial.text.partition("(")[0] in page for trial in done.trials)
     assert "<script src" not in page
     assert 'rel="stylesheet"' not in page
+
+
+def test_the_model_card_says_what_to_expect_and_how_to_load(with_test: tuple[Path, Adaptation]) -> None:
+    """A model of ``adapt`` had no card, although one of ``export`` had."""
+    folder, done = with_test
+    assert done.evaluation is not None
+    card = ModelCard.load(folder / "model" / CARD)
+    (score,) = card.data.eval_results or []
+    assert score.metric_value == round(done.evaluation.accuracy, 2)
+    assert done.chosen.candidate.method.name in (card.data.tags or ())
+    for fact in (done.chosen.candidate.method.title, f"Expect {done.choice.expected:.1f} %", 'bolt.load_model(".")'):
+        assert fact in card.text
 
 
 @pytest.mark.slow
@@ -336,6 +355,21 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
         )
         assert all(trial.correct_N is not None for trial in done.trials)
         assert [source.dataset for source in done.trials[0].cell.sources] == list(names)
+
+
+@pytest.mark.slow
+def test_the_sources_of_a_domain_are_fine_tuned_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test features of a source were left out, as if they were the user's own, and no source could be built."""
+    monkeypatch.chdir(tmp_path)  # `data add` writes bolt.yaml
+    write_photographs(tmp_path / "ware", 2)
+    for number, name in enumerate(("cups", "tools")):
+        write_photographs(tmp_path / name, 5, 10 * number)
+        words = ["data", "add", str(tmp_path / name), "--domain", "shop", "--catalog", "catalog.yaml"]
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    done = adapt(tmp_path, ("bolt_pooled", "zero_shot"), sources="shop", data_root=tmp_path)
+    assert all(trial.is_measured for trial in done.trials)
+    assert [source.dataset for source in done.trials[0].cell.sources] == ["cups", "tools"]
+    assert "- cups:" in (tmp_path / "model" / CARD).read_text() or done.chosen.text == "zero_shot"
 
 
 def test_methods_are_split_at_the_commas_between_them() -> None:
