@@ -82,10 +82,11 @@ from orchestrator.catalog import load_catalog
 from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
 from orchestrator.execution.tune.driver import run_cells
-from orchestrator.execution.tune.capacity import ClusterCapacity
+from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
 from orchestrator.planning.packing import Packing
 from orchestrator.core.settings import RunSettings
 from tests.helpers import cells as samples
+from tests.helpers.waiting import until
 
 address, folder = sys.argv[1:]
 done = Counter()
@@ -99,6 +100,7 @@ def stop_when_enough(event):
         raise KeyboardInterrupt
 
 with connect(address) as limits:
+    assert until(lambda: cluster_size()[0] == 1)  # a node that was killed counts until Ray has noticed its end
     capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings(folder))
     slots = capacity.slots([samples.cell()])
     try:
