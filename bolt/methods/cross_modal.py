@@ -81,7 +81,7 @@ class CrossModalSettings:
 
 
 def warmup_schedule(rate: float, iterations: int) -> Schedule:
-    """The learning rate of every step: 1e-5, linear over 50 steps, then a cosine that ends a hair above zero."""
+    """The learning rate of every step: 1e-5, linear over 50 steps, then a cosine that ends just above zero."""
 
     def at(step: int, steps_per_epoch: int) -> float:
         if step == 0:

@@ -65,7 +65,7 @@ def views_on_device(views: float, pixels: float = 0.0) -> HostWork:
 
 
 def test_images_read(images: float) -> HostWork:
-    """Taking so many stored test images to the GPU."""
+    """The work of taking so many stored test images to the GPU."""
     return HostWork(views=_TEST_IMAGE * images)
 
 

@@ -1,4 +1,4 @@
-"""Join a Ray cluster that runs already: find it, authenticate, check that its workers answer, and how far it can grow.
+"""Join a Ray cluster that runs already: find it, authenticate, check its workers, and read how far it can grow.
 
 Ray has a call for the limits of its autoscaler (``state.get_max_resources_from_cluster_config``), but ``ray up`` does
 not fill in the data behind it. So the head reads the file that the autoscaler's command line names.

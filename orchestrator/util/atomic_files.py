@@ -1,4 +1,4 @@
-"""Writing files: in one step, so that a reader sees the old file or the whole new one; and errors for people."""
+"""Write files in one step: a reader sees the old file or the whole new one. A failure becomes a message for people."""
 
 from __future__ import annotations
 
