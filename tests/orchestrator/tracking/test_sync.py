@@ -130,7 +130,7 @@ Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
 
 @pytest.mark.slow
 def test_a_driver_killed_while_it_syncs_is_made_good(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
-    kill_forked_when(sqlite_store, lambda: len(list(tracker._search(""))) >= 9, script=KILLED)
+    assert kill_forked_when(sqlite_store, lambda: len(list(tracker._search(""))) >= 9, script=KILLED)
     results = some_results()
     tracker.sync(results, describe)
     tags = Counter(run.data.tags["run_key"] for run in tracker._search("attributes.status = 'FINISHED'"))
