@@ -66,15 +66,12 @@ def main() -> None:
     print(f"grid {grid}: {len(drawn.results):,} results, 100 failures, 300 missing; {len(drawn.sources)} sources")
     with tempfile.TemporaryDirectory(prefix="bolt-report-") as folder:
         start = time.perf_counter()
-        files = write_report(drawn.study(), Path(folder))
-        show(
-            f"writing {len(files.tables)} tables, {len(files.figures)} figures",
-            time.perf_counter() - start,
-            SECONDS,
-            "s",
-        )
-        show("the page", files.page.stat().st_size / 1e6, MEGABYTES, "MB")
-        browse(files.page)
+        page = write_report(drawn.study(), Path(folder))
+        seconds = time.perf_counter() - start
+        tables, figures = (len(list((page.parent / kind).iterdir())) for kind in ("tables", "figures"))
+        show(f"writing {tables} files of tables, {figures} of figures", seconds, SECONDS, "s")
+        show("the page", page.stat().st_size / 1e6, MEGABYTES, "MB")
+        browse(page)
 
 
 def browse(page_file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 
 from rich.console import Console
 
@@ -11,7 +12,6 @@ from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.grid import Grid
-from orchestrator.report import ReportFiles
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
@@ -74,7 +74,7 @@ class GridRuns:
 
         return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
 
-    def sync(self, study: Study, report: ReportFiles, console: Console, *, verify: bool = False) -> tuple[bool, str]:
+    def sync(self, study: Study, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
         """Make the runs of the grid's MLflow experiment equal to the results. Whether they are, and one line about it.
 
         The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
@@ -83,7 +83,7 @@ class GridRuns:
 
         Args:
             study: the results of the selected cells.
-            report: files to attach to the grid's own run.
+            report: the folder of files to attach to the grid's own run.
             console: shows the progress.
             verify: compare every run, even when the grid's own run says that nothing has changed.
         """
@@ -99,9 +99,8 @@ class GridRuns:
             )
 
         def attempt(on_progress: OnProgress) -> SyncReport:
-            folder, tracker = report.page.parent, self.open_tracker()
-            return tracker.sync(
-                study.results, self.label, answers=study.answers, report=folder, verify=verify, on_progress=on_progress
+            return self.open_tracker().sync(
+                study.results, self.label, answers=study.answers, report=report, verify=verify, on_progress=on_progress
             )
 
         try:

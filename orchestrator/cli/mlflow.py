@@ -43,13 +43,13 @@ def sync(
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
         study = grid_study(workspace.plan(whole=True), workspace.store)
-        report = write_grid_report(study, workspace.store)
+        page = write_grid_report(study, workspace.store)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")
             print_line(
                 "  run `sync` for the other grids of this store, and `export --register` again for registered models"
             )
-        complete, line = runs.sync(study, report, Console(), verify=True)
+        complete, line = runs.sync(study, page.parent, Console(), verify=True)
     print_line(line)
     raise typer.Exit(0 if complete else 1)
 

@@ -45,8 +45,8 @@ def report(
         from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 
         workspace = open_workspace(grid, settings)
-        files = write_grid_report(grid_study(workspace.plan(whole=True), workspace.store), workspace.store)
-        written = f"report: {report_location(files, workspace.store)}"
+        page = write_grid_report(grid_study(workspace.plan(whole=True), workspace.store), workspace.store)
+        written = f"report: {report_location(page, workspace.store)}"
     print_line(written)
 
 

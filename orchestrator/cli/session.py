@@ -62,15 +62,15 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         finished = plan.updated(store)
         whole = finished if workspace.whole is workspace.grid else workspace.plan(whole=True)
         study = grid_study(whole, store)
-        report = write_grid_report(study, store)
-        _, tracked = runs.sync(study, report, console)
+        page = write_grid_report(study, store)
+        _, tracked = runs.sync(study, page.parent, console)
     console.print()
     console.print(terminal_summary(study))
     console.print()
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,
-        f"report: {report_location(report, store)}",
+        f"report: {report_location(page, store)}",
         f"compare runs: python -m orchestrator ui {study.grid_name} --store {store.url}",
     ):
         print_line(line, console)

@@ -10,6 +10,6 @@ from __future__ import annotations
 from orchestrator.analysis.rows import Row, SourceRow, rows_of
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.terminal import terminal_summary
-from orchestrator.report.write import ReportFiles, write_report
+from orchestrator.report.write import write_report
 
-__all__ = ["ReportFiles", "Row", "SourceRow", "rows_of", "study_of", "terminal_summary", "write_report"]
+__all__ = ["Row", "SourceRow", "rows_of", "study_of", "terminal_summary", "write_report"]

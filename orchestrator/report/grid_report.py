@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.text_limits import source_limit, text_limits
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
-from orchestrator.report.write import ReportFiles, write_report
+from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.node_cache import local_folder, upload_folder
 
@@ -33,21 +35,20 @@ def grid_study(plan: Plan, store: Store) -> Study:
     )
 
 
-def write_grid_report(study: Study, store: Store) -> ReportFiles:
-    """Write a grid's report into its store. The files of a remote store are written here and uploaded."""
+def write_grid_report(study: Study, store: Store) -> Path:
+    """Write a grid's report into its store, and return the path of its page here. A remote store gets a copy."""
     folder = f"reports/{study.grid_name}"
     inspected = {path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")}
-    files = write_report(study, local_folder(store.files, folder), inspected=inspected)
-    upload_folder(store.files, folder, last=files.page.name)
-    return files
+    page = write_report(study, local_folder(store.files, folder), inspected=inspected)
+    upload_folder(store.files, folder, last=page.name)
+    return page
 
 
-def report_location(files: ReportFiles, store: Store) -> str:
+def report_location(page: Path, store: Store) -> str:
     """Where the page is: its path in the store, and this machine's copy of it where the store is remote."""
     if store.files.is_local:
-        return str(files.page)
-    page = f"reports/{files.page.parent.name}/{files.page.name}"
-    return f"{files.page}, and in the store {store.files.location(page)}"
+        return str(page)
+    return f"{page}, and in the store {store.files.location(f'reports/{page.parent.name}/{page.name}')}"
 
 
 def published_of(catalog: Catalog) -> PublishedOf:

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,19 +31,10 @@ from orchestrator.util.identity import slug
 _STALE_SECONDS = 3600
 
 
-@dataclass(frozen=True)
-class ReportFiles:
-    """The files of a report. ``tables`` and ``figures`` are sorted."""
-
-    page: Path
-    rows: Path
-    verdict: Path
-    tables: tuple[Path, ...]
-    figures: tuple[Path, ...]
-
-
-def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ()) -> ReportFiles:
+def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ()) -> Path:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
+
+    Returns the path of ``index.html``.
 
     Tables are CSV, Markdown and LaTeX, figures PNG, SVG and PDF. ``inspected``: ids of the cells that have a page of
     their own, which the report links to.
@@ -79,7 +69,8 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
             inspected=inspected,
         )
         (build / "index.html").write_text(page, encoding="utf-8")
-        return _move(build, folder, paths)
+        _move(build, folder, [*paths, "index.html"])
+    return folder / "index.html"
 
 
 def write_published(folder: Path) -> Path:
@@ -115,22 +106,15 @@ def _write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[st
             (folder / f"{name}.{ending}").write_text(to_text(table), encoding="utf-8")
 
 
-def _move(build: Path, folder: Path, paths: Sequence[str]) -> ReportFiles:
-    """Move the finished files to their places, each by one atomic replacement, the page last."""
+def _move(build: Path, folder: Path, paths: Sequence[str]) -> None:
+    """Move the finished files to their places, each by one atomic replacement, in the order of ``paths``."""
     for kind in ("tables", "figures"):
         (folder / kind).mkdir(exist_ok=True)
         for old in (folder / kind).iterdir():
             if old.is_file() and f"{kind}/{old.name}" not in paths:
                 old.unlink()
-    for path in (*paths, "index.html"):
+    for path in paths:
         (build / path).replace(folder / path)
-    return ReportFiles(
-        page=folder / "index.html",
-        rows=folder / "rows.csv",
-        verdict=folder / "verdict.json",
-        tables=tuple(folder / path for path in paths if path.startswith("tables/")),
-        figures=tuple(folder / path for path in paths if path.startswith("figures/")),
-    )
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -222,15 +222,13 @@ def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
         label_of=lambda cell: f"{cell.method.name} {HOSTILE}",
         names_of=lambda backbone, dataset: (HOSTILE, HOSTILE),
     )
-    files = write_report(study, tmp_path)
-    page = files.page.read_text()
+    page = write_report(study, tmp_path).read_text()
     assert "alert(1)" in page
     alerts = Alerts()
     alerts.feed(page)
     assert alerts.found == []
-    for figure in files.figures:
-        if figure.suffix == ".svg":
-            assert "<script" not in figure.read_text()
+    for figure in tmp_path.glob("figures/*.svg"):
+        assert "<script" not in figure.read_text()
 
 
 @pytest.mark.parametrize("label", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "a\nb", "a\x1b[31m", "a\u202eb"])
@@ -256,8 +254,8 @@ def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -
         planned=cells,
         label_of=lambda cell: cell.method.name,
     )
-    files = write_report(study, tmp_path)
-    for path in (files.rows, *(table for table in files.tables if table.suffix == ".csv")):
+    write_report(study, tmp_path)
+    for path in (tmp_path / "rows.csv", *tmp_path.glob("tables/*.csv")):
         with path.open(newline="") as stream:
             for word in (word for row in csv.reader(stream) for word in row if word[:1] in tuple("=+-@")):
                 float(word)

@@ -56,9 +56,9 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     catalog = load_catalog()
     grid = load_grid(tmp_path / "own.yaml", catalog, limit=limit)
     study = grid_study(make_plan(grid, catalog, store), store)
-    files = write_grid_report(study, store)
+    file = write_grid_report(study, store)
     runs = GridRuns(grid, catalog, store)
-    complete, _ = runs.sync(study, files, Console(file=io.StringIO()))
+    complete, _ = runs.sync(study, file.parent, Console(file=io.StringIO()))
     assert complete
     tracked = [run for run in runs.open_tracker()._search("tags.kind = 'mean'") if "dataset" in run.data.params]
     by_method = {(run.data.params["method"], int(run.data.params["k"])): run.data for run in tracked}
@@ -68,8 +68,8 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     shown = io.StringIO()
     Console(width=500, file=shown, force_terminal=False).print(terminal_summary(study))
     terminal = shown.getvalue()
-    page = html.unescape(files.page.read_text(encoding="utf-8"))
-    records = json.loads(files.verdict.read_text(encoding="utf-8"))
+    page = html.unescape(file.read_text(encoding="utf-8"))
+    records = json.loads((file.parent / "verdict.json").read_text(encoding="utf-8"))
     about_dataset = [record for record in records if record["dataset"] == "glyph-digits"]
     assert [record["k"] for record in about_dataset] == [1, 4]
     for record in about_dataset:

@@ -51,8 +51,8 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     results = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
     results += grid({"bolt": 58.0, "linear_probe": 59.0, "zero_shot": 0.0}, domain="remote_sensing")
     sources = [SourceRow("tiny", "general", name, 50.0, 90.0, 500) for name in DATASETS]
-    files = write(tmp_path, results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
-    page = files.page.read_text(encoding="utf-8")
+    file = write(tmp_path, results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
+    page = file.read_text(encoding="utf-8")
     parser = Loads()
     parser.feed(page)
     assert parser.open == []
@@ -70,21 +70,22 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     ):
         assert words in page
     assert "Nothing: all 144 cells are finished." in page
-    assert {path.suffix for path in files.tables} == {".csv", ".md", ".tex"}
-    assert {path.suffix for path in files.figures} == {".pdf", ".png", ".svg"}
-    assert all(path.stat().st_size > 0 for path in (*files.tables, *files.figures, files.rows))
+    tables, figures = (list((tmp_path / kind).iterdir()) for kind in ("tables", "figures"))
+    assert {path.suffix for path in tables} == {".csv", ".md", ".tex"}
+    assert {path.suffix for path in figures} == {".pdf", ".png", ".svg"}
+    assert all(path.stat().st_size > 0 for path in (*tables, *figures, tmp_path / "rows.csv"))
     for target in re.findall(r'<li><a href="([^"]+)"', page):
         assert target.startswith("#") or (tmp_path / target).is_file()
     again = write(tmp_path / "again", results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
-    assert again.page.read_bytes() == files.page.read_bytes()
+    assert again.read_bytes() == file.read_bytes()
 
 
 def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
     complete = grid({"bolt": 60.0, "linear_probe": 55.0})
     results, lacking = complete[:-5], [r.cell for r in complete[-5:]]
     failures = [failure(c.id) for c in lacking[:2]] + [failure("features--0badf00d")]
-    files = write(tmp_path, results, failures=failures, planned=[r.cell for r in complete])
-    page = files.page.read_text(encoding="utf-8")
+    file = write(tmp_path, results, failures=failures, planned=[r.cell for r in complete])
+    page = file.read_text(encoding="utf-8")
     for f in failures:
         assert f.id in page
         assert f.log in page
@@ -100,8 +101,8 @@ def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
 def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies) + grid(accuracies, domain="aerial", datasets=DATASETS[:4])
-    files = write(tmp_path, results, smallest_difference=2.5)
-    records = json.loads(files.verdict.read_text(encoding="utf-8"))
+    file = write(tmp_path, results, smallest_difference=2.5)
+    records = json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))
     places = [(record["domain"], record["k"], record["n"]) for record in records]
     assert places == [
         ("general", 1, 8),
@@ -116,7 +117,7 @@ def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
     console = Console(width=500, file=io.StringIO(), force_terminal=False)
     console.print(terminal_summary(study_of(results=results, label_of=label, smallest_difference=2.5)))
     terminal = console.file.getvalue()  # type: ignore[attr-defined]
-    page = html.unescape(files.page.read_text(encoding="utf-8"))
+    page = html.unescape(file.read_text(encoding="utf-8"))
     for record in records:
         for text in (terminal, page):
             assert record["statement"] in text
@@ -125,23 +126,23 @@ def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
 
 
 def test_no_results_still_make_a_page(tmp_path: Path) -> None:
-    page = write(tmp_path, []).page.read_text(encoding="utf-8")
+    page = write(tmp_path, []).read_text(encoding="utf-8")
     assert "no results yet" in page
     planned = [r.cell for r in grid({"bolt": 60.0})]
-    page = write(tmp_path, [], planned=planned, failures=[failure(planned[0].id)]).page.read_text(encoding="utf-8")
+    page = write(tmp_path, [], planned=planned, failures=[failure(planned[0].id)]).read_text(encoding="utf-8")
     assert "32 cells are planned, 1 failed" in page
     assert planned[0].id in page
 
 
 def test_one_method_on_one_dataset_makes_a_page(tmp_path: Path) -> None:
-    page = write(tmp_path, [result(cell("bolt"), 60.0)]).page.read_text(encoding="utf-8")
+    page = write(tmp_path, [result(cell("bolt"), 60.0)]).read_text(encoding="utf-8")
     assert "one method only" in page
     assert "60.00" in page
 
 
 def test_names_with_html_are_escaped(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script>"
-    page = write(tmp_path, [result(cell("bolt", evil), 60.0)], title=evil, label_of=lambda c: evil).page
+    page = write(tmp_path, [result(cell("bolt", evil), 60.0)], title=evil, label_of=lambda c: evil)
     text = page.read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert text.count("<script>") == 1
@@ -152,18 +153,20 @@ def test_a_failed_report_leaves_the_old_one_and_a_new_one_removes_what_is_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = write(tmp_path, grid({"bolt": 60.0}))
-    page, tables = before.page.read_bytes(), before.tables
+    page, tables = before.read_bytes(), list((tmp_path / "tables").iterdir())
     with monkeypatch.context() as patched:
         patched.setattr(report_write, "render_page", lambda *a, **k: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             write(tmp_path, grid({"bolt": 70.0}))
-    assert before.page.read_bytes() == page
+    assert before.read_bytes() == page
     assert all(path.is_file() for path in tables)
     assert not list(tmp_path.glob(".building-*"))
     (tmp_path / "notes.txt").write_text("mine")
-    after = write(tmp_path, grid({"bolt": 60.0}, ks=(4,)))
+    write(tmp_path, grid({"bolt": 60.0}, ks=(4,)))
     assert (tmp_path / "notes.txt").is_file()
-    assert set((tmp_path / "tables").iterdir()) == set(after.tables)
+    write(tmp_path / "new", grid({"bolt": 60.0}, ks=(4,)))
+    assert {path.name for path in tmp_path.glob("tables/*")} == {path.name for path in tmp_path.glob("new/tables/*")}
+    assert len(list(tmp_path.glob("tables/*"))) < len(tables)
 
 
 def test_the_terminal_shows_domains_failures_and_what_is_missing() -> None:

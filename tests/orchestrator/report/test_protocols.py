@@ -91,7 +91,7 @@ def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0})
     arranged = study([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
     assert [panel.key.protocol for panel in arranged.main_panels] == ["strict"]
-    page = write(tmp_path, arranged.results).page.read_text(encoding="utf-8")
+    page = write(tmp_path, arranged.results).read_text(encoding="utf-8")
     assert page.count('class="headline"') == 1
     assert "What single switches do" in page
     assert "as strict, but sigma_sign = relu" in page
@@ -101,8 +101,8 @@ def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
 def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
     chosen = under(PUBLISHED, strict, more=0.1)
-    files = write(tmp_path, [*strict, *chosen], published_of=lambda row: 61.0)
-    for path in files.tables:
+    file = write(tmp_path, [*strict, *chosen], published_of=lambda row: 61.0)
+    for path in (tmp_path / "tables").iterdir():
         text = path.read_text(encoding="utf-8")
         if "_strict" in path.name or path.name.startswith(("missing", "cells_", "sources")):
             assert "†" not in text
@@ -119,14 +119,13 @@ def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> Non
         else:
             assert r"$^{\dagger}$" in text
             assert "Selected on the test set" in text
-    for path in files.figures:
-        if path.suffix == ".svg":
-            assert ("selected on the test set" in path.read_text(encoding="utf-8")) == ("_published" in path.name)
-    page = files.page.read_text(encoding="utf-8")
+    for path in (tmp_path / "figures").glob("*.svg"):
+        assert ("selected on the test set" in path.read_text(encoding="utf-8")) == ("_published" in path.name)
+    page = file.read_text(encoding="utf-8")
     assert page.count('<p class="selected">') == 2  # in the verdict and at the panel
     assert "published: selected on the test set" in page
     assert "† selects on the test set" in page
-    with files.rows.open(encoding="utf-8") as stream:
+    with (tmp_path / "rows.csv").open(encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
             assert row["selects_on_test"] == str(row["protocol"] == "published")
     arranged = study(chosen)

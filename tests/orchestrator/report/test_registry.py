@@ -28,13 +28,13 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
     monkeypatch.setattr(registry, "PANEL_TABLES", list(registry.PANEL_TABLES))
     exec(compile(code[1], "adding-a-report-table.md", "exec"), {})
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
-    files = write(tmp_path, results)
-    (path,) = [path for path in files.tables if path.name.startswith("seed_range_") and path.suffix == ".csv"]
+    file = write(tmp_path, results)
+    (path,) = tmp_path.glob("tables/seed_range_*.csv")
     rows = {row["method"]: row for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())}
     accuracies = [r.evaluations[0].accuracy for r in results if r.cell.method.name == "bolt"]
     assert float(rows["BOLT"]["lowest"]) == pytest.approx(min(accuracies))
     assert float(rows["BOLT"]["range"]) == pytest.approx(max(accuracies) - min(accuracies))
-    page = files.page.read_text(encoding="utf-8")
+    page = file.read_text(encoding="utf-8")
     assert "Range over seeds and datasets at k = 4" in page
     assert f"tables/{path.name}" in page
 
@@ -53,7 +53,7 @@ def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
     arranged = study(results)
     (panel,) = arranged.panels
-    page = write(tmp_path, results).page.read_text(encoding="utf-8")
+    page = write(tmp_path, results).read_text(encoding="utf-8")
     assert main_table(arranged, panel).title in page
     assert "A copy of the main table" in page
 

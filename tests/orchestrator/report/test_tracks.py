@@ -32,7 +32,7 @@ def test_tracks_have_panels_tables_and_sentences_of_their_own(tmp_path: Path) ->
     assert first is not None
     assert second is not None
     assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
-    page = write(tmp_path, results).page.read_text(encoding="utf-8")
+    page = write(tmp_path, results).read_text(encoding="utf-8")
     assert page.count('class="headline"') == 2
     costs = (tmp_path / "tables" / "costs_tta.csv").read_text(encoding="utf-8").splitlines()
     assert costs[1].endswith(",16")
@@ -143,4 +143,4 @@ def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_p
     assert printed["BOLT"] == ["70.00", "50.00", "56.67", "60.00"]
     assert main_table(arranged, panel).rows[1][1].value == pytest.approx((160 / 3 + 60) / 2)
     assert panel.dataset_count() == "2 datasets"
-    assert "base_to_new" in write(tmp_path, results).page.read_text(encoding="utf-8")
+    assert "base_to_new" in write(tmp_path, results).read_text(encoding="utf-8")

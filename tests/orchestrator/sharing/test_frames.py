@@ -70,8 +70,8 @@ def test_predictions_are_those_that_the_rows_count(frame: pd.DataFrame, stores: 
 def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_path: Path) -> None:
     catalog = load_catalog()
     grid = load_grid(stores.grid_file, catalog)
-    files = write_grid_report(grid_study(make_plan(grid, catalog, whole), whole), whole)
-    written = json.loads(files.verdict.read_text())
+    folder = write_grid_report(grid_study(make_plan(grid, catalog, whole), whole), whole).parent
+    written = json.loads((folder / "verdict.json").read_text())
     answers = library.verdict(whole.url, stores.grid_file)
     assert answers
     ours = json.loads(json.dumps([record for answer in answers for record in answer.records()]))
@@ -79,7 +79,7 @@ def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_pat
     assert [[record[name] for name in fields] for record in ours] == [
         [record[name] for name in fields] for record in written
     ]
-    rows = pd.read_csv(files.rows)
+    rows = pd.read_csv(folder / "rows.csv")
     frame = library.results(whole.url, stores.grid_file)
     pd.testing.assert_frame_equal(rows[list(COLUMNS)].sort_values("cell_id", ignore_index=True),
                                   frame.sort_values("cell_id", ignore_index=True), check_dtype=False)  # fmt: skip
