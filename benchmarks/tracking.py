@@ -83,7 +83,7 @@ def main() -> None:
         print("  cells what            runs         wall  ms/run  cpu ms/run")
         for size in sizes:
             cells = results(size)
-            tracker = Tracker(place.uri, place.artifacts, f"benchmark-{os.getpid()}-{size}")
+            tracker = Tracker(place, f"benchmark-{os.getpid()}-{size}")
             try:
                 measure("added", size, lambda: tracker.sync(cells, describe))  # noqa: B023
                 measure("unchanged", size, lambda: tracker.sync(cells, describe))  # noqa: B023

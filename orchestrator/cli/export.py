@@ -69,7 +69,7 @@ def export(
         save_model(made, result, loaded, saved, "state_dict")
         try:
             image = example_image(result, loaded)
-            version = register_model(place.uri, result.cell.id, saved, register, image, place.artifacts)
+            version = register_model(place, result.cell.id, saved, register, image)
         except LookupError as error:
             raise UserError(
                 f"{error} in {place.uri}",

@@ -40,7 +40,7 @@ class GridRuns:
 
     def open_tracker(self) -> Tracker:
         """Open a tracker for the grid's MLflow experiment. The first one in a process takes seconds."""
-        return Tracker(self.location.uri, self.location.artifacts, self._grid.name, self._store.adapter_folder)
+        return Tracker(self.location, self._grid.name, self._store.adapter_folder)
 
     @cached_property
     def label(self) -> Describe:

@@ -78,7 +78,7 @@ def ui(
     base = f"http://{HOST}:{port}"
     print_line(f"MLflow at {base} until Ctrl-C")
     _print_links(place.uri, grid, base)
-    raise typer.Exit(serve_ui(place.uri, place.artifacts, port))
+    raise typer.Exit(serve_ui(place, port))
 
 
 def _print_links(uri: str, grid: str | None, base: str) -> None:

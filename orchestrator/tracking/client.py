@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from orchestrator.tracking.location import POSTGRES_DRIVER, is_postgres, with_driver
+from orchestrator.tracking.location import POSTGRES_DRIVER
 from orchestrator.util.errors import one_line
 from orchestrator.util.locks import file_lock
 
@@ -62,11 +62,10 @@ def open_client(uri: str) -> MlflowClient:
             _create_database(database, lock)
         with contextlib.closing(sqlite3.connect(database)) as connection:  # raises at once if it is not a database
             connection.execute("SELECT count(*) FROM experiments").close()
-    uri = with_driver(uri)
-    if is_postgres(uri):
+    if uri.startswith(POSTGRES_DRIVER):
         import psycopg2
 
-        psycopg2.connect(uri.replace(f"{POSTGRES_DRIVER}:", "postgresql:", 1)).close()  # raises if it does not answer
+        psycopg2.connect(uri.replace(POSTGRES_DRIVER, "postgresql", 1)).close()  # raises if it does not answer
     client = MlflowClient(tracking_uri=uri)
     client.search_experiments(max_results=1)
     return client
@@ -181,12 +180,12 @@ def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, dest
     """Store a small folder as artifacts of a run, under a name. A local one is copied: MLflow's own call takes 30 ms.
 
     Args:
-        destination: ``--artifacts-destination`` of the tracking server whose database the client writes to directly;
-            the files are written there. ``None`` sends them to the server, or to wherever the run's URI points.
+        destination: URL where the files are written if the run's URI refers to a tracking server whose database the
+            client writes to directly; ``None`` sends them to the server.
     """
     uri = str(info.artifact_uri)
     if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):
-        uri = f"{as_url(destination)}/{urlsplit(uri).path.lstrip('/')}"
+        uri = f"{destination}/{urlsplit(uri).path.lstrip('/')}"
     target = urlsplit(uri)
     if target.scheme == "file":
         path = Path(url2pathname(target.path), name)
@@ -197,8 +196,3 @@ def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, dest
         get_artifact_repository(uri).log_artifacts(str(folder), name)
     else:
         client.log_artifacts(info.run_id, str(folder), name)
-
-
-def as_url(root: str) -> str:
-    """A folder or URL as a URL without a trailing slash."""
-    return root.rstrip("/") if "://" in root else Path(root).absolute().as_uri()

@@ -23,7 +23,8 @@ class TrackingLocation:
 
     Attributes:
         uri: ``sqlite:///...``, ``postgresql+psycopg2://...`` or ``http(s)://...``.
-        artifacts: folder or URL where new experiments keep their artifacts; ``None`` where the server decides.
+        artifacts: URL where new experiments keep their artifacts; ``None`` where the server decides. For PostgreSQL it
+            is the ``--artifacts-destination`` of the tracking server on that database, and runs refer to that server.
         server: the address of its web interface, if known.
     """
 
@@ -42,7 +43,7 @@ def tracking_location(store: Store) -> TrackingLocation:
 
     Raises ``UserError`` for a remote store without a tracking server, and for a URI of an unknown scheme.
     """
-    uri = with_driver(os.environ.get(URI_VARIABLE, ""))
+    uri = os.environ.get(URI_VARIABLE, "")
     if not uri and not store.files.is_local:
         raise UserError(
             f"{store.url} is remote and cannot hold MLflow's database",
@@ -53,8 +54,9 @@ def tracking_location(store: Store) -> TrackingLocation:
     if uri.startswith(("http://", "https://")):
         return TrackingLocation(uri, None, uri)
     if uri.startswith("sqlite:///"):
-        return TrackingLocation(uri, str(Path(uri.removeprefix("sqlite:///")).parent / "artifacts"))
-    if not is_postgres(uri):
+        return TrackingLocation(uri, (Path(uri.removeprefix("sqlite:///")).absolute().parent / "artifacts").as_uri())
+    scheme, separator, database = uri.partition("://")
+    if not separator or scheme not in (POSTGRES_DRIVER, "postgresql", "postgres"):
         raise UserError(
             f"{uri} is not the URI of a tracking store",
             where=URI_VARIABLE,
@@ -67,15 +69,5 @@ def tracking_location(store: Store) -> TrackingLocation:
             where=URI_VARIABLE,
             hint=f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server on that database",
         )
-    return TrackingLocation(uri, artifacts, os.environ.get(SERVER_VARIABLE))
-
-
-def with_driver(uri: str) -> str:
-    """A PostgreSQL URI with the driver that SQLAlchemy needs; any other URI unchanged."""
-    scheme, separator, rest = uri.partition("://")
-    return f"{POSTGRES_DRIVER}://{rest}" if separator and scheme in ("postgresql", "postgres") else uri
-
-
-def is_postgres(uri: str) -> bool:
-    """Whether a URI that :func:`with_driver` has returned names a PostgreSQL database."""
-    return uri.startswith(f"{POSTGRES_DRIVER}://")
+    url = artifacts.rstrip("/") if "://" in artifacts else Path(artifacts).absolute().as_uri()
+    return TrackingLocation(f"{POSTGRES_DRIVER}://{database}", url, os.environ.get(SERVER_VARIABLE))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import bolt
 from bolt.model.saving import INDEX, file_digest
 from orchestrator.tracking.client import attach_folder, open_client
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.runs import KEY
 
 if TYPE_CHECKING:
@@ -27,20 +28,17 @@ SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch"
 """The packages that a serving environment needs beside ``bolt``."""
 
 
-def register_model(
-    uri: str, cell_id: str, folder: Path, name: str, example: bytes, destination: str | None = None
-) -> int:
+def register_model(location: TrackingLocation, cell_id: str, folder: Path, name: str, example: bytes) -> int:
     """Register a saved model as the next version of ``name``; returns the version.
 
     Args:
         cell_id: the model is attached to the newest finished run of this cell.
         folder: a model in the form ``state_dict``.
         example: the bytes of an image file, for MLflow's input example.
-        destination: as in :func:`~orchestrator.tracking.client.attach_folder`.
 
     Raises ``LookupError`` if the cell has no finished run there.
     """
-    client = open_client(uri)
+    client = open_client(location.uri)
     run = _run_of(client, cell_id)
     from mlflow.exceptions import MlflowException
 
@@ -48,7 +46,7 @@ def register_model(
         warnings.simplefilter("ignore")  # MLflow warns about its own type hints
         # The checksum in the name keeps a later version from overwriting an earlier one.
         path = f"model-{file_digest(folder / INDEX)[:8]}"
-        attach_folder(client, run, _saved(Path(scratch), folder, example), path, destination)
+        attach_folder(client, run, _saved(Path(scratch), folder, example), path, location.artifacts)
         with contextlib.suppress(MlflowException):  # the name exists already: this becomes its next version
             client.create_registered_model(name)
         source = f"{run.artifact_uri}/{path}"

@@ -23,7 +23,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
@@ -93,12 +93,6 @@ class TrackedRun:
         listing = _listing(self.folder) if self.folder else []
         content = [self.name, sorted(self.tags.items()), sorted(self.params.items()), self.metrics, self.end]
         return hashlib.sha256(json.dumps([content, self.inputs, listing]).encode()).hexdigest()[:16]
-
-
-def with_inputs(run: TrackedRun, others: Iterable[TrackedRun]) -> TrackedRun:
-    """The run, with a fingerprint that changes whenever the content of one of ``others`` does."""
-    digest = hashlib.sha256("".join(other.content for other in others).encode())
-    return replace(run, inputs=digest.hexdigest())
 
 
 def _listing(folder: Path) -> list[tuple[str, int]]:

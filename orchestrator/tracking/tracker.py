@@ -6,18 +6,19 @@ runs and removes duplicates and the half-written runs of a killed driver. So no 
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.events import OnProgress
 from orchestrator.store.results import Result
-from orchestrator.tracking.client import PROXY_SCHEME, as_url, attach_folder, open_client, open_experiment, set_tags
-from orchestrator.tracking.location import is_postgres, with_driver
-from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, with_inputs
+from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, open_client, open_experiment, set_tags
+from orchestrator.tracking.location import POSTGRES_DRIVER, TrackingLocation
+from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run
 from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.views import experiment_tags, panels_of
 
@@ -39,24 +40,19 @@ class Tracker:
     Several processes may open the same one at once.
 
     Args:
-        uri: ``sqlite:///...``, ``postgresql://...`` or the URL of a tracking server.
-        artifact_root: folder or URL for artifacts; ``None`` leaves it to the store. For PostgreSQL it is the
-            ``--artifacts-destination`` of the tracking server on that database, and runs refer to that server.
         experiment: the grid's name.
         adapter_of: returns the folder of a finished cell's adapter by the cell's id; it is attached to the cell's run.
     """
 
     def __init__(
         self,
-        uri: str,
-        artifact_root: str | None,
+        location: TrackingLocation,
         experiment: str,
         adapter_of: Callable[[str], Path | None] = lambda cell_id: None,
     ) -> None:
-        self._client, self._experiment = open_client(uri), experiment
-        self._destination, self._adapter_of = artifact_root, adapter_of
-        has_server = is_postgres(with_driver(uri))
-        root = None if artifact_root is None else f"{PROXY_SCHEME}:/grids" if has_server else as_url(artifact_root)
+        self._client, self._experiment = open_client(location.uri), experiment
+        self._destination, self._adapter_of = location.artifacts, adapter_of
+        root = f"{PROXY_SCHEME}:/grids" if location.uri.startswith(POSTGRES_DRIVER) else location.artifacts
         self.experiment_id = open_experiment(self._client, experiment, root, experiment_tags())
 
     def log_result(self, result: Result, labels: Labels) -> None:
@@ -99,7 +95,8 @@ class Tracker:
         wanted = [cell_run(result, describe(result), self._experiment) for result in results]
         wanted += summary_runs(results, describe, self._experiment, report, answers)
         if wanted:
-            wanted[-1] = with_inputs(wanted[-1], wanted[:-1])
+            digest = hashlib.sha256("".join(run.content for run in wanted[:-1]).encode())
+            wanted[-1] = replace(wanted[-1], inputs=digest.hexdigest())
             if not verify and self._has(wanted[-1]):
                 return SyncReport(0, len(wanted), 0)
         set_tags(self._client, self.experiment_id, experiment_tags(panels_of(wanted)))

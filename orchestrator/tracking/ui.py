@@ -9,20 +9,20 @@ import socket
 import subprocess
 import sys
 
-from orchestrator.tracking.client import as_url
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.util.errors import UserError
 
 HOST = "127.0.0.1"
 
 
-def ui_command(uri: str, artifact_root: str | None, port: int) -> list[str]:
+def ui_command(location: TrackingLocation, port: int) -> list[str]:
     """The command that serves the interface.
 
     It has one worker process: with more, MLflow answers every request on a kept-alive connection 40 ms late.
     """
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", HOST]
-    if artifact_root is not None:
-        command += ["--default-artifact-root", as_url(artifact_root)]
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", location.uri, "--host", HOST]
+    if location.artifacts is not None:
+        command += ["--default-artifact-root", location.artifacts]
     return [*command, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"]
 
 
@@ -48,9 +48,9 @@ def check_port(port: int) -> None:
             raise UserError(f"port {port} is taken", where="--port", hint=f"try --port {port + 1}") from None
 
 
-def serve_ui(uri: str, artifact_root: str | None, port: int) -> int:
+def serve_ui(location: TrackingLocation, port: int) -> int:
     """Serve until Ctrl-C; returns the server's exit code."""
-    command = ui_command(uri, artifact_root, port)
+    command = ui_command(location, port)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that `finally` is reached
     # The server gets a session of its own: Ctrl-C reaches only this process, which then ends the server's whole group.
     with subprocess.Popen(command, env=ui_environment(), start_new_session=True) as server:

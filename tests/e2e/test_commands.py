@@ -114,7 +114,7 @@ def test_runs_of_other_cells_stay_in_mlflow(folder: Path) -> None:
     assert "this run: 0 artifacts built, 0 trials started" in done.stdout
     assert len(store.result_ids()) == 8
     place = tracking_location(store)
-    assert store.result_ids() <= Tracker(place.uri, place.artifacts, "mini", store.adapter_folder).existing().keys()
+    assert store.result_ids() <= Tracker(place, "mini", store.adapter_folder).existing().keys()
 
 
 def is_healthy(port: int) -> bool:

@@ -101,7 +101,7 @@ class Postgres(Server):
         self._user = "postgres" if os.geteuid() == 0 else None
         self._data, self._socket = folder / "data", folder / "socket"
         self.password_file = folder / "pgpass"
-        self.uri = f"postgresql://mlflow@/postgres?host={self._socket}"
+        self.uri = f"postgresql+psycopg2://mlflow@/postgres?host={self._socket}"
 
     def start(self) -> None:
         """Create the database if there is none, start the server, and wait until it answers."""
@@ -130,7 +130,8 @@ class Postgres(Server):
         import psycopg2
 
         try:
-            psycopg2.connect(self.uri, passfile=str(self.password_file), connect_timeout=5).close()
+            address = {"host": str(self._socket), "user": "mlflow", "dbname": "postgres"}
+            psycopg2.connect(**address, passfile=str(self.password_file), connect_timeout=5).close()
         except psycopg2.OperationalError:
             return False
         return True
@@ -158,8 +159,11 @@ class MlflowServer(Server):
         command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
         command += ["--artifacts-destination", str(self.artifacts)]
         # MLflow's own way to give an address that only its environment shows: it may hold a password.
-        backend = self.database.replace("postgresql://", "postgresql+psycopg2://")
-        environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        environment = {
+            **os.environ,
+            "MLFLOW_BACKEND_STORE_URI": self.database,
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        }
         environment.pop("MLFLOW_TRACKING_URI", None)
         if self._postgres is not None:
             environment["PGPASSFILE"] = str(self._postgres.password_file)

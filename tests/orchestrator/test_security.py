@@ -31,6 +31,7 @@ from orchestrator.datasets.images import read_images
 from orchestrator.grid import load_grid
 from orchestrator.report import study_of, write_report
 from orchestrator.store.results import Failure
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.ui import ui_command, ui_environment
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
@@ -158,7 +159,7 @@ def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ui_command(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"), port)
+    command = ui_command(TrackingLocation(f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "artifacts").as_uri()), port)
     with (
         open(tmp_path / "log", "wb") as log,
         subprocess.Popen(command, env=ui_environment(), stdout=log, stderr=log) as server,

@@ -31,6 +31,7 @@ from orchestrator.models.export import example_image, restore_model, save_model
 from orchestrator.models.find_result import find_result
 from orchestrator.store import Store
 from orchestrator.store.results import Result
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.model_registry import register_model
 from orchestrator.tracking.runs import Labels, accuracies
 from orchestrator.tracking.tracker import Tracker
@@ -218,21 +219,22 @@ def test_a_cell_is_found_by_a_prefix_of_its_id(world: World) -> None:
 
 
 @pytest.fixture(scope="module")
-def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Result]:
+def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrackingLocation, Result]:
     """A tracking store with the run of one cell."""
     folder = tmp_path_factory.mktemp("mlflow")
-    uri, result = f"sqlite:///{folder}/mlflow.db", finished(world, "bolt")
-    tracker = Tracker(uri, str(folder / "artifacts"), "world", Store(world.settings.store_url).adapter_folder)
+    result = finished(world, "bolt")
+    place = TrackingLocation(f"sqlite:///{folder}/mlflow.db", (folder / "artifacts").as_uri())
+    tracker = Tracker(place, "world", Store(world.settings.store_url).adapter_folder)
     tracker.log_result(result, Labels("bolt", "Glyphs"))
     tracker.log_result(finished(world, "lora"), Labels("lora", "Glyphs"))
-    return uri, result
+    return place, result
 
 
-def test_the_run_of_a_cell_has_its_adapter(world: World, tracked: tuple[str, Result]) -> None:
+def test_the_run_of_a_cell_has_its_adapter(world: World, tracked: tuple[TrackingLocation, Result]) -> None:
     from mlflow.tracking import MlflowClient
 
-    uri, result = tracked
-    client = MlflowClient(uri)
+    location, result = tracked
+    client = MlflowClient(location.uri)
     (experiment,) = (e.experiment_id for e in client.search_experiments() if e.name == "world")
     runs = {run.data.tags["cell"]: run.info.run_id for run in client.search_runs([experiment])}
     listed = [file.path for file in client.list_artifacts(runs[result.cell.id], "adapter")]
@@ -244,15 +246,15 @@ def test_the_run_of_a_cell_has_its_adapter(world: World, tracked: tuple[str, Res
 
 
 def test_a_registered_model_predicts_labels_of_images(
-    world: World, tracked: tuple[str, Result], tmp_path: Path
+    world: World, tracked: tuple[TrackingLocation, Result], tmp_path: Path
 ) -> None:
     """Runs ``mlflow models predict`` in a process that cannot import Ray or the engine."""
-    uri, result = tracked
+    location, result = tracked
     made = restore_model(result, world.loaded)
     save_model(made, result, world.loaded, tmp_path / "model", "state_dict")
     example = example_image(result, world.loaded)
-    assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 1
-    assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 2
+    assert register_model(location, result.cell.id, tmp_path / "model", "inks", example) == 1
+    assert register_model(location, result.cell.id, tmp_path / "model", "inks", example) == 2
 
     images = world.loaded.get(Images(result.cell.dataset, "test", made.model.tower.shape.image_size))
     rows, pictures = [], [Image.fromarray(images.image(row).permute(1, 2, 0).numpy()) for row in range(3)]
@@ -263,7 +265,7 @@ def test_a_registered_model_predicts_labels_of_images(
     content = {"dataframe_split": {"columns": ["image"], "data": rows}, "params": {"all_scores": True}}
     (tmp_path / "input.json").write_text(json.dumps(content))
     command = [sys.executable, "-m", "mlflow", "models", "predict", "-m", "models:/inks/1", "--env-manager", "local"]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": location.uri, "PYTHONSAFEPATH": "1"}
     command += ["-i", str(tmp_path / "input.json"), "-o", str(tmp_path / "output.json")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -293,7 +295,9 @@ def test_the_error_for_a_bad_image_names_its_row(world: World) -> None:
         served.predict(None, pd.DataFrame({"picture": [good]}))
 
 
-def test_a_cell_that_is_not_tracked_cannot_be_registered(tracked: tuple[str, Result], tmp_path: Path) -> None:
+def test_a_cell_that_is_not_tracked_cannot_be_registered(
+    tracked: tuple[TrackingLocation, Result], tmp_path: Path
+) -> None:
     with pytest.raises(LookupError, match="no finished run of nobody"):
         register_model(tracked[0], "nobody", tmp_path, "inks", b"")
 

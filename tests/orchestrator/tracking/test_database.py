@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.tracking.client import move_aside, open_client, open_experiment
 from orchestrator.tracking.errors import classify_tracking_error
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.tracking.views import Panel, experiment_tags
 from tests.helpers.waiting import wait_for
@@ -23,14 +24,15 @@ from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some
 
 OPENING = """
 import sys
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.tracker import Tracker
-print(Tracker(sys.argv[1], sys.argv[2], "demo").experiment_id)
+print(Tracker(TrackingLocation(*sys.argv[1:]), "demo").experiment_id)
 """
 
 
 @pytest.mark.slow
 def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path) -> None:
-    arguments = [f"sqlite:///{tmp_path}/new/mlflow.db", str(tmp_path / "artifacts")]
+    arguments = [f"sqlite:///{tmp_path}/new/mlflow.db", (tmp_path / "artifacts").as_uri()]
     with ThreadPoolExecutor() as pool:
         done = list(pool.map(lambda _: run_forked(arguments, OPENING), range(2)))
     assert [process.returncode for process in done] == [0, 0], done
@@ -72,14 +74,15 @@ def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[s
 
 CREATE = """
 import sys
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.tracker import Tracker
-Tracker(sys.argv[1], sys.argv[2], "grid")
+Tracker(TrackingLocation(*sys.argv[1:]), "grid")
 """
 
 
 @pytest.mark.slow
 def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_good(tmp_path: Path) -> None:
-    uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts")
+    uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "artifacts").as_uri()
     with forked([uri, artifacts], CREATE) as creator:
         wait_for(lambda: bool(list(tmp_path.glob(".mlflow.db.part*"))))
         (left,) = psutil.Process(creator.pid).children()  # it makes the database, and is not killed with the creator
@@ -90,7 +93,9 @@ def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # once two wrote under the passing name then
     left.resume()
     results = some_results()
-    assert Tracker(uri, artifacts, GRID).sync(results, describe) == SyncReport(len(results) + SUMMARIES, 0, 0)
+    assert Tracker(TrackingLocation(uri, artifacts), GRID).sync(results, describe) == SyncReport(
+        len(results) + SUMMARIES, 0, 0
+    )
 
 
 @pytest.mark.parametrize("damage", ["not a database", "torn"])

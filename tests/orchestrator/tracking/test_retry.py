@@ -16,6 +16,7 @@ from rich.console import Console
 from orchestrator.tracking import retry
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import NoAnswer
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.retry import retry_sync
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.helpers.waiting import TIMEOUT, wait_for
@@ -26,11 +27,15 @@ from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some
 def test_the_writer_in_the_background_writes_everything(sqlite_store: tuple[str, str]) -> None:
     results = some_results()
     stored = {result.cell.id: result for result in results}
-    with BackgroundTracker(lambda: Tracker(*sqlite_store, GRID), describe, stored.__getitem__) as writer:
+    with BackgroundTracker(
+        lambda: Tracker(TrackingLocation(*sqlite_store), GRID), describe, stored.__getitem__
+    ) as writer:
         for result in results:
             writer.put(result.cell.id)
         assert writer.close() == ""
-    assert Tracker(*sqlite_store, GRID).sync(results, describe) == SyncReport(SUMMARIES, len(results), 0)
+    assert Tracker(TrackingLocation(*sqlite_store), GRID).sync(results, describe) == SyncReport(
+        SUMMARIES, len(results), 0
+    )
 
 
 def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(sqlite_store: tuple[str, str]) -> None:
@@ -48,7 +53,7 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(sqlite_st
     assert problem.startswith("5 runs")
     assert len(said) == 1
     assert all("nobody answers" in line for line in (problem, *said))
-    assert Tracker(*sqlite_store, GRID).sync(results, describe).added == 5 + 2 + 1 + 1
+    assert Tracker(TrackingLocation(*sqlite_store), GRID).sync(results, describe).added == 5 + 2 + 1 + 1
 
 
 QUICK: dict[str, Any] = {"total": 3.0, "pauses": (0.02, 0.05), "silence": 60.0}

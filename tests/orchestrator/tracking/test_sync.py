@@ -122,9 +122,10 @@ def test_no_results_leave_an_empty_experiment(tracker: Tracker) -> None:
 
 KILLED = """
 import sys
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.tracker import Tracker
 from tests.orchestrator.tracking.examples import describe, some_results
-Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
+Tracker(TrackingLocation(*sys.argv[1:]), "demo").sync(some_results(), describe)
 """
 
 

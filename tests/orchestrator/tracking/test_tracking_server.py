@@ -18,7 +18,7 @@ from orchestrator.store.results import Result
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.client import open_client
 from orchestrator.tracking.errors import classify_tracking_error
-from orchestrator.tracking.location import tracking_location
+from orchestrator.tracking.location import TrackingLocation, tracking_location
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.util.errors import UserError
 from tests.helpers.tracking_servers import ADMIN, MlflowServer, Postgres, postgres_programs
@@ -73,7 +73,8 @@ def direct(server: MlflowServer, postgres: Postgres | None, monkeypatch: pytest.
     adapter = server.folder / "an-adapter"
     adapter.mkdir(exist_ok=True)
     (adapter / "weights.txt").write_text("1 2 3")
-    return lambda name: Tracker(server.database, str(server.artifacts), name, lambda cell_id: adapter)
+    place = TrackingLocation(server.database, server.artifacts.as_uri())
+    return lambda name: Tracker(place, name, lambda cell_id: adapter)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def remote(server: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Opens an experiment as a driver on another machine does: through the server."""
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", ADMIN)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", server.password)
-    return lambda name: Tracker(server.uri, None, name)
+    return lambda name: Tracker(TrackingLocation(server.uri, None), name)
 
 
 def get(url: str, password: str | None) -> tuple[int, bytes]:
@@ -126,7 +127,7 @@ def test_a_wrong_password_of_the_server_stops_the_tracking_and_not_the_grid(
     said: list[str] = []
     results = {result.cell.id: result for result in some_results()[:3]}
     writer = BackgroundTracker(
-        lambda: Tracker(server.uri, None, "refused"), describe, results.__getitem__, say=said.append
+        lambda: Tracker(TrackingLocation(server.uri, None), "refused"), describe, results.__getitem__, say=said.append
     )
     for cell_id in results:
         writer.put(cell_id)

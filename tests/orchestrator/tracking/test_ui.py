@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.report import study_of
 from orchestrator.store.results import Result
+from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.tracking.ui import check_port, ui_command
@@ -32,7 +33,7 @@ def test_the_experiment_brings_its_views_and_links(sqlite_store: tuple[str, str]
 
 
 def test_the_server_listens_on_loopback_with_one_worker() -> None:
-    command = ui_command("sqlite:////x/mlflow.db", "/x/artifacts", 5001)
+    command = ui_command(TrackingLocation("sqlite:////x/mlflow.db", "file:///x/artifacts"), 5001)
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert command[command.index("--workers") + 1] == "1"
     assert command[command.index("--default-artifact-root") + 1] == "file:///x/artifacts"
