@@ -25,7 +25,7 @@ def status(
 
     With a grid: the progress of its run, and its finished, failed and open cells.
     """
-    from orchestrator.progress.status_view import read_grid_state, status_view, store_view
+    from orchestrator.progress.status_view import status_view, store_view
     from orchestrator.progress.status_view import watch as watch_run
     from orchestrator.store import Store
 
@@ -40,11 +40,11 @@ def status(
         from orchestrator.sharing.grid_listing import list_grid
 
         listing = list_grid(grid, settings)
-        state = read_grid_state(opened, listing.name, listing.title, listing.labels)
-        if not state.done and not state.failed:  # perhaps it was run on other datasets (``--set datasets=``)
-            earlier: dict[str, str] = {}
+        cells = listing.labels
+        if not cells.keys() & (opened.result_ids() | opened.read_failures().keys()):
+            earlier: dict[str, str] = {}  # perhaps it was run on other datasets (``--set datasets=``)
             for overrides in earlier_runs(opened, listing.name):
                 with suppress(UserError):  # a dataset that the catalog does not have any more
                     earlier.update(list_grid(grid, settings, overrides).labels)
-            state = read_grid_state(opened, listing.name, listing.title, earlier) if earlier else state
-        Console().print(status_view(state, opened))
+            cells = earlier or cells
+        Console().print(status_view(opened, listing.name, listing.title, cells))

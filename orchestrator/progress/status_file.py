@@ -125,9 +125,3 @@ def read_status(files: Files, grid: str) -> Status | None:
     if status.state == "running" and time.time() - status.at > STALE_SECONDS:
         return status.model_copy(update={"state": "silent"})
     return status
-
-
-def read_statuses(files: Files) -> list[Status]:
-    """The status of every grid's last run in a store, by name."""
-    statuses = files.map(lambda grid: read_status(files, grid), files.records("status"))
-    return [status for status in statuses if status is not None]

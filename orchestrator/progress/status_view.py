@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from orchestrator.planning.cell_counts import count_cells
-from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
+from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
-from orchestrator.store.results import Failure
 from orchestrator.util.console import plain_table, print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
@@ -29,40 +27,24 @@ PLAIN_SECONDS = 30.0
 SHOWN_FAILURES = 10
 
 
-@dataclass(frozen=True)
-class GridState:
-    """How far a grid is: its cells by their state, as text, how many are done, and the failures of the others."""
-
-    name: str
-    title: str
-    counts: str
-    done: int
-    failed: list[Failure]
-
-
-def read_grid_state(store: Store, name: str, title: str, cell_ids: Collection[str]) -> GridState:
-    """Look up the result or failure of every cell. Damaged results are moved aside; nothing else changes."""
+def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) -> RenderableType:
+    """The progress of a grid, the state of its last run, and its recorded failures. Damaged results are moved aside."""
     results, failed, damaged = store.read_outcomes(cell_ids)
     todo = len(cell_ids) - len(results) - sum(not failure.again for failure in failed)
-    counts = count_cells(len(cell_ids), len(results), todo, len(failed), damaged)
-    return GridState(name, title, counts, len(results), failed)
-
-
-def status_view(state: GridState, store: Store) -> RenderableType:
-    """The progress of a grid, the state of its last run, and its recorded failures."""
     parts: list[RenderableType] = []
-    status = read_status(store.files, state.name)
+    status = read_status(store.files, name)
     if status is not None and status.state in ("running", "silent", "died"):
         parts.append(run_view(status))
     else:
-        parts += [Text(f"{state.name}: {state.title}", style="bold"), Text(state.counts)]
+        counts = count_cells(len(cell_ids), len(results), todo, len(failed), damaged)
+        parts += [Text(f"{name}: {title}", style="bold"), Text(counts)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
-    for failure in state.failed[:SHOWN_FAILURES]:
+    for failure in failed[:SHOWN_FAILURES]:
         parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))
-    if len(state.failed) > SHOWN_FAILURES:
-        parts.append(Text(f"... and {len(state.failed) - SHOWN_FAILURES} more failures"))
-    if state.failed:
+    if len(failed) > SHOWN_FAILURES:
+        parts.append(Text(f"... and {len(failed) - SHOWN_FAILURES} more failures"))
+    if failed:
         parts.append(Text("--retry-failed runs them again"))
     return Group(*parts)
 
@@ -101,7 +83,8 @@ def watch(store: Store, grid: str, console: Console) -> None:
 
 def store_view(store: Store) -> RenderableType:
     """A table of all grids that were run in a store, with the state and progress of the last run."""
-    statuses = read_statuses(store.files)
+    found = store.files.map(lambda grid: read_status(store.files, grid), store.files.records("status"))
+    statuses = [status for status in found if status is not None]
     if not statuses:
         return Text(f"no grid was run in {store.url}")
     table = plain_table("grid", "state", "cells", "failed", "left", "written", right=("cells", "failed", "left"))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
-from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
+from orchestrator.progress.status_file import StatusFile, read_status
 from orchestrator.progress.status_view import store_view
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import Files
@@ -188,6 +188,4 @@ def test_a_damaged_status_file_is_read_or_ignored_and_can_be_shown(tmp_path: Pat
             path.write_text(json.dumps(data.draw(damaged(json.loads(good)))))
     status = read_status(Files(tmp_path), "grid")
     assert status is None or isinstance(status.headline(0.0), str)
-    store = Store(tmp_path)
-    assert len(list(read_statuses(store.files))) == (status is not None)
-    Console(file=io.StringIO()).print(store_view(store))
+    Console(file=io.StringIO()).print(store_view(Store(tmp_path)))
