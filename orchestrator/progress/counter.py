@@ -7,11 +7,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.planning.cost import CostModel, Work, artifact_work
-from orchestrator.progress.eta import Prediction, Running, eta
+from orchestrator.progress.eta import Prediction, eta, remaining
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.store.building import fraction_done
 
@@ -136,7 +137,7 @@ class ProgressCounter:
         now = self._clock()
         with self._lock:
             reported = {address: self._reported.get(address, "") for address in self._building}
-            remaining = self._eta(now, reported)
+            left = self._eta(now, reported)
             running = sorted(self._running.items(), key=lambda item: item[1])
             return Snapshot(
                 elapsed=now - self._start,
@@ -153,8 +154,8 @@ class ProgressCounter:
                     InProgress(name, now - start, self._costs.seconds(self._cells[name])) for name, start in running
                 ),
                 rate=self._rate(now),
-                eta=remaining.seconds,
-                measured=remaining.measured,
+                eta=left.seconds,
+                measured=left.measured,
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
                 phase=self._phase,
             )
@@ -182,19 +183,18 @@ class ProgressCounter:
 
         It is as measured as the less measured of the two: the assumed speed makes unmeasured cells look short.
         """
+        predict = cache(self._predict)  # many cells are alike: they differ in their seed only
         artifacts = eta(
-            [work for address, work in self._unbuilt.items() if address not in self._building],
+            [predict(work) for address, work in self._unbuilt.items() if address not in self._building],
             [
-                Running(self._artifacts[address], now - start, fraction_done(reported[address]))
+                remaining(predict(self._artifacts[address]), now - start, fraction_done(reported[address]))
                 for address, start in self._building.items()
             ],
-            self._predict,
             slots=self._slots,
         )
         cells = eta(
-            self._waiting.values(),
-            [Running(self._cells[name], now - start) for name, start in self._running.items()],
-            self._predict,
+            [predict(work) for work in self._waiting.values()],
+            [remaining(predict(self._cells[name]), now - start) for name, start in self._running.items()],
             slots=self._slots,
             overhead=self._overhead,
         )

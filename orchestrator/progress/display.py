@@ -91,7 +91,9 @@ class ProgressDisplay:
             now = time.monotonic()
             if now >= next_update:
                 next_update = now + UPDATE_SECONDS
-                self._measure_machine()
+                with suppress(Exception):  # what the system does not tell is not shown
+                    self._memory = process_tree_memory()
+                    self._gpus = local_gpus() if self._gpus != () else ()  # a machine without any is asked once
                 self._counter.read_build_progress()
                 self._status.write("running", self._snapshot())
             if self._live is not None:
@@ -102,11 +104,6 @@ class ProgressDisplay:
             elif now >= next_line:
                 next_line = now + min(max(FIRST_LINES, (now - start) / 20), LATER_LINES)
                 self._print_new(self._snapshot().line)
-
-    def _measure_machine(self) -> None:
-        with suppress(Exception):  # what the system does not tell is not shown
-            self._memory = process_tree_memory()
-            self._gpus = local_gpus() if self._gpus != () else ()  # a machine without any is asked once
 
     def _snapshot(self) -> Snapshot:
         return replace(self._counter.snapshot(), memory=self._memory, gpus=self._gpus or ())

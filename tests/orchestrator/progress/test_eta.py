@@ -20,7 +20,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent
 from orchestrator.planning.cost import CostModel, Work
 from orchestrator.progress.counter import ProgressCounter
-from orchestrator.progress.eta import Prediction, Running, eta, schedule
+from orchestrator.progress.eta import Prediction, eta, remaining, schedule
 from tests.helpers import cells as samples
 
 BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
@@ -68,35 +68,37 @@ def test_a_schedule_lies_between_its_bounds(lengths: list[float], slots: int) ->
 
 @given(st.floats(0.1, 1e4), st.floats(0, 1e5))
 def test_a_running_cell_always_needs_some_more_time(predicted: float, age: float) -> None:
-    remaining = Running(work(BOLT, 10), age).remaining(Prediction(predicted, 1.0)).seconds
-    assert remaining > 0
+    left = remaining(Prediction(predicted, 1.0), age).seconds
+    assert left > 0
     if age < 0.9 * predicted:
-        assert remaining == predicted - age
+        assert left == predicted - age
 
 
 def test_running_work_counts_by_its_age_or_by_what_its_builder_reports() -> None:
-    predict, one = predictions(measured((BOLT, 10, 100.0))), work(BOLT, 10)
-    ages = (0.0, 30.0, 60.0, 90.0)
-    assert [eta([], [Running(one, age)], predict, slots=1).seconds for age in ages] == [100.0, 70.0, 40.0, 10.0]
-    assert eta([], [Running(one, 30.0, 0.75)], predict, slots=1).seconds == pytest.approx(10.0)
+    whole = Prediction(100.0, 1.0)
+    assert [remaining(whole, age).seconds for age in (0.0, 30.0, 60.0, 90.0)] == [100.0, 70.0, 40.0, 10.0]
+    assert remaining(whole, 30.0, 0.75) == (pytest.approx(10.0), 1.0)
+    assert eta([], [remaining(whole, 30.0)], slots=1).seconds == 70.0
 
 
 def test_before_anything_was_measured_operations_at_the_assumed_speed_count() -> None:
-    assert eta([work(BOLT, 100)], [], predictions(CostModel()), slots=1) == Prediction(50.0, 0.0)
+    assert eta([predictions(CostModel())(work(BOLT, 100))], [], slots=1) == Prediction(50.0, 0.0)
     probed = predictions(measured((PROBE, 0, 9.0)))  # cached features say nothing about towers
-    assert eta([work(BOLT, 100)], [], probed, slots=1) == Prediction(50.0, 0.0)
+    assert eta([probed(work(BOLT, 100))], [], slots=1) == Prediction(50.0, 0.0)
 
 
 def test_an_estimate_tells_which_share_of_it_is_measured() -> None:
-    predict = predictions(measured((BOLT, 10, 2.0)))
-    assert eta([work(BOLT, 10), work(PROBE, 0)], [], predict, slots=1).measured == 1.0
-    assert eta([work(BOLT, 10), work(PROBE, 0)], [], predictions(CostModel()), slots=1).measured == 0.0
-    assert eta([], [], predict, slots=1).seconds == 0.0
+    learned, fresh = (
+        [predictions(costs)(one) for one in (work(BOLT, 10), work(PROBE, 0))]
+        for costs in (measured((BOLT, 10, 2.0)), CostModel())
+    )
+    assert eta(learned, [], slots=1).measured == 1.0
+    assert eta(fresh, [], slots=1).measured == 0.0
+    assert eta([], [], slots=1).seconds == 0.0
 
 
 def test_time_lost_between_cells_stretches_the_estimate() -> None:
-    predict = predictions(measured((BOLT, 10, 2.0)))
-    assert eta([work(BOLT, 10)] * 10, [], predict, slots=2, overhead=1.5).seconds == pytest.approx(15.0)
+    assert eta([Prediction(2.0, 1.0)] * 10, [], slots=2, overhead=1.5).seconds == pytest.approx(15.0)
 
 
 # -- a recorded run, played again --------------------------------------------------------------------------------------
