@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -20,9 +20,6 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.intervals import wilson_interval
 from orchestrator.tracks import stored_track
 
-_FORMAT_2, _FORMAT_3 = '{\n "format": 2,', '{\n "format": 3,'
-"""How the text of a result begins. Format 3 is written; format 2, without predictions, is read as well."""
-_PREDICTIONS_KEY = '\n "predictions": '
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _ROUNDING = 1e-6
@@ -202,8 +199,6 @@ class Result(_Strict):
         body, _, checksum = text.rpartition(_CHECKSUM_KEY)
         if checksum != f'{_checksum(body)}"\n}}':
             raise ValueError("sha256: the checksum differs, so this is not the text that was written")
-        if text.startswith(_FORMAT_2) and _PREDICTIONS_KEY not in text:
-            text = text.replace(_FORMAT_2, f"{_FORMAT_3}{_PREDICTIONS_KEY}null,", 1)
         with field_named():
             record: _Record = _validator(_CHECKED_RECORD).validate_json(text)
         if not cell_id == record.id == record.cell.id:
@@ -222,14 +217,12 @@ def _check_scored(found: Result) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class _Record(Result):
-    """What a result file holds."""
+    """What a result file holds. Format 3 is written; format 2, without predictions, is read as well."""
 
-    format: Literal[3]
+    format: Literal[2, 3]
     id: str
     status: Literal["finished"]
     sha256: str
-    predictions: PredictionsFile | None = field()
-    """It has no default here: a text of format 3 must have the field."""
 
 
 @dataclass(frozen=True)
