@@ -78,8 +78,8 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
 
     The catalog entry names classes by a list in label order, or by a mapping from the names in the data. Without
     either, the names in the data are used, with underscores as spaces and with the entry's ``renamed`` applied. Copies
-    of a dataset spell its names differently, so a mapping's keys match regardless of case, spaces, underscores and
-    hyphens.
+    of a dataset spell its names differently, so a key that is not exactly there matches the only name with its letters
+    and digits.
 
     Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
     """
@@ -89,20 +89,16 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
         if len(given) != len(from_data):
             raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
         return given
-    words = _matched(from_data, entry.renamed if given is None else given)
+    renamed = entry.renamed if given is None else given
+    plain = Counter(map(_plain, renamed))
+    by_plain = {_plain(name): word for name, word in renamed.items() if plain[_plain(name)] == 1}
+    words = [renamed.get(name) or by_plain.get(_plain(name), "") for name in from_data]
     if given is None:
         words = [word or name.replace("_", " ").strip() for name, word in zip(from_data, words, strict=True)]
     elif missing := [name for name, word in zip(from_data, words, strict=True) if not word]:
         raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
     check_distinct(words, from_data, where)
     return tuple(words)
-
-
-def _matched(names: Sequence[str], words: Mapping[str, str]) -> list[str]:
-    """The words of each name: those of the exact name, else of the only one with its letters and digits, else empty."""
-    plain = Counter(map(_plain, words))
-    by_plain = {_plain(name): word for name, word in words.items() if plain[_plain(name)] == 1}
-    return [words.get(name) or by_plain.get(_plain(name), "") for name in names]
 
 
 def _plain(name: str) -> str:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
+from orchestrator.catalog import DatasetEntry
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from orchestrator.catalog import DatasetEntry
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,13 @@ Shape legend: N images of a dataset.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.validation import StrictModel
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from orchestrator.catalog import DatasetEntry
-    from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.part import RawDataset
 
 PUBLISHED_VALIDATION_CAP = 5000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,24 +101,20 @@ def verify_dataset(
         for check in thread_map(partial(check_image, name, raw.parts[name]), len(raw.parts[name])):
             checks.append(check)
             advance(len(checks), total)
-    pixels = [check.pixels for check in checks if not check.reason]
+    decoded = [check for check in checks if not check.reason]
+    pixels = [check.pixels for check in decoded]
+    trained = {check.digest: check.origin for check in reversed(decoded) if check.part == "train"}
+    tested = [check for check in decoded if check.part == "test"]
     return Verified(
         entry=entry,
         raw=raw,
         broken=tuple(check for check in checks if check.reason),
-        duplicates=tuple(_duplicates(checks)),
+        duplicates=tuple((check.origin, trained[check.digest]) for check in tested if check.digest in trained),
         rotated=sum(check.rotated for check in checks),
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
     )
-
-
-def _duplicates(checks: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:
-    first = {check.digest: check.origin for check in reversed(checks) if check.part == "train" and not check.reason}
-    for check in checks:
-        if check.part == "test" and not check.reason and check.digest in first:
-            yield check.origin, first[check.digest]
 
 
 def exclude_broken(found: Verified, data_root: Path) -> Path:

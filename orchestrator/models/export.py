@@ -115,19 +115,15 @@ def save_model(
     Raises ``UserError`` when the folder cannot be written or is not empty, and when the logits differ by more than
     ``LOGIT_TOLERANCE``.
     """
-    with writing("the model", f"-o {folder}"):
-        made.model.save(folder, form, with_basis=with_basis)
-        write_card(_card(result), loaded.catalog, folder, form)
-    return compare_saved(made.model, folder, result.cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
-
-
-def _card(result: Result) -> ModelCard:
-    cell = result.cell
-    notes = [f"Cell: `{cell.id}`, protocol `{cell.protocol.name}`."]
+    cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
     if cell.protocol.selects_on_test:
         notes.append("Under this protocol, test labels may have chosen a setting.")
     size, trained = result.support_size, result.trainable_parameters
-    return ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
+    card = ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
+    with writing("the model", f"-o {folder}"):
+        made.model.save(folder, form, with_basis=with_basis)
+        write_card(card, loaded.catalog, folder, form)
+    return compare_saved(made.model, folder, cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
 
 
 def compare_saved(model: Model, folder: Path, cell: Cell, loaded: LoadedArtifacts, pixels: torch.Tensor) -> float:

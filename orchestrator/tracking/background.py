@@ -83,13 +83,10 @@ class BackgroundTracker:
 
     def _work(self) -> None:
         while (cell_id := self._queue.get()) is not None:
-            if self._is_left_to_sync() or not self._write(cell_id):
+            refused = self._problem is not None and self._problem.kind == "refused"
+            ending = self._closing.is_set() and (self._problem is not None or self.pending > LEFT_TO_SYNC)
+            if refused or ending or not self._write(cell_id):  # `sync` writes what is left
                 self._unwritten += 1
-
-    def _is_left_to_sync(self) -> bool:
-        """Whether the next run is left to ``sync``, without an attempt to write it."""
-        refused = self._problem is not None and self._problem.kind == "refused"
-        return refused or (self._closing.is_set() and (self._problem is not None or self.pending > LEFT_TO_SYNC))
 
     def _write(self, cell_id: str) -> bool:
         """Write one run, again and again while the store is unreachable; returns whether it was written."""

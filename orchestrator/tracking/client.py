@@ -152,12 +152,8 @@ def set_tags(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) 
     present = client.get_experiment(experiment_id).tags
     for tag, value in tags.items():
         if present.get(tag) != value:
-            _set_tag(client, experiment_id, tag, value)
-
-
-def _set_tag(client: MlflowClient, experiment_id: str, tag: str, value: str) -> None:
-    with _ignoring_errors_if(lambda: client.get_experiment(experiment_id).tags.get(tag) == value):
-        client.set_experiment_tag(experiment_id, tag, value)
+            with _ignoring_errors_if(lambda: client.get_experiment(experiment_id).tags.get(tag) == value):  # noqa: B023
+                client.set_experiment_tag(experiment_id, tag, value)
 
 
 @contextlib.contextmanager

@@ -61,7 +61,10 @@ def classify_tracking_error(error: BaseException) -> TrackingProblem:
         if any(sign in text for sign in signs):
             return TrackingProblem(message, "refused")
     if classes & _UNREACHABLE_CLASSES or any(sign in text for sign in _UNREACHABLE_TEXTS):
-        return TrackingProblem(f"the tracking store cannot be reached: {_shortest(chain)}", "unreachable")
+        # MLflow and SQLAlchemy wrap one short reason into pages of text.
+        reasons = [cause for cause in chain if str(cause) and not isinstance(cause, (KeyError, sqlite3.Warning))]
+        shortest = min(reasons or [error], key=lambda cause: len(str(cause)))
+        return TrackingProblem(f"the tracking store cannot be reached: {one_line(shortest, limit=160)}", "unreachable")
     return TrackingProblem(one_line(error), "other")
 
 
@@ -73,10 +76,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(cause))
         yield cause
         cause = cause.__cause__ or cause.__context__
-
-
-def _shortest(chain: list[BaseException]) -> str:
-    """The cause with the shortest message: MLflow and SQLAlchemy wrap one short reason into pages of text."""
-    with_message = [cause for cause in chain if str(cause)]
-    reasons = [cause for cause in with_message if not isinstance(cause, (KeyError, sqlite3.Warning))]
-    return one_line(min(reasons or with_message or chain[:1], key=lambda cause: len(str(cause))), limit=160)

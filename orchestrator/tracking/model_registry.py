@@ -13,16 +13,12 @@ import tempfile
 import warnings
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import bolt
 from bolt.model.saving import INDEX, file_digest
 from orchestrator.tracking.client import attach_folder, open_client
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.runs import KEY
-
-if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
 
 SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision")
 """The packages that a serving environment needs beside ``bolt``."""
@@ -39,7 +35,11 @@ def register_model(location: TrackingLocation, cell_id: str, folder: Path, name:
     Raises ``LookupError`` if the cell has no finished run there.
     """
     client = open_client(location.uri)
-    run = _run_of(client, cell_id)
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    runs = client.search_runs(experiments, filter_string=f"tags.{KEY} = '{cell_id}'", max_results=10)
+    run = next((run.info for run in runs if run.info.status == "FINISHED"), None)  # the newest comes first
+    if run is None:
+        raise LookupError(f"no finished run of {cell_id} is tracked")
     from mlflow.exceptions import MlflowException
 
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
@@ -79,13 +79,3 @@ def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
         pip_requirements=[f"{name}=={metadata.version(name)}" for name in SERVED_PACKAGES],
     )
     return scratch / "model"
-
-
-def _run_of(client: MlflowClient, cell_id: str) -> Any:
-    """The newest finished run of a cell, in any experiment, as MLflow's ``RunInfo``. Raises ``LookupError``."""
-    experiments = [found.experiment_id for found in client.search_experiments()]
-    runs = client.search_runs(experiments, filter_string=f"tags.{KEY} = '{cell_id}'", max_results=10)
-    finished = [run.info for run in runs if run.info.status == "FINISHED"]
-    if not finished:
-        raise LookupError(f"no finished run of {cell_id} is tracked")
-    return finished[0]

@@ -40,11 +40,8 @@ def summary_runs(
 ) -> list[TrackedRun]:
     """The aggregates, the means, the curves and, last, the grid's own run; empty without results.
 
-    Args:
-        results: every finished cell of the grid.
-        describe: gives the labels of a cell's run.
-        report: folder to attach to the grid's own run.
-        answers: the grid's verdicts; their methods are the labels that ``describe`` gives.
+    ``report``: folder to attach to the grid's own run. ``answers``: the grid's verdicts, whose methods are the labels
+    that ``describe`` gives.
     """
     if not results:
         return []
@@ -153,18 +150,15 @@ def _step_metrics(name: str, means: Sequence[float], step: int) -> list[Metric]:
 def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
     """Accuracy after each epoch at the largest k: the mean over targets for each seed that has them all."""
     most = max(result.cell.shots for result in group)
-    curves: dict[int, dict[str, tuple[float, ...]]] = defaultdict(dict)
+    by_epoch: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
         if result.cell.shots == most:
-            curves[result.cell.seed][result.cell.dataset.name] = result.curves.get("accuracy", ())
-    targets = {name for own in curves.values() for name in own}
-    complete = [own for own in curves.values() if own.keys() == targets]
+            for epoch, accuracy in enumerate(result.curves.get("accuracy", ()), start=1):
+                by_epoch[epoch][result.cell.dataset.name][result.cell.seed] = accuracy
+    targets = list(dict.fromkeys(result.cell.dataset.name for result in group if result.cell.shots == most))
     metrics: list[Metric] = []
-    for epoch in range(1, max((len(curve) for own in complete for curve in own.values()), default=0) + 1):
-        reached = [own for own in complete if all(len(curve) >= epoch for curve in own.values())]
-        metrics += _step_metrics(
-            "accuracy_by_epoch", [fmean(c[epoch - 1] for c in own.values()) for own in reached], epoch
-        )
+    for epoch, by_dataset in sorted(by_epoch.items()):
+        metrics += _step_metrics("accuracy_by_epoch", list(seed_means(by_dataset, targets).values()), epoch)
     return metrics
 
 
