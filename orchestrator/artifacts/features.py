@@ -5,7 +5,7 @@ Shape legend: V augmented views, N images, D embedding width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from safetensors.torch import load_file
@@ -24,6 +24,7 @@ from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef
 from orchestrator.store import Artifact, Builder
+from orchestrator.util.identity import ADDED_LATER
 
 FILE = "features.safetensors"
 
@@ -65,9 +66,13 @@ class TestFeatures(OfTestSplit):
 
 @dataclass(frozen=True)
 class SupportFeatures(ArtifactSpec):
-    """The frozen tower's features of the largest support and its augmented views; every smaller k reads a part of it.
+    """The frozen tower's features of support images and their augmented views.
 
-    ``views`` is the number of augmented views, V, beside the un-augmented one; ``family`` says how they are augmented.
+    Attributes:
+        family: how the views are augmented.
+        views: the number of augmented views, V, beside the un-augmented one.
+        shots: images per class whose features these are; ``None`` for all of ``support``. A cell of fewer shots reads a
+            part of them.
     """
 
     version = 2
@@ -82,10 +87,17 @@ class SupportFeatures(ArtifactSpec):
     image_size: int
     family: Views
     views: int
+    shots: int | None = field(default=None, metadata=ADDED_LATER)
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
-        return self.backbone.name, self.support.dataset.name, "support", f"s{self.support.seed}"
+        shots = () if self.shots is None else (f"k{self.shots}",)
+        return self.backbone.name, self.support.dataset.name, "support", f"s{self.support.seed}", *shots
+
+    @property
+    def _encoded(self) -> SupportImages:
+        """The part of the support that is encoded."""
+        return self.support if self.shots is None else replace(self.support, shots=self.shots)
 
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
@@ -101,19 +113,20 @@ class SupportFeatures(ArtifactSpec):
         return views_on_device(self._encoded_images(catalog))
 
     def _encoded_images(self, catalog: Catalog) -> int:
-        return self.support.image_count(catalog) * (self.views + 1)
+        return self._encoded.image_count(catalog) * (self.views + 1)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
         pool = support_pool(self.support, loaded)
+        indices = self._encoded.drawn(pool.labels_of_split, loaded.dataset_entry(self.support.dataset).classes)
         backbone = loaded.backbone(self.backbone)
         features = []
         for view in range(EVALUATION_VIEW, self.views + 1):
-            pixels = pool.pixels(view, pool.indices, self.image_size, self.family)
+            pixels = pool.pixels(view, indices, self.image_size, self.family)
             features.append(backbone.encode_images(pixels).cpu())
-        tensors = {"features_VND": torch.stack(features), "indices_N": torch.from_numpy(pool.indices)}
+        tensors = {"features_VND": torch.stack(features), "indices_N": torch.from_numpy(indices)}
         save_tensors(tensors, builder.folder / FILE)
-        builder.meta.update(images=len(pool.indices), views=self.views)
+        builder.meta.update(images=len(indices), views=self.views)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
         """``features_VND`` and ``indices_N``, on the CPU."""

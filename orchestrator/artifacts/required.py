@@ -26,6 +26,10 @@ SHOTS_STEP = 16
 VIEWS_STEP = 20
 """Support artifacts hold a multiple of so many shots and views. All smaller k and all methods share them."""
 
+FEW_SHOTS = (1, 4)
+"""Cells of at most so many shots have support features of their own: a grid of one shot would encode sixteen times too
+much. The other k of the grid play no part, because the images of a batch can change a feature's last bits."""
+
 
 @dataclass(frozen=True)
 class CellArtifacts:
@@ -89,7 +93,9 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         support = support_images(cell, catalog)
         count = method.support_feature_views(settings)
         if count is not None:
-            features = SupportFeatures(cell.backbone, support, size, views, round_up(count, VIEWS_STEP))
+            features = SupportFeatures(
+                cell.backbone, support, size, views, round_up(count, VIEWS_STEP), _feature_shots(cell)
+            )
     elif method.uses_support:
         whole_test_images = Images(cell.dataset, "test_whole", size)
     return CellArtifacts(
@@ -122,6 +128,14 @@ def _stored_shots(cell: Cell) -> int:
     """How many images of a class the support artifacts of a cell hold."""
     fresh = TRACKS[cell.track].support_draw(cell.protocol) == "fresh"
     return cell.shots if fresh else round_up(cell.shots, SHOTS_STEP)
+
+
+def _feature_shots(cell: Cell) -> int | None:
+    """Images of a class in the support features that a cell reads; ``None`` for all of its support, or no features."""
+    method, settings = configured_method(cell)
+    if method.support_feature_views(settings) is None:
+        return None
+    return next((shots for shots in FEW_SHOTS if cell.shots <= shots < _stored_shots(cell)), None)
 
 
 def scored_on_validation(cell: Cell) -> bool:
@@ -171,7 +185,7 @@ def _parts_key(cell: Cell) -> Hashable:
     takes longer than finding its artifacts. The key holds as long as the cells exist.
     """
     parts = (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method)
-    return cell.track, cell.domain, _stored_shots(cell), cell.seed, *map(id, parts)
+    return cell.track, cell.domain, _stored_shots(cell), _feature_shots(cell), cell.seed, *map(id, parts)
 
 
 def _totals(

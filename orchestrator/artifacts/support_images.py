@@ -69,6 +69,14 @@ class SupportImages(ArtifactSpec):
         available = entry.sizes.train if self.split == "train" else entry.sizes.test
         return min(entry.classes * self.shots, available)
 
+    def drawn(self, labels: NDArray[np.int64], class_count: int) -> NDArray[np.int64]:
+        """The positions of the images in the split with these labels, ascending, (M,)."""
+        drawn = draw_support(
+            labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
+            class_count=class_count, draw=self.draw, pool=self.pool,
+        )  # fmt: skip
+        return np.sort(drawn)
+
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""
         from orchestrator.datasets.opening import open_dataset
@@ -76,11 +84,7 @@ class SupportImages(ArtifactSpec):
         entry = loaded.dataset_entry(self.dataset)
         raw = open_dataset(entry, loaded.data_root)
         part = raw.parts[self.split]
-        drawn = draw_support(
-            part.labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
-            class_count=len(raw.class_names), draw=self.draw, pool=self.pool,
-        )  # fmt: skip
-        indices = np.sort(drawn)
+        indices = self.drawn(part.labels, len(raw.class_names))
         transform = partial(decoded.capped_pixels, short_side=self.short_side, exif_rotation=entry.exif_rotation)
         verify = (entry.name, *loaded.settings.data_options)
         decoded.write_images(part.subset(indices), transform, builder.folder, verify)

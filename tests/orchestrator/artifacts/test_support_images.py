@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from bolt.task.support import draw_support
 from orchestrator.artifacts.features import SupportFeatures
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import cell_artifacts, support_images
@@ -96,3 +99,27 @@ def test_features_of_classes_with_few_images_are_estimated_from_these(
     (spec,) = (each for each in cell_artifacts(cell, catalog).specs if isinstance(each, SupportFeatures))
     encoded = 4 * len(CLASSES) * (spec.views + 1)
     assert spec.gflops(catalog) == pytest.approx(encoded * catalog.backbone("tiny-clip").gflops_per_image)
+
+
+def test_a_cell_of_one_shot_reads_features_of_one_image_of_each_class(
+    folder: Path, catalog: Catalog, tmp_path: Path
+) -> None:
+    two_shots = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "tip_adapter")
+    read = {k: cell_artifacts(replace(two_shots, shots=k), catalog).support_features for k in (1, 2, 4, 5, 16)}
+    assert {k: spec.shots for k, spec in read.items() if spec} == {1: 1, 2: 4, 4: 4, 5: None, 16: None}
+    one, whole = read[1], read[16]
+    assert one is not None
+    assert whole is not None
+    assert "shots" not in whole.identity  # features of all images keep the name they had
+    assert one.size_bytes(catalog) * 4 == whole.size_bytes(catalog)  # there are 4 images of each class
+
+    mine = (str(folder / "mine.yaml"),)
+    settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
+    loaded = LoadedArtifacts(settings)
+    for spec in (one.support, one, whole):
+        build(spec, settings)
+    pool, few, many = loaded.get(one.support), loaded.get(one), loaded.get(whole)
+    drawn = draw_support(pool.labels_of_split, 1, dataset="ware", seed=1)
+    assert few["indices_N"].tolist() == sorted(drawn)
+    rows = torch.searchsorted(many["indices_N"], few["indices_N"])
+    torch.testing.assert_close(few["features_VND"], many["features_VND"][:, rows], rtol=1e-5, atol=1e-5)
