@@ -25,9 +25,6 @@ _MOST_PROCESSES = 4
 _FIGURES_PER_PROCESS = 24
 """With fewer figures, one more process takes longer to start than it saves."""
 
-_Drawn = dict[tuple[int, str], list[FigureFile]]
-"""Number of a panel and name of a kind -> the figures of this kind."""
-
 
 @contextmanager
 def figure_pool(study: Study, processes: int | None = None) -> Iterator[Callable[[], dict[Panel, PanelFigures]]]:
@@ -38,81 +35,77 @@ def figure_pool(study: Study, processes: int | None = None) -> Iterator[Callable
     None of them is left at the end of the context.
     """
     if processes is None:
-        drawn = [panel for panel in study.panels if figure_kinds(panel)]
-        count = sum(6 + 2 * len(panel.ks) for panel in drawn)  # about
+        count = sum(6 + 2 * len(panel.ks) for panel in study.panels if figure_kinds(panel))  # about
         processes = min(_MOST_PROCESSES, usable_processors(), count // _FIGURES_PER_PROCESS)
-    if processes < 2:
-        yield lambda: _by_panel(study, {})
-        return
     # Figures do not read what is left out here, and most of a study's size is in its results.
     small = replace(
         study, results=(), rows=(), planned=(), missing=(), failures=(), sources=(), labels={}, names_of=None
     )
     small.display_names  # noqa: B018  # cached here, because computing it imports all methods, and with them torch
-    tasks, spawn = _tasks(study), multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="bolt-figures-") as name:
         folder = Path(name)
         (folder / "study").write_bytes(pickle.dumps(small))
-        others = [spawn.Process(target=_draw_into, args=(folder,), daemon=True) for _ in range(processes - 1)]
+        others = [spawn.Process(target=_draw_in_process, args=(folder,), daemon=True) for _ in range(processes - 1)]
+
+        def drawn(panel: Panel, kind: PanelFigure) -> list[FigureFile]:
+            path = folder / f"{_task(study, panel, kind)}.drawn"
+            return pickle.loads(path.read_bytes()) if path.exists() else figures_of_kind(study, panel, kind)
 
         def figures() -> dict[Panel, PanelFigures]:
-            drawn: _Drawn = {}
-            for index, (number, kind) in enumerate(tasks):
-                if _begin(folder, index):
-                    drawn[number, kind.name] = figures_of_kind(study, study.panels[number], kind)
+            _draw(study, folder)
             for process in others:
                 process.join()
-            for index, (number, kind) in enumerate(tasks):
-                if (path := folder / f"{index}.drawn").exists():
-                    drawn[number, kind.name] = pickle.loads(path.read_bytes())
-            return _by_panel(study, drawn)
+            return {panel: panel_figures(panel, drawn) for panel in study.panels}
 
         try:
             for process in others:
                 process.start()
             yield figures
         finally:
-            for index in range(len(tasks)):  # so that no process begins another figure
-                _begin(folder, index)
+            for panel, kind in _tasks(study):  # so that no process begins another figure
+                _begin(folder, _task(study, panel, kind))
             for process in others:
                 if process.pid is not None:  # it was started
                     process.join()
 
 
-def _by_panel(study: Study, drawn: _Drawn) -> dict[Panel, PanelFigures]:
-    """The figures of every panel. Those that are not in ``drawn`` are drawn here."""
-    return {
-        panel: panel_figures(study, panel, {kind: made for (of, kind), made in drawn.items() if of == number})
-        for number, panel in enumerate(study.panels)
-    }
-
-
-def _tasks(study: Study) -> list[tuple[int, PanelFigure]]:
-    """Numbers of panels with kinds to draw. Of a panel of ablations, only those of variants: it seldom has others."""
+def _tasks(study: Study) -> list[tuple[Panel, PanelFigure]]:
+    """Panels with kinds to draw. Of a panel of ablations, only those of variants: it seldom has others."""
     return [
-        (number, kind)
-        for number, panel in enumerate(study.panels)
+        (panel, kind)
+        for panel in study.panels
         for kind in figure_kinds(panel)
         if kind.section == "variants" or not panel.key.ablations
     ]
 
 
-def _begin(folder: Path, index: int) -> bool:
+def _task(study: Study, panel: Panel, kind: PanelFigure) -> str:
+    """The name of a task, which begins the names of its files."""
+    return f"{study.panels.index(panel)}-{kind.name}"
+
+
+def _begin(folder: Path, task: str) -> bool:
     """Whether this process is the first that begins a task."""
     try:
-        (folder / f"{index}.begun").touch(exist_ok=False)
+        (folder / f"{task}.begun").touch(exist_ok=False)
     except FileExistsError:
         return False
     return True
 
 
-def _draw_into(folder: Path) -> None:
-    """In another process: draw the tasks that no process has begun. What fails is drawn by the main process."""
+def _draw_in_process(folder: Path) -> None:
+    """What another process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process too, which leaves no task to begin
-    study: Study = pickle.loads((folder / "study").read_bytes())
-    for index, (number, kind) in enumerate(_tasks(study)):
+    _draw(pickle.loads((folder / "study").read_bytes()), folder)
+
+
+def _draw(study: Study, folder: Path) -> None:
+    """Draw the tasks that no process has begun. The main process draws again what fails, and then raises the error."""
+    for panel, kind in _tasks(study):
+        task = _task(study, panel, kind)
         with suppress(Exception):
-            if _begin(folder, index):
-                part = folder / f"{index}.part"
-                part.write_bytes(pickle.dumps(figures_of_kind(study, study.panels[number], kind)))
-                part.replace(folder / f"{index}.drawn")
+            if _begin(folder, task):
+                part = folder / f"{task}.part"
+                part.write_bytes(pickle.dumps(figures_of_kind(study, panel, kind)))
+                part.replace(folder / f"{task}.drawn")

@@ -7,7 +7,7 @@ see docs/adding-a-report-table.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -167,8 +167,8 @@ def figures_of_kind(study: Study, panel: Panel, kind: PanelFigure) -> list[Figur
     return _listed(kind.make(study, panel))
 
 
-def panel_figures(study: Study, panel: Panel, drawn: Mapping[str, list[FigureFile]]) -> PanelFigures:
-    """The figures of one panel, by section of the page. ``drawn`` holds those of some kinds; the others are drawn here.
+def panel_figures(panel: Panel, figures_of: Callable[[Panel, PanelFigure], list[FigureFile]]) -> PanelFigures:
+    """The figures of one panel, by section of the page. ``figures_of`` gives those of one kind.
 
     A panel of ablations has only figures of variants, if there are any: the other figures would show the same numbers
     again.
@@ -176,8 +176,7 @@ def panel_figures(study: Study, panel: Panel, drawn: Mapping[str, list[FigureFil
     sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
     for kind in figure_kinds(panel):
         if kind.section == "variants" or not (panel.key.ablations and sections["variants"]):
-            known = drawn.get(kind.name)
-            sections[kind.section] += figures_of_kind(study, panel, kind) if known is None else known
+            sections[kind.section] += figures_of(panel, kind)
     return sections
 
 

@@ -6,17 +6,21 @@ Inside a panel, every method has accuracies by k, test split and seed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from orchestrator.analysis.comparable import fixed_methods
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.seed_means import Summary, summarize, summarize_seeds
+from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.notation import DASH, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
+
+ValueOf = Callable[[Row], "float | None"]
+_ACCURACY: ValueOf = attrgetter("accuracy")
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,6 @@ class Panel:
         """The rows of one method at one k, of every test split and seed."""
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
 
-    def accuracies(self, method: str, k: int) -> dict[str, dict[int, float]]:
-        """Accuracy of one method at one k, by averaged test split and seed, without splits that have no result."""
-        rows = {test: self.rows_by_seed(method, k, test) for test in self.tests(k, averaged=True)}
-        return {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items() if own}
-
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
         """The test splits with a result at ``k``, sorted; with ``averaged``, only those that a mean counts.
 
@@ -131,16 +130,20 @@ class Panel:
         """Whether the method's accuracy equals the zero-shot accuracy everywhere, so that its gain is always 0."""
         return all(row.gain == 0 for row in self.rows if row.method == method)
 
+    def mean_over(self, method: str, k: int, tests: Sequence[str], value_of: ValueOf = _ACCURACY) -> Summary | None:
+        """For each seed the mean over ``tests`` of a value of the method's rows, then mean and deviation over seeds.
+
+        A seed that lacks a row, or whose value is ``None``, on any of them is left out; ``None`` if no seed remains.
+        """
+        scores: dict[str, dict[int, float]] = {}
+        for test in tests:
+            values = {seed: value_of(row) for seed, row in self.rows_by_seed(method, k, test).items()}
+            scores[test] = {seed: value for seed, value in values.items() if value is not None}
+        return summarize_seeds(scores, tests)
+
     def score(self, method: str, k: int, test: str) -> Summary | None:
         """Accuracy over seeds on one test split; ``None`` without a result."""
-        rows = self.rows_by_seed(method, k, test)
-        return summarize([row.accuracy for row in rows.values()]) if rows else None
-
-    def score_own_classes(self, method: str, k: int, test: str) -> Summary | None:
-        """Accuracy over seeds among the classes of the test split alone; ``None`` if any seed lacks it."""
-        rows = self.rows_by_seed(method, k, test).values()
-        known = [row.accuracy_own_classes for row in rows if row.accuracy_own_classes is not None]
-        return summarize(known) if known and len(known) == len(rows) else None
+        return self.mean_over(method, k, [test])
 
     def zero_shot(self, k: int, test: str) -> float | None:
         """The frozen backbone's accuracy on one test split. Every method's evaluation carries it."""
@@ -159,20 +162,13 @@ class Panel:
 
     def mean(self, method: str, k: int) -> DomainMean:
         """For each seed the mean over the averaged test splits, then mean and deviation over seeds."""
-        return self._means[method, k]
-
-    @cached_property
-    def _means(self) -> dict[tuple[str, int], DomainMean]:
-        means = {}
-        for k in self.ks:
-            tests = self.tests(k, averaged=True)
-            for method in self.methods:
-                scores = self.accuracies(method, k)
-                rows = {test: self.rows_by_seed(method, k, test) for test in scores}
-                gains = {test: {seed: row.gain for seed, row in own.items()} for test, own in rows.items()}
-                accuracy, gain = summarize_seeds(scores, tests), summarize_seeds(gains, tests)
-                means[method, k] = DomainMean(accuracy, gain, available=len(scores), expected=len(tests))
-        return means
+        tests = self.tests(k, averaged=True)
+        return DomainMean(
+            accuracy=self.mean_over(method, k, tests),
+            gain=self.mean_over(method, k, tests, lambda row: row.gain),
+            available=sum(bool(self.rows_by_seed(method, k, test)) for test in tests),
+            expected=len(tests),
+        )
 
     @cached_property
     def last_epoch(self) -> int:
@@ -186,14 +182,12 @@ class Panel:
         """
         if method in self.fixed:
             return self.mean(method, k).accuracy
-        tests = self.tests(k, averaged=True)
-        scores: dict[str, dict[int, float]] = {}
-        for test in tests:
-            curves = {
-                seed: self._curves.get(row.cell_id, ()) for seed, row in self.rows_by_seed(method, k, test).items()
-            }
-            scores[test] = {seed: curve[epoch - 1] for seed, curve in curves.items() if len(curve) >= epoch}
-        return summarize_seeds(scores, tests)
+
+        def after_epoch(row: Row) -> float | None:
+            curve = self._curves.get(row.cell_id, ())
+            return curve[epoch - 1] if len(curve) >= epoch else None
+
+        return self.mean_over(method, k, self.tests(k, averaged=True), after_epoch)
 
     def dataset_count(self, noun: str = "dataset") -> str:
         """The number of datasets that a mean is over, for captions: ``8 datasets``, or ``6–8 datasets`` if k differ."""

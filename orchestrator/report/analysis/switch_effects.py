@@ -13,9 +13,6 @@ from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import DASH
 from orchestrator.store.results import Evaluation, Result
 
-Scored = tuple[Cell, Evaluation]
-"""A cell, and its evaluation on one test split."""
-
 
 @dataclass(frozen=True)
 class SwitchEffect:
@@ -34,26 +31,20 @@ class SwitchEffect:
     pairs: tuple[tuple[Evaluation, Evaluation], ...]
 
     @property
-    def differences(self) -> tuple[float, ...]:
-        """Accuracy under ``protocol`` minus accuracy under ``base``, in points."""
-        return tuple(after.accuracy - before.accuracy for before, after in self.pairs)
-
-    @property
     def changed(self) -> int:
         """The number of pairs whose accuracy or counts per class differ at all."""
         return sum((a.accuracy, a.per_class) != (b.accuracy, b.per_class) for b, a in self.pairs)
 
 
-def switch_effects(study: Study) -> Iterator[SwitchEffect]:
-    """The effects of every protocol whose base protocol has results, in the study's order of tracks and methods.
+def switch_effects(study: Study) -> Iterator[list[SwitchEffect]]:
+    """For each track and each protocol whose base protocol has results, the effects on every method.
 
     There is one effect for each label under the changed protocol; a single one without pairs if nothing matches.
     """
     results: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    protocols: dict[str, Protocol] = {}
     for result in study.results:
-        protocols[result.cell.protocol.name] = result.cell.protocol
         results[result.cell.protocol.name, result.cell.track].append(result)
+    protocols = {result.cell.protocol.name: result.cell.protocol for result in study.results}
     for name, protocol in protocols.items():
         base = base_protocol(name, protocols)
         if base is None:
@@ -61,8 +52,8 @@ def switch_effects(study: Study) -> Iterator[SwitchEffect]:
         for track in study.tracks:
             if (name, track) in results:
                 pairs = _paired(results[base, track], results[name, track], study.labels)
-                for method in [label for label in study.methods if label in pairs] or [DASH]:
-                    yield SwitchEffect(protocol, protocols[base], track, method, tuple(pairs[method]))
+                methods = [label for label in study.methods if label in pairs] or [DASH]
+                yield [SwitchEffect(protocol, protocols[base], track, m, tuple(pairs[m])) for m in methods]
 
 
 def _paired(
@@ -70,42 +61,40 @@ def _paired(
 ) -> Mapping[str, list[tuple[Evaluation, Evaluation]]]:
     """Pairs of evaluations whose cells differ only in the protocol, by label, in the order of ``changed``.
 
-    Cells of a pair share backbone, domain, dataset, test split, k, seed, rule for sources and method. The methods match
-    by their settings; cells without such a partner match by label. If several cells match, none of them is used.
+    Cells of a pair share backbone, domain, dataset, k, seed, rule for sources and method. The methods match by their
+    settings; cells without such a partner match by label. If several cells match, none of them is used.
     """
-    before, after = (
-        [(result.cell, evaluation) for result in results for evaluation in result.evaluations]
-        for results in (base, changed)
-    )
-    partners: dict[int, Scored] = {}
+    partners: dict[str, Result] = {}  # by the id of the changed cell
     for variant_of in (lambda cell: cell.method.settings, lambda cell: labels[cell.id]):
-        used = {id(partner) for partner in partners.values()}
-        candidates = _unique(variant_of, (one for one in before if id(one) not in used))
-        for key, one in _unique(variant_of, (one for one in after if id(one) not in partners)).items():
+        used = {partner.cell.id for partner in partners.values()}
+        candidates = _unique(variant_of, (result for result in base if result.cell.id not in used))
+        for key, result in _unique(variant_of, (r for r in changed if r.cell.id not in partners)).items():
             if key in candidates:
-                partners[id(one)] = candidates[key]
+                partners[result.cell.id] = candidates[key]
     pairs: dict[str, list[tuple[Evaluation, Evaluation]]] = defaultdict(list)
-    for one in after:
-        if id(one) in partners:
-            pairs[labels[one[0].id]].append((partners[id(one)][1], one[1]))
+    for result in changed:
+        partner = partners.get(result.cell.id)
+        before = {evaluation.dataset: evaluation for evaluation in partner.evaluations} if partner else {}
+        for after in result.evaluations:
+            if after.dataset in before:
+                pairs[labels[result.cell.id]].append((before[after.dataset], after))
     return pairs
 
 
-def _unique(variant_of: Callable[[Cell], Hashable], scored: Iterable[Scored]) -> dict[Hashable, Scored]:
-    """The evaluations by what a pair has in common, without those that share all of it with another one."""
-    groups: dict[Hashable, list[Scored]] = defaultdict(list)
-    for one in scored:
-        cell, evaluation = one
+def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
+    """The results by what the cells of a pair have in common, without those that share all of it with another one."""
+    groups: dict[Hashable, list[Result]] = defaultdict(list)
+    for result in results:
+        cell = result.cell
         key = (
-            cell.track, cell.backbone.name, cell.domain, cell.dataset.name, evaluation.dataset, cell.shots, cell.seed,
-            cell.sources_rule, cell.method.name, variant_of(cell),
+            cell.backbone.name, cell.domain, cell.dataset.name, cell.shots, cell.seed, cell.sources_rule,
+            cell.method.name, variant_of(cell),
         )  # fmt: skip
-        groups[key].append(one)
+        groups[key].append(result)
     return {key: group[0] for key, group in groups.items() if len(group) == 1}
 
 
-def differing_switches(base: Protocol, protocol: Protocol) -> str:
-    """The switches of ``protocol`` that differ from ``base``, as ``name = value``."""
-    names = [field.name for field in fields(Protocol) if field.name != "name"]
-    differing = [name for name in names if getattr(base, name) != getattr(protocol, name)]
-    return ", ".join(f"{name} = {getattr(protocol, name)}" for name in differing)
+def switches_text(protocol: Protocol, base: Protocol | None = None) -> str:
+    """The switches of ``protocol`` as ``name = value``; with ``base`` only those that differ from it."""
+    switches = [(field.name, getattr(protocol, field.name)) for field in fields(Protocol) if field.name != "name"]
+    return ", ".join(f"{name} = {value}" for name, value in switches if not base or value != getattr(base, name))

@@ -100,7 +100,10 @@ def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float,
 
 def paired_difference(panel: Panel, label: str, base: str, k: int) -> Summary | None:
     """Mean difference between two labels over the averaged test splits, for each seed that both have, over seeds."""
-    tests = panel.tests(k, averaged=True)
-    means = [seed_means(panel.accuracies(method, k), tests) for method in (label, base)]
+    tests, means = panel.tests(k, averaged=True), []
+    for method in (label, base):
+        rows = {test: panel.rows_by_seed(method, k, test) for test in tests}
+        accuracies = {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items()}
+        means.append(seed_means(accuracies, tests))
     common = [seed for seed in means[0] if seed in means[1]]
     return summarize([means[0][seed] - means[1][seed] for seed in common]) if common else None

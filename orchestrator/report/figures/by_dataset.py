@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, heat_map, legend_below, panel_figure
@@ -79,8 +78,8 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
 
 
 def _gain(panel: Panel, k: int, test: str, method: str) -> float:
-    gains = [row.gain for row in panel.rows_by_seed(method, k, test).values()]
-    return summarize(gains).mean if gains else math.nan
+    gain = panel.mean_over(method, k, [test], lambda row: row.gain)
+    return gain.mean if gain else math.nan
 
 
 def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.analysis.switch_effects import differing_switches
+from orchestrator.report.analysis.switch_effects import switches_text
 from orchestrator.report.notation import SELECTED
 from orchestrator.store.results import Manifest
 from orchestrator.util.units import pluralize
@@ -68,9 +67,6 @@ def _packages(manifests: list[Manifest]) -> list[str]:
 def _protocol_text(protocol: Protocol, present: Mapping[str, Protocol]) -> str:
     """A protocol with all its switches; with those that differ if the protocol that it changes is in the report too."""
     base = base_protocol(protocol.name, present)
-    if base is not None:
-        switches = f"as {base}, but {differing_switches(present[base], protocol)}"
-    else:
-        switches = ", ".join(f"{key} = {value}" for key, value in asdict(protocol).items() if key != "name")
+    switches = f"as {base}, but {switches_text(protocol, present[base])}" if base else switches_text(protocol)
     dagger = f" {SELECTED} selects on the test set" if protocol.selects_on_test else ""
     return f"{protocol.name}: {switches}{dagger}"

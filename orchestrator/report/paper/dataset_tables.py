@@ -40,7 +40,7 @@ def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str | No
     rows = []
     for dataset in dict.fromkeys(row.dataset for row in published):
         first = printed[backbones[0], dataset]
-        entries = [Entry(first.printed_as, footnotes=footnotes.of("dataset", dataset)), number(first.classes, "d")]
+        entries = [Entry(first.printed_as, footnotes=footnotes.of({"dataset": dataset})), number(first.classes, "d")]
         for backbone in backbones:
             accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
             lead = difference(None if ours is None else ours - accuracy)

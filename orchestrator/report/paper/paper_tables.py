@@ -114,7 +114,7 @@ class _TableBuilder:
         for axis in group_axes:
             width = len(self.axes[last])
             groups = [("", len(titles)), *((value_title(axis, value), width) for value in self.axes[axis])]
-        letters = [self.footnotes.of("dataset", column.get("dataset")) for column in self.columns]
+        letters = [self.footnotes.of({"dataset": column.get("dataset")}) for column in self.columns]
         name, title = f"paper_{self.layout.label}", f"{self.layout.title} (published)"
         if self.protocol is not None:
             protocol = self.protocol.protocol
@@ -173,7 +173,7 @@ class _TableBuilder:
             if not printed and not (name in METHODS and self._is_measured(label, block)):
                 continue
             kinds: tuple[Kind, ...] = ("published",) if self.protocol is None else _KINDS if printed else _KINDS[:1]
-            self.footnotes.of("method", name)  # gives these notes their letters before the notes about single numbers
+            self.footnotes.of({"method": name})  # gives these notes their letters before the notes about single numbers
             for kind in kinds:
                 entries = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
                 lines[label, name, kind] = entries
@@ -185,7 +185,7 @@ class _TableBuilder:
         for (label, name, kind), entries in lines.items():
             title = METHODS[name].title if label == name else label
             texts = [Entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
-            texts.append(Entry(title, footnotes=self.footnotes.of("method", name)))
+            texts.append(Entry(title, footnotes=self.footnotes.of({"method": name})))
             texts += [Entry(kind)] if self.protocol else []
             rows.append(with_dagger((*texts, *entries), selected and kind != "published"))
         return rows
@@ -197,7 +197,7 @@ class _TableBuilder:
         zero_shot = self.printed.get(replace(published_position, shots=0))  # the same number at every k
         published = self.printed.get(published_position, zero_shot)
         if kind == "published":
-            return replace(number(published), footnotes=self.footnotes.of_number(published_position))
+            return replace(number(published), footnotes=self.footnotes.of(vars(published_position)))
         assert self.protocol is not None
         summary = self.protocol.summary(position)
         if kind == "difference":

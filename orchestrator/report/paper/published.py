@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
@@ -32,28 +32,22 @@ class Position:
     track: str
     domain: str
     backbone: str
-    shots: int
+    shots: Annotated[int, BeforeValidator(lambda k: k or 0), Field(alias="k")]
     method: str
     dataset: str
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """One accuracy that the paper prints, in per cent; ``shots`` is ``None`` if the table has no k."""
+class PublishedRow(Position):
+    """One accuracy that the paper prints, in per cent, and the table that it stands in."""
 
     table: str
-    track: str
-    domain: str
-    backbone: str
-    shots: Annotated[int | None, BeforeValidator(lambda text: text or None), Field(alias="k")]
-    method: str
-    dataset: str
     accuracy: float
 
     @property
     def position(self) -> Position:
         """Where the accuracy stands."""
-        return Position(self.track, self.domain, self.backbone, self.shots or 0, self.method, self.dataset)
+        return Position(self.track, self.domain, self.backbone, self.shots, self.method, self.dataset)
 
 
 @dataclass(frozen=True)
@@ -125,26 +119,24 @@ class Footnotes:
         """The letter of a note."""
         return self._letters.setdefault(note, chr(ord("a") + len(self._letters)))
 
-    def of(self, axis: Axis, value: object) -> str:
-        """The letters of the notes about one dataset or one method alone, separated by commas."""
-        return self._letters_of(lambda note: note.conditions.keys() == {axis} and value in note.conditions[axis])
+    def of(self, values: Mapping[str, object]) -> str:
+        """The letters of the notes about a dataset, a method, or a number, which has a value on every axis.
 
-    def of_number(self, position: Position) -> str:
-        """The letters of the notes about one number: those that name a method, a dataset, ... in combination."""
-
-        def is_about(note: PublishedFootnote) -> bool:
-            conditions = note.conditions.items()
-            return len(conditions) > 1 and all(getattr(position, axis) in values for axis, values in conditions)
-
-        return self._letters_of(is_about)
+        A note that names one axis alone stands at the dataset or method, any other at the numbers that it is about.
+        """
+        letters = [
+            self.letter(note.text)
+            for note in self._notes
+            if note.conditions
+            and (len(note.conditions) == 1) == (len(values) == 1)
+            and all(values.get(axis) in own for axis, own in note.conditions.items())
+        ]
+        return ",".join(dict.fromkeys(letters))
 
     def all(self) -> tuple[tuple[str, str], ...]:
         """Letter and text of every note: first the notes about the whole table, which have no letter."""
         whole = (("", note.text) for note in self._notes if not note.conditions)
         return (*whole, *((letter, note) for note, letter in self._letters.items()))
-
-    def _letters_of(self, is_about: Callable[[PublishedFootnote], bool]) -> str:
-        return ",".join(dict.fromkeys(self.letter(note.text) for note in self._notes if is_about(note)))
 
 
 def rows_of_table(label: str) -> tuple[PublishedRow, ...]:

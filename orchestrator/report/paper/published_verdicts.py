@@ -20,7 +20,7 @@ def published_answers() -> tuple[Answer, ...]:
     places: dict[tuple[str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
     for row in published_rows():
         if row.track == _TRACK and row.dataset != AVERAGE:
-            by_k = places.setdefault((row.domain, row.backbone), {}).setdefault(row.shots or 0, {})
+            by_k = places.setdefault((row.domain, row.backbone), {}).setdefault(row.shots, {})
             by_k.setdefault(row.method, {})[row.dataset, 0] = row.accuracy
     return tuple(
         Answer(

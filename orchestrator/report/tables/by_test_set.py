@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.analysis.rows import test_name
-from orchestrator.analysis.seed_means import Summary, summarize_seeds
+from orchestrator.analysis.rows import Row, test_name
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.common import method_entry, panel_table, score_entry, summary_entry, with_warnings
@@ -52,24 +52,22 @@ def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     for test in panel.tests(k):
         entries.append(score_entry(panel, method, k, test))
         if test in partial:
-            entries.append(summary_entry(panel, method, panel.score_own_classes(method, k, test)))
+            own = panel.mean_over(method, k, [test], lambda row: row.accuracy_own_classes)
+            entries.append(summary_entry(panel, method, own))
     return entries
 
 
 def _own_class_means(panel: Panel, k: int, method: str) -> tuple[Summary | None, Summary | None]:
     """Means over the shifted test sets, each among its own classes: of the method, and of zero-shot."""
     tests, partial = panel.tests(k, averaged=True), _partial_tests(panel, k)
-    accuracies: dict[str, dict[int, float]] = {}
-    zero_shot: dict[str, dict[int, float]] = {}
-    for test in tests:
-        for seed, row in panel.rows_by_seed(method, k, test).items():
-            own, frozen = row.accuracy_own_classes, row.accuracy_zero_shot_own_classes
-            if test not in partial:
-                own, frozen = row.accuracy, row.accuracy_zero_shot
-            if own is not None and frozen is not None:
-                accuracies.setdefault(test, {})[seed] = own
-                zero_shot.setdefault(test, {})[seed] = frozen
-    return summarize_seeds(accuracies, tests), summarize_seeds(zero_shot, tests)
+
+    def own(row: Row) -> float | None:
+        return row.accuracy_own_classes if row.test in partial else row.accuracy
+
+    def zero_shot(row: Row) -> float | None:
+        return row.accuracy_zero_shot_own_classes if row.test in partial else row.accuracy_zero_shot
+
+    return panel.mean_over(method, k, tests, own), panel.mean_over(method, k, tests, zero_shot)
 
 
 def _partial_tests(panel: Panel, k: int) -> frozenset[str]:
@@ -109,7 +107,5 @@ def _class_group_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     groups = (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
     entries = []
     for tests in (*([test_name(dataset, group) for dataset in datasets] for group in groups), datasets):
-        rows = {test: panel.rows_by_seed(method, k, test) for test in tests}
-        accuracies = {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items()}
-        entries.append(summary_entry(panel, method, summarize_seeds(accuracies, tests)))
+        entries.append(summary_entry(panel, method, panel.mean_over(method, k, tests)))
     return entries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.analysis.switch_effects import SwitchEffect, differing_switches, switch_effects
+from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects, switches_text
 from orchestrator.report.analysis.variants import variants_of
 from orchestrator.report.notation import DASH, k_title, signed
 from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
@@ -54,17 +53,14 @@ def effects_table(study: Study) -> Table | None:
 
     A switch that changes nothing for any method gets one row for all methods.
     """
-    groups: dict[tuple[str, str], list[SwitchEffect]] = defaultdict(list)
-    for effect in switch_effects(study):
-        groups[effect.protocol.name, effect.track].append(effect)
-    if not groups:
-        return None
     rows: list[tuple[Entry, ...]] = []
-    for effects in groups.values():
+    for effects in switch_effects(study):
         if len(effects) > 1 and all(effect.pairs and not effect.changed for effect in effects):
             pairs = tuple(pair for effect in effects for pair in effect.pairs)
             effects = [replace(effects[0], method="every method", pairs=pairs)]
         rows += [_effect_row(study, effect) for effect in effects]
+    if not rows:
+        return None
     note = (
         "Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
         "the n test splits (of every backbone, dataset, k and seed) that both have measured with the same method. "
@@ -84,10 +80,10 @@ def _effect_row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:
     elif not effect.changed:
         description, points = "no effect", Entry(signed(0.0), value=0.0, remark=remark)
     else:
-        mean = summarize(effect.differences)
+        mean = summarize([after.accuracy - before.accuracy for before, after in effect.pairs])
         description = f"{effect.changed} of {n} differ"
         points = Entry(signed(mean.mean), value=mean.mean, std=mean.std, remark=remark)
-    switches = differing_switches(effect.base, effect.protocol)
+    switches = switches_text(effect.protocol, effect.base)
     texts = map(Entry, (switches, effect.base.name, stored_track(effect.track).title))
     selected = effect.base.selects_on_test or effect.protocol.selects_on_test
     row = (*texts, method_entry(study, effect.method), Entry(description), points, number(n, "d"))

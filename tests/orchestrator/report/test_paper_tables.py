@@ -186,7 +186,7 @@ def test_what_is_said_to_be_untrained_has_one_number_and_nothing_else_has() -> N
     accuracies: dict[tuple[str, str], dict[int, float]] = {}
     for row in published_rows():
         if (row.method, row.backbone, row.track) == ("atlas", "ViT-L/14", "fewshot") and row.dataset != AVERAGE:
-            accuracies.setdefault((row.table.removeprefix("tab:"), row.dataset), {})[row.shots or 0] = row.accuracy
+            accuracies.setdefault((row.table.removeprefix("tab:"), row.dataset), {})[row.shots] = row.accuracy
     notes = [note for note in published_footnotes() if note.text.startswith("Not trained")]
     said = {
         (table, d): set(n.shots) for n in notes for table in n.tables for d in n.datasets if (table, d) in accuracies

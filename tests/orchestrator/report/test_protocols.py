@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,15 @@ from rich.console import Console
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report import study_of, terminal_summary
-from orchestrator.report.analysis.switch_effects import differing_switches, switch_effects
+from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects, switches_text
 from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.changes import effects_table
 from tests.helpers.small_results import DATASETS, cell, grid, label, result, study, under, write
+
+
+def differences_of(effect: SwitchEffect) -> list[float]:
+    return [after.accuracy - before.accuracy for before, after in effect.pairs]
 
 
 def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
@@ -26,10 +31,10 @@ def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
     bolt, zero_shot = [r for r in strict if r.cell.shots], [r for r in strict if not r.cell.shots]
     relu = STRICT.with_switches(sigma_sign="relu")
     changed = [*under(relu, bolt[:-4], more=0.5), *under(relu, zero_shot)]
-    effects = {effect.method: effect for effect in switch_effects(study([*strict, *changed]))}
+    effects = {effect.method: effect for effect in chain(*switch_effects(study([*strict, *changed])))}
     differences = [0.5 * DATASETS.index(r.cell.dataset.name) for r in bolt[:-4]]
-    assert effects["BOLT"].differences == pytest.approx(differences)
-    assert differing_switches(STRICT, effects["BOLT"].protocol) == "sigma_sign = relu"
+    assert differences_of(effects["BOLT"]) == pytest.approx(differences)
+    assert switches_text(effects["BOLT"].protocol, STRICT) == "sigma_sign = relu"
     table = effects_table(study([*strict, *changed]))
     assert table is not None
     rows = {row[2].text: row for row in table.rows}
@@ -55,8 +60,8 @@ def test_no_effect_means_the_same_counts_of_every_class() -> None:
     ]
     other = replace(same[0].evaluations[0], per_class=((1, 100),))
     moved = [replace(same[0], evaluations=(other,)), *same[1:]]
-    (first, *_) = switch_effects(study([*strict, *moved]))
-    assert (first.method, first.changed, set(first.differences)) == ("BOLT", 1, {0.0})
+    ((first, *_),) = switch_effects(study([*strict, *moved]))
+    assert (first.method, first.changed, set(differences_of(first))) == ("BOLT", 1, {0.0})
 
 
 def test_cells_are_paired_by_settings_then_by_label_and_never_at_random() -> None:
@@ -65,13 +70,13 @@ def test_cells_are_paired_by_settings_then_by_label_and_never_at_random() -> Non
         result(cell("bolt", "ants", settings=(("rate", rate),)), accuracy) for rate, accuracy in ((1, 60.0), (2, 70.0))
     ]
     turned = [result(cell("bolt", "ants", settings=(("rate", 2),), protocol=relu), 73.0)]
-    (effect,) = switch_effects(study([*plain, *turned]))
-    assert effect.differences == (3.0,)
+    ((effect,),) = switch_effects(study([*plain, *turned]))
+    assert differences_of(effect) == [3.0]
     relabelled = [result(cell("bolt", "ants", settings=(("rate", 3),), protocol=relu), 65.0)]
-    (effect,) = switch_effects(study([plain[0], *relabelled]))
-    assert effect.differences == (5.0,)
-    (nothing,) = switch_effects(study([*plain, *relabelled]))  # two candidates, neither of them the one
-    assert nothing.differences == ()
+    ((effect,),) = switch_effects(study([plain[0], *relabelled]))
+    assert differences_of(effect) == [5.0]
+    ((nothing,),) = switch_effects(study([*plain, *relabelled]))  # two candidates, neither of them the one
+    assert nothing.pairs == ()
     table = effects_table(study([*plain, *relabelled]))
     assert table is not None
     assert [entry.text for entry in table.rows[0][2:5]] == [DASH, "no cell in common", DASH]

@@ -48,7 +48,7 @@ def test_only_the_known_slip_is_printed_twice_with_different_values() -> None:
         key = (row.track, row.domain, row.backbone, row.shots, row.method, row.dataset)
         seen.setdefault(key, set()).add(row.accuracy)
     assert {key: values for key, values in seen.items() if len(values) > 1} == {
-        ("tta", "general", "ViT-B/16", None, "bolt", AVERAGE): {69.92, 69.62}
+        ("tta", "general", "ViT-B/16", 0, "bolt", AVERAGE): {69.92, 69.62}
     }
 
 
