@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orchestrator.report.page.cell_page import PageLinks
     from orchestrator.store.files import Files
 
 CELL_PAGES = "reports/cells"
@@ -53,8 +52,8 @@ def inspect(
         return loaded.get(images).image(row).numpy()
 
     found = inspect_cell(result, loaded)
-    links = _links(files, result.cell.id, [rival.cell.id for rival in found.rivals], output)
-    page = render_cell_page(found, image_of, links).encode()
+    reports, pages = _links(files, result.cell.id, [rival.cell.id for rival in found.rivals], output)
+    page = render_cell_page(found, image_of, reports, pages).encode()
     name, where = f"{CELL_PAGES}/{result.cell.id}.html", ""
     path = output or local_folder(files, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,15 +64,13 @@ def inspect(
     print_line(f"page: {path}{where}")
 
 
-def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -> PageLinks:
-    """Where the page leads: the reports that have the cell, and the pages of its rivals.
+def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Addresses of the reports that have the cell, by grid, and of the pages of its rivals, by cell.
 
     A page outside the store links to pages of a store on this machine only.
     """
-    from orchestrator.report.page.cell_page import PageLinks
-
     if output is not None and not files.is_local:
-        return PageLinks()
+        return {}, {}
     start = CELL_PAGES if output is None else str(output.parent.absolute())
 
     def href(name: str) -> str:
@@ -81,12 +78,10 @@ def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -
 
     grids = [name for name in files.names("reports") if f"reports/{name}" != CELL_PAGES]
     contents = files.read_many([f"reports/{grid}/rows.csv" for grid in grids])
+    reports = {
+        grid: href(f"reports/{grid}/index.html")
+        for grid, rows in zip(grids, contents, strict=True)
+        if rows is not None and cell_id.encode() in rows
+    }
     pages = set(files.names(CELL_PAGES))
-    return PageLinks(
-        reports={
-            grid: href(f"reports/{grid}/index.html")
-            for grid, rows in zip(grids, contents, strict=True)
-            if rows is not None and cell_id.encode() in rows
-        },
-        cells={name: href(f"{CELL_PAGES}/{name}.html") for name in rivals if f"{name}.html" in pages},
-    )
+    return reports, {name: href(f"{CELL_PAGES}/{name}.html") for name in rivals if f"{name}.html" in pages}

@@ -6,7 +6,6 @@ import base64
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,18 +26,19 @@ MOST_MISTAKES = 24
 MOST_RIGHT_ALONE = 12
 
 
-@dataclass(frozen=True)
-class PageLinks:
-    """Addresses of other pages: of the reports of grids that have the cell, and of other cells by their ids."""
-
-    reports: Mapping[str, str] = field(default_factory=dict)
-    cells: Mapping[str, str] = field(default_factory=dict)
-
-
 def render_cell_page(
-    found: CellInspection, image_of: Callable[[str, int], NDArray[np.uint8]], links: PageLinks | None = None
+    found: CellInspection,
+    image_of: Callable[[str, int], NDArray[np.uint8]],
+    reports: Mapping[str, str],
+    pages: Mapping[str, str],
 ) -> str:
-    """The whole page. ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S)."""
+    """The whole page.
+
+    Args:
+        image_of: ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S).
+        reports: addresses of the reports that have the cell, by grid.
+        pages: addresses of the pages of other cells, by their ids.
+    """
     cell = found.result.cell
     methods = {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
     names = display_names(methods)
@@ -60,7 +60,8 @@ def render_cell_page(
         curves=training_curves(found.result.curves),
         spectra=coefficient_spectra(found.coefficients),
         overlap=overlap_map(found.overlap),
-        links=links or PageLinks(),
+        reports=reports,
+        pages=pages,
     )
 
 

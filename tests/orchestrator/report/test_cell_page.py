@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from orchestrator.models.inspection import CellInspection, SplitPredictions
-from orchestrator.report.page.cell_page import PageLinks, render_cell_page
+from orchestrator.report.page.cell_page import render_cell_page
 from orchestrator.store.results import Evaluation
 from tests.helpers.small_results import cell, result
 
@@ -38,7 +38,7 @@ def inspection(*, with_rivals: bool = True, with_predictions: bool = True) -> Ce
     return CellInspection(own, ("cat", "dog", "owl"), "stored", (), (split,), tuple(rivals), labels, {}, None)
 
 
-def page_of(found: CellInspection, links: PageLinks | None = None) -> tuple[str, list[int]]:
+def page_of(found: CellInspection, *links: dict[str, str]) -> tuple[str, list[int]]:
     """The page, and the rows of the images that it shows, in order."""
     rows: list[int] = []
 
@@ -46,7 +46,7 @@ def page_of(found: CellInspection, links: PageLinks | None = None) -> tuple[str,
         rows.append(row)
         return np.zeros((3, 8, 8), dtype=np.uint8)
 
-    return render_cell_page(found, image_of, links), rows
+    return render_cell_page(found, image_of, *(links or ({}, {}))), rows
 
 
 def lines_of(page: str) -> list[list[str]]:
@@ -88,8 +88,7 @@ def test_without_predictions_of_rivals_only_accuracies_are_compared() -> None:
 def test_the_page_leads_to_its_reports_and_to_the_pages_of_rivals() -> None:
     found = inspection()
     (lora, _) = found.rivals
-    links = PageLinks({"demo": "../demo/index.html"}, {lora.cell.id: "lora.html"})
-    page, _ = page_of(found, links)
+    page, _ = page_of(found, {"demo": "../demo/index.html"}, {lora.cell.id: "lora.html"})
     assert 'href="../demo/index.html"' in page
     assert re.search(r'href="lora.html">LoRA<', page)
     assert f"tags.cell = '{found.result.cell.id}'" in page  # how to find the run in MLflow
