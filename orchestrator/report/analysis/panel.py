@@ -145,10 +145,10 @@ class Panel:
         """Accuracy over seeds on one test split; ``None`` without a result."""
         return self.mean_over(method, k, [test])
 
-    def zero_shot(self, k: int, test: str) -> float | None:
-        """The frozen backbone's accuracy on one test split. Every method's evaluation carries it."""
+    def zero_shot(self, k: int, test: str) -> float:
+        """The frozen backbone's accuracy on one of ``tests(k)``. Every method's evaluation carries it."""
         rows = (row for method in self.methods for row in self.rows_by_seed(method, k, test).values())
-        return next((row.accuracy_zero_shot for row in rows), None)
+        return next(rows).accuracy_zero_shot
 
     @cached_property
     def scored_on_other_images(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def drawn_ks(panel: Panel) -> list[int]:
     return [k for k in panel.ks if k in _DRAWN_KS] or [panel.ks[-1]]
 
 
-def accuracy_by_dataset(study: Study, panel: Panel, k: int) -> FigureFile | None:
+def accuracy_by_dataset(study: Study, panel: Panel, k: int) -> FigureFile:
     """Accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
     return dataset_dots(study, panel, k) if len(panel.methods) <= MOST_DOTTED else gain_map(study, panel, k)
 
@@ -45,13 +45,11 @@ def _methods(panel: Panel) -> list[str]:
     return [m for m in panel.methods if m not in panel.fixed or not panel.is_zero_shot(m)]
 
 
-def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
+def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
     """Datasets x methods at one k: the gain over zero-shot in points, as coloured squares with numbers."""
     tests, methods = panel.tests(k), _methods(panel)
     gains = [[_gain(panel, k, test, method) for method in methods] for test in tests]
     known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
-    if not known:
-        return None
     names = [study.display_names[method] for method in methods]
     # The slanted names below need 0.05 inches of height for a letter. With a fixed height, long names left no room.
     with canvas(2.0 + 0.5 * len(methods), 0.4 + 0.05 * max(map(len, names)) + 0.24 * len(tests)) as figure:
@@ -82,15 +80,13 @@ def _gain(panel: Panel, k: int, test: str, method: str) -> float:
     return gain.mean if gain else math.nan
 
 
-def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
+def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile:
     """Accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
 
     All plots are drawn in one set of axes, whose unit is an inch. Axes of their own for each dataset took three
     times as long for sixteen datasets.
     """
-    tests, methods = panel.tests(k), _methods(panel) or list(panel.methods)
-    if not tests:
-        return None
+    tests, methods = panel.tests(k), _methods(panel)
     per_line = min(len(tests), _PER_LINE)
     names = [study.display_names[method] for method in methods]
     left = 0.15 + 0.066 * max(map(len, names))
@@ -133,7 +129,7 @@ def _draw_dataset(
         if panel.score(method, k, test) is not None
     }
     frozen = panel.zero_shot(k, test)
-    shown = [*chain(*seeds.values()), *([] if frozen is None else [frozen])]
+    shown = [*chain(*seeds.values()), frozen]
     low, high = min(shown), max(shown)
     margin = 0.08 * (high - low) or 0.5
     low, high = low - margin, high + margin
@@ -147,8 +143,7 @@ def _draw_dataset(
     axes.hlines([bottom], left, left + width, color=FAINT, linewidth=0.8, zorder=0)
     for x, tick in zip(place(ticks), ticks, strict=True):
         axes.text(x, bottom + 0.05, f"{tick:g}", ha="center", va="top", fontsize=7)
-    if frozen is not None:
-        axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
+    axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
     colours = [study.styles[methods[y]].colour for y in seeds]
     heights = [middles[y] for y in seeds]
     lowest, highest = place(map(min, seeds.values())), place(map(max, seeds.values()))
@@ -170,8 +165,6 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
     scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
     means = {method: [score.mean if score else math.nan for score in own] for method, own in scores.items()}
     known = [mean for own in means.values() for mean in own if not math.isnan(mean)]
-    if not known:
-        return None
     low, high = max(0.0, 10 * math.floor((min(known) - 2) / 10)), 10 * math.ceil(max(known) / 10)
     angles = [2 * math.pi * i / len(tests) for i in range(len(tests))]
     with canvas(5.6, 5.4 + 0.17 * -(-len(panel.methods) // 3)) as figure:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean, median
 
 from orchestrator.analysis.rows import Row
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import drawn_ks
@@ -24,33 +25,32 @@ def accuracy_against_costs(study: Study, panel: Panel) -> Iterator[FigureFile]:
     Nothing if fewer than two methods that draw a support have a mean.
     """
     k = drawn_ks(panel)[-1]
-    methods = [method for method in panel.methods if panel.mean(method, k).accuracy and panel.rows_at(method, k)]
-    if sum(method not in panel.fixed for method in methods) < 2:
+    means = {method: mean for method in panel.methods if (mean := panel.mean(method, k).accuracy)}
+    if sum(method not in panel.fixed for method in means) < 2:
         return
     yield _figure(
-        study, panel, k, methods, lambda row: row.trainable_parameters,
+        study, panel, k, means, lambda row: row.trainable_parameters,
         name="costs_numbers", title="Accuracy against numbers trained", axis="numbers trained (median over cells)",
     )  # fmt: skip
     yield _figure(
-        study, panel, k, methods, lambda row: max(row.fit_seconds, _SHORTEST),
+        study, panel, k, means, lambda row: max(row.fit_seconds, _SHORTEST),
         name="costs_seconds", title="Accuracy against time", axis="seconds to adapt (median over cells)",
     )  # fmt: skip
 
 
 def _figure(
-    study: Study, panel: Panel, k: int, methods: Sequence[str], cost: Callable[[Row], float], *,
+    study: Study, panel: Panel, k: int, means: Mapping[str, Summary], cost: Callable[[Row], float], *,
     name: str, title: str, axis: str,
 ) -> FigureFile:  # fmt: skip
     verdicts = [answer.at(k) for answer in study.answers_about(panel) if not answer.dataset]
     best = {method for verdict in verdicts if verdict for method in verdict.comparison.best_set}
-    costs = [median(cost(row) for row in panel.rows_at(method, k)) for method in methods]
+    costs = [median(cost(row) for row in panel.rows_at(method, k)) for method in means]
     xs, ticks = _log_axis(costs)
     with canvas(5.6, 3.5) as figure:
         axes = figure.add_subplot()
         labels = []
-        for x, method in zip(xs, methods, strict=True):
-            style, mean = study.styles[method], panel.mean(method, k).accuracy
-            assert mean is not None
+        for x, (method, mean) in zip(xs, means.items(), strict=True):
+            style = study.styles[method]
             inside = style.colour if method in best else "none"
             axes.errorbar(
                 [x], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o", markersize=7,
@@ -63,11 +63,10 @@ def _figure(
         axes.margins(y=0.12)
         axes.set_xlabel(axis)
         axes.set_ylabel("mean accuracy (%)")
-        zero_shot = [panel.zero_shot(k, test) for test in panel.tests(k, averaged=True)]
-        if "zero_shot" not in map(study.method_names.get, methods) and zero_shot and None not in zero_shot:
-            mean_zero_shot = math.fsum(value for value in zero_shot if value is not None) / len(zero_shot)
-            axes.axhline(mean_zero_shot, color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
-            labels.append(PointLabel("zero-shot", axes.get_xlim()[0], mean_zero_shot, NEUTRAL))
+        if "zero_shot" not in map(study.method_names.get, means):
+            zero_shot = fmean(panel.zero_shot(k, test) for test in panel.tests(k, averaged=True))
+            axes.axhline(zero_shot, color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
+            labels.append(PointLabel("zero-shot", axes.get_xlim()[0], zero_shot, NEUTRAL))
         label_points(axes, labels)
         filled = "Filled: may be the best, at 95 %. " if best else ""
         caption = f"{filled}Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')}"
