@@ -11,6 +11,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
+from orchestrator.tracks.base import GroupMean
 from orchestrator.util.identity import fingerprint
 
 if TYPE_CHECKING:
@@ -152,24 +153,20 @@ def row_list(
     rows = []
     for result in results:
         own = [_row(result, evaluation, labels[result.cell.id], published_of) for evaluation in result.evaluations]
-        rows += [*own, *_group_mean_rows(own)]
+        track = stored_track(result.cell.track)
+        rows += own
+        if track.group_mean is not None:
+            rows.append(_group_mean_row(own[-len(track.class_groups) :], track.group_mean))
     return rows
 
 
-def _group_mean_rows(rows: Sequence[Row]) -> list[Row]:
-    """The row of the class groups' mean, from the rows of one cell; none if its track has no such mean."""
-    track = stored_track(rows[0].track) if rows else None
-    if track is None or track.group_mean is None:
-        return []
-    by_group = {row.evaluated_on: row for row in rows}
-    if not all(name in by_group for name in track.class_groups):
-        return []
-    groups = [by_group[name] for name in track.class_groups]
-    accuracy = track.group_mean.of(*(row.accuracy for row in groups))
-    zero_shot = track.group_mean.of(*(row.accuracy_zero_shot for row in groups))
-    mean = replace(
+def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
+    """The row of the mean of a cell's class groups, from the groups' rows."""
+    accuracy = mean.of(*(row.accuracy for row in groups))
+    zero_shot = mean.of(*(row.accuracy_zero_shot for row in groups))
+    return replace(
         groups[0],
-        evaluated_on=track.group_mean.name,
+        evaluated_on=mean.name,
         accuracy=accuracy,
         accuracy_zero_shot=zero_shot,
         gain=accuracy - zero_shot,
@@ -178,7 +175,6 @@ def _group_mean_rows(rows: Sequence[Row]) -> list[Row]:
         published=None,
         delta=None,
     )
-    return [mean]
 
 
 def rows_of(results: Sequence[Result], label_of: LabelOf, published_of: PublishedOf | None = None) -> pd.DataFrame:

@@ -76,15 +76,6 @@ class PanelFigure:
     section: PanelFigureSection
 
 
-@dataclass(frozen=True)
-class StudyTable:
-    """A kind of table that a report has once; see :class:`PanelTable`. Empty tables are left out of the page."""
-
-    name: str
-    make: Callable[[Study], Table | Iterable[Table] | None]
-    section: StudyTableSection
-
-
 def each_k(
     make: Callable[[Study, Panel, int], T | None], ks: Callable[[Panel], Iterable[int]] = lambda panel: panel.ks
 ) -> Callable[[Study, Panel], Iterator[T]]:
@@ -112,18 +103,19 @@ PANEL_FIGURES = [
     PanelFigure("costs", accuracy_against_costs, "costs"),
 ]
 
-STUDY_TABLES = [
-    StudyTable("verdict", verdict_tables_over_domains, "files"),
-    StudyTable("explorer", explorer_tables, "datasets"),
-    StudyTable("effects", effects_table, "switches"),
-    StudyTable("published", published_table, "published"),
-    StudyTable("paper", paper_tables, "paper"),
-    StudyTable("sources", sources_table, "sources"),
-    StudyTable("costs", costs_tables, "costs"),
-    StudyTable("short_classes", short_classes_table, "short_classes"),
-    StudyTable("missing", missing_table, "missing"),
-    StudyTable("cells_without_result", cells_without_result_table, "files"),
+STUDY_TABLES: list[tuple[StudyTableSection, Callable[[Study], Table | Iterable[Table] | None]]] = [
+    ("files", verdict_tables_over_domains),
+    ("datasets", explorer_tables),
+    ("switches", effects_table),
+    ("published", published_table),
+    ("paper", paper_tables),
+    ("sources", sources_table),
+    ("costs", costs_tables),
+    ("short_classes", short_classes_table),
+    ("missing", missing_table),
+    ("files", cells_without_result_table),
 ]
+"""What makes the tables that a report has once, by the section that shows them unless they are empty."""
 
 
 def panel_tables(study: Study, panel: Panel) -> PanelTables:
@@ -183,8 +175,8 @@ def panel_figures(panel: Panel, figures_of: Callable[[Panel, PanelFigure], list[
 def study_tables(study: Study) -> StudyTables:
     """Make the tables that belong to no panel."""
     sections: StudyTables = {}
-    for line in STUDY_TABLES:
-        sections.setdefault(line.section, []).extend(_listed(line.make(study)))
+    for section, make in STUDY_TABLES:
+        sections.setdefault(section, []).extend(_listed(make(study)))
     return sections
 
 

@@ -88,7 +88,13 @@ def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
     """Methods x (base, new, harmonic mean, all classes) at one k, averaged over datasets; ``None`` on other tracks."""
     if panel.track.base_classes is None:
         return None
-    rows = [[method_entry(study, method), *_class_group_entries(panel, k, method)] for method in panel.methods]
+    datasets = sorted({row.dataset for row in panel.rows})
+    groups = (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
+    columns = [*([test_name(dataset, group) for dataset in datasets] for group in groups), datasets]
+    rows = []
+    for method in panel.methods:
+        entries = (summary_entry(panel, method, panel.mean_over(method, k, tests)) for tests in columns)
+        rows.append([method_entry(study, method), *entries])
     note = (
         f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text}), averaged over "
         "datasets. Methods are adapted to the base classes. Base and new: predictions among the classes of that group "
@@ -99,13 +105,3 @@ def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
     header = ["method", "base", "new", "harmonic mean", "all"]
     title = "Accuracy on base and new classes"
     return panel_table(panel, "base_to_new", title, note, header, highlighted_columns(rows), k=k)
-
-
-def _class_group_entries(panel: Panel, k: int, method: str) -> list[Entry]:
-    """The four numbers of one method."""
-    datasets = sorted({row.dataset for row in panel.rows})
-    groups = (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
-    entries = []
-    for tests in (*([test_name(dataset, group) for dataset in datasets] for group in groups), datasets):
-        entries.append(summary_entry(panel, method, panel.mean_over(method, k, tests)))
-    return entries
