@@ -32,12 +32,9 @@ def render_cell_page(
     reports: Mapping[str, str],
     pages: Mapping[str, str],
 ) -> str:
-    """The whole page.
+    """The whole page. ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S).
 
-    Args:
-        image_of: ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S).
-        reports: addresses of the reports that have the cell, by grid.
-        pages: addresses of the pages of other cells, by their ids.
+    ``reports`` and ``pages`` are addresses: of the cell's reports, by grid, and of the pages of other cells, by id.
     """
     cell = found.result.cell
     methods = {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
