@@ -24,21 +24,6 @@ _ACCURACY: ValueOf = attrgetter("accuracy")
 
 
 @dataclass(frozen=True)
-class DomainMean:
-    """A method's mean over the datasets of a panel at one k.
-
-    Attributes:
-        accuracy, gain: mean and deviation over the seeds that have every dataset; ``None`` if no seed has.
-        available, expected: how many test splits have a result, and how many the mean is over.
-    """
-
-    accuracy: Summary | None
-    gain: Summary | None
-    available: int
-    expected: int
-
-
-@dataclass(frozen=True)
 class PanelKey:
     """What all rows of a panel share.
 
@@ -130,20 +115,29 @@ class Panel:
         """Whether the method's accuracy equals the zero-shot accuracy everywhere, so that its gain is always 0."""
         return all(row.gain == 0 for row in self.rows if row.method == method)
 
-    def mean_over(self, method: str, k: int, tests: Sequence[str], value_of: ValueOf = _ACCURACY) -> Summary | None:
-        """For each seed the mean over ``tests`` of a value of the method's rows, then mean and deviation over seeds.
+    def mean(
+        self, method: str, k: int, value_of: ValueOf = _ACCURACY, *, tests: Sequence[str] | None = None
+    ) -> Summary | None:
+        """For each seed the mean of a value of the method's rows, then mean and deviation over seeds.
 
-        A seed that lacks a row, or whose value is ``None``, on any of them is left out; ``None`` if no seed remains.
+        It is over the averaged test splits, or over ``tests``. A seed that lacks a row, or whose value is ``None``, on
+        any of them is left out; ``None`` if no seed remains.
         """
+        tests = self.tests(k, averaged=True) if tests is None else tests
         scores: dict[str, dict[int, float]] = {}
         for test in tests:
             values = {seed: value_of(row) for seed, row in self.rows_by_seed(method, k, test).items()}
             scores[test] = {seed: value for seed, value in values.items() if value is not None}
         return summarize_seeds(scores, tests)
 
+    def measured_tests(self, method: str, k: int) -> str:
+        """How many of the averaged test splits have a result of the method: ``3/8``."""
+        tests = self.tests(k, averaged=True)
+        return f"{sum(bool(self.rows_by_seed(method, k, test)) for test in tests)}/{len(tests)}"
+
     def score(self, method: str, k: int, test: str) -> Summary | None:
         """Accuracy over seeds on one test split; ``None`` without a result."""
-        return self.mean_over(method, k, [test])
+        return self.mean(method, k, tests=[test])
 
     def zero_shot(self, k: int, test: str) -> float:
         """The frozen backbone's accuracy on one of ``tests(k)``. Every method's evaluation carries it."""
@@ -160,16 +154,6 @@ class Panel:
         others = {row.method for row in self.rows if row.total != usual[row.test]}
         return tuple(method for method in self.methods if method in others)
 
-    def mean(self, method: str, k: int) -> DomainMean:
-        """For each seed the mean over the averaged test splits, then mean and deviation over seeds."""
-        tests = self.tests(k, averaged=True)
-        return DomainMean(
-            accuracy=self.mean_over(method, k, tests),
-            gain=self.mean_over(method, k, tests, lambda row: row.gain),
-            available=sum(bool(self.rows_by_seed(method, k, test)) for test in tests),
-            expected=len(tests),
-        )
-
     @cached_property
     def last_epoch(self) -> int:
         """The largest number of epochs of any cell; 0 if no cell was scored after its epochs."""
@@ -181,13 +165,13 @@ class Panel:
         A fixed method has the same accuracy after every epoch. ``None`` if no seed has all targets.
         """
         if method in self.fixed:
-            return self.mean(method, k).accuracy
+            return self.mean(method, k)
 
         def after_epoch(row: Row) -> float | None:
             curve = self._curves.get(row.cell_id, ())
             return curve[epoch - 1] if len(curve) >= epoch else None
 
-        return self.mean_over(method, k, self.tests(k, averaged=True), after_epoch)
+        return self.mean(method, k, after_epoch)
 
     def dataset_count(self, noun: str = "dataset") -> str:
         """The number of datasets that a mean is over, for captions: ``8 datasets``, or ``6–8 datasets`` if k differ."""

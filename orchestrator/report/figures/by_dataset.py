@@ -48,7 +48,8 @@ def _methods(panel: Panel) -> list[str]:
 def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
     """Datasets x methods at one k: the gain over zero-shot in points, as coloured squares with numbers."""
     tests, methods = panel.tests(k), _methods(panel)
-    gains = [[_gain(panel, k, test, method) for method in methods] for test in tests]
+    means = [[panel.mean(method, k, lambda row: row.gain, tests=[test]) for method in methods] for test in tests]
+    gains = [[mean.mean if mean else math.nan for mean in line] for line in means]
     known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
     names = [study.display_names[method] for method in methods]
     # The slanted names below need 0.05 inches of height for a letter. With a fixed height, long names left no room.
@@ -73,11 +74,6 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
         return panel_figure(
             figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True, table="datasets"
         )
-
-
-def _gain(panel: Panel, k: int, test: str, method: str) -> float:
-    gain = panel.mean_over(method, k, [test], lambda row: row.gain)
-    return gain.mean if gain else math.nan
 
 
 def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile:

@@ -25,7 +25,7 @@ def accuracy_against_costs(study: Study, panel: Panel) -> Iterator[FigureFile]:
     Nothing if fewer than two methods that draw a support have a mean.
     """
     k = drawn_ks(panel)[-1]
-    means = {method: mean for method in panel.methods if (mean := panel.mean(method, k).accuracy)}
+    means = {method: mean for method in panel.methods if (mean := panel.mean(method, k))}
     if sum(method not in panel.fixed for method in means) < 2:
         return
     yield _figure(

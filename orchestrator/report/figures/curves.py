@@ -17,7 +17,7 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
     """Mean accuracy over datasets against k, a line for each method; ``None`` if there are fewer than two k."""
     if len(panel.ks) < 2:
         return None
-    means = {method: [panel.mean(method, k).accuracy for k in panel.ks] for method in panel.methods}
+    means = {method: [panel.mean(method, k) for k in panel.ks] for method in panel.methods}
     with canvas(5.6, 3.75) as figure:
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)

@@ -28,14 +28,14 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
             for axes, (key, points) in zip(grid, settings.items(), strict=True):
                 xs = [value for value, _ in points]
                 for i, k in enumerate(panel.ks):
-                    means = [panel.mean(variant.label, k).accuracy for _, variant in points]
+                    means = [panel.mean(variant.label, k) for _, variant in points]
                     if sum(mean is not None for mean in means) < 2:
                         continue
                     plot_means(
                         axes, xs, means, band=band_opacity(panel), colour=style.colour, marker=style.marker or "o",
                         markersize=4.5, linestyle=_LINES[i % len(_LINES)], label=k_title(k),
                     )  # fmt: skip
-                    unchanged = panel.mean(base, k).accuracy
+                    unchanged = panel.mean(base, k)
                     if unchanged:
                         axes.axhline(unchanged.mean, color=NEUTRAL, linewidth=1.0, linestyle=":", zorder=1)
                 axes.set_xlabel("number of sources" if key == SOURCES else key.replace("_", " "))

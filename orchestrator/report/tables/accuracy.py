@@ -59,10 +59,10 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
         (Entry(test), *highlighted([score_entry(panel, method, k, test) for method in panel.methods]))
         for test in panel.tests(k)
     ]
-    means = []
-    for method in panel.methods:
-        mean = panel.mean(method, k)
-        means.append(summary_entry(panel, method, mean.accuracy, missing=f"({mean.available}/{mean.expected})"))
+    means = [
+        summary_entry(panel, method, panel.mean(method, k), missing=f"({panel.measured_tests(method, k)})")
+        for method in panel.methods
+    ]
     group_mean = panel.track.group_mean
     of = " of shifted" if panel.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))

@@ -41,10 +41,10 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
 
 def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     """The numbers of one method: the means, then the accuracy on each test set."""
-    mean, partial = panel.mean(method, k), _partial_tests(panel, k)
-    gain = None if panel.is_zero_shot(method) or mean.gain is None else mean.gain.mean
-    missing = f"({mean.available}/{mean.expected})"
-    entries = [summary_entry(panel, method, mean.accuracy, gain=gain, missing=missing)]
+    partial, missing = _partial_tests(panel, k), f"({panel.measured_tests(method, k)})"
+    gain = None if panel.is_zero_shot(method) else panel.mean(method, k, lambda row: row.gain)
+    mean_gain = gain.mean if gain else None
+    entries = [summary_entry(panel, method, panel.mean(method, k), gain=mean_gain, missing=missing)]
     if partial:
         own, zero_shot = _own_class_means(panel, k, method)
         own_gain = None if gain is None or own is None or zero_shot is None else own.mean - zero_shot.mean
@@ -52,14 +52,14 @@ def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     for test in panel.tests(k):
         entries.append(score_entry(panel, method, k, test))
         if test in partial:
-            own = panel.mean_over(method, k, [test], lambda row: row.accuracy_own_classes)
+            own = panel.mean(method, k, lambda row: row.accuracy_own_classes, tests=[test])
             entries.append(summary_entry(panel, method, own))
     return entries
 
 
 def _own_class_means(panel: Panel, k: int, method: str) -> tuple[Summary | None, Summary | None]:
     """Means over the shifted test sets, each among its own classes: of the method, and of zero-shot."""
-    tests, partial = panel.tests(k, averaged=True), _partial_tests(panel, k)
+    partial = _partial_tests(panel, k)
 
     def own(row: Row) -> float | None:
         return row.accuracy_own_classes if row.test in partial else row.accuracy
@@ -67,7 +67,7 @@ def _own_class_means(panel: Panel, k: int, method: str) -> tuple[Summary | None,
     def zero_shot(row: Row) -> float | None:
         return row.accuracy_zero_shot_own_classes if row.test in partial else row.accuracy_zero_shot
 
-    return panel.mean_over(method, k, tests, own), panel.mean_over(method, k, tests, zero_shot)
+    return panel.mean(method, k, own), panel.mean(method, k, zero_shot)
 
 
 def _partial_tests(panel: Panel, k: int) -> frozenset[str]:
@@ -93,7 +93,7 @@ def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
     columns = [*([test_name(dataset, group) for dataset in datasets] for group in groups), datasets]
     rows = []
     for method in panel.methods:
-        entries = (summary_entry(panel, method, panel.mean_over(method, k, tests)) for tests in columns)
+        entries = (summary_entry(panel, method, panel.mean(method, k, tests=tests)) for tests in columns)
         rows.append([method_entry(study, method), *entries])
     note = (
         f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text}), averaged over "

@@ -48,14 +48,14 @@ def score_entry(panel: Panel, method: str, k: int, test: str) -> Entry:
 
 def mean_entry(panel: Panel, method: str, k: int) -> Entry:
     """A method's mean over datasets at one k with its gain over zero-shot, or a dash with the number of datasets."""
-    mean, fixed = panel.mean(method, k), method in panel.fixed
-    gain = None if fixed and panel.is_zero_shot(method) else mean.gain
+    fixed = method in panel.fixed
+    gain = None if fixed and panel.is_zero_shot(method) else panel.mean(method, k, lambda row: row.gain)
     return summary_entry(
         panel,
         method,
-        mean.accuracy,
+        panel.mean(method, k),
         gain=gain.mean if gain else None,
-        missing=f"({mean.available}/{mean.expected} datasets)",
+        missing=f"({panel.measured_tests(method, k)} datasets)",
         tooltip="does not depend on the support" if fixed else "",
     )
 
