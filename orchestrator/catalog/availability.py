@@ -47,19 +47,15 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
     """What a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
     official = entry.splits.recipe == "official"
     wanted = ("train", "test") if official else ("all",)
-    if all((folder / name).is_dir() for name in wanted) or (not official and _holds_class_folders(folder)):
+    inner = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    classes = [path for path in inner if path.name[0] != "." and path.name not in ("train", "test", "all")]
+    if all(folder / name in inner for name in wanted) or (classes and not official):
         return None
     needed = " and ".join(f"{folder / name}/" for name in wanted)
     hint = f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
     if entry.source:
         hint += f"; the images come from {entry.source} ({entry.licence})"
     return UserError(f"dataset {entry.name} is not there: it needs class folders of images in {needed}", hint=hint)
-
-
-def _holds_class_folders(folder: Path) -> bool:
-    """Whether a folder has sub-folders that can be classes: neither hidden nor named like a split."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return any(path.is_dir() and path.name[0] != "." and path.name not in ("train", "test", "all") for path in found)
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:

@@ -38,16 +38,17 @@ def list_datasets(
 ) -> None:
     """List datasets: state, size, and how to get them."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.datasets.listing import fetch_lines, table_of
+    from orchestrator.datasets.listing import datasets_view
 
     loaded = load_catalog(catalog or ())
     entries = _of_grid(grid, loaded, data_root) if grid else list(loaded.datasets.values())
     if domain is not None:
         loaded.domain(domain, "--domain")
         entries = [entry for entry in entries if entry.domain == domain]
+    table, lines = datasets_view(entries, data_root, catalog or ())
     console = table_console()
-    console.print(table_of(entries, data_root))
-    print_line(fetch_lines(entries, data_root, catalog or ()), console)
+    console.print(table)
+    print_line(lines, console)
 
 
 @app.command()

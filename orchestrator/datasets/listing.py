@@ -24,11 +24,14 @@ HEADINGS = ("dataset", "domain", "classes", "images", "state", "size", "access",
 STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yellow", "missing": "dim"}
 
 
-def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
-    """A table of the entries, with the columns ``HEADINGS``."""
+def datasets_view(
+    entries: Sequence[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]
+) -> tuple[RenderableType, str]:
+    """A table of the entries, and lines with their number on this machine and the command that fetches the others."""
+    states = {entry.name: state_of(entry, data_root) for entry in entries}
     rows: list[tuple[str | Text, ...]] = []
     for entry in entries:
-        state, images = state_of(entry, data_root), f"{entry.sizes.train + entry.sizes.test:,}"
+        state, images = states[entry.name], f"{entry.sizes.train + entry.sizes.test:,}"
         shown, access = Text(state, STYLES[state]), "" if state == "drawn" else entry.access
         size = _size(entry, data_root, state)
         rows.append((entry.name, entry.domain, str(entry.classes), images, shown, size, access, entry.licence))
@@ -37,7 +40,18 @@ def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> Rendera
         column.min_width = max(len(row[index]) for row in [HEADINGS, *rows])
     for row in rows:
         table.add_row(*row)
-    return table
+    missing = [entry for entry in entries if states[entry.name] in ("partial", "missing")]
+    others = [entry for entry in entries if states[entry.name] == "other data"]
+    where = f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
+    lines = ["", f"{len(entries) - len(missing) - len(others)} of {len(entries)} are on this machine{where}"]
+    fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
+    if fetch:
+        options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
+        lines += ["fetch the missing ones:", f"  {command(['data', 'prepare', *fetch, *options])}"]
+    if by_hand := [entry.name for entry in missing if entry.name not in fetch]:
+        lines.append(f"to fetch by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
+    lines += [str(other_data(entry, data_root)) for entry in others]
+    return table, "\n".join(lines)
 
 
 def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
@@ -50,24 +64,6 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
         begun = human_bytes(bytes_in(partial_folder(entry, data_root)))
         return f"{begun} of {fetch}" if fetch else f"{begun} so far"
     return fetch
-
-
-def fetch_lines(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
-    """Lines with the number of datasets on this machine, and the command that fetches the missing ones."""
-    entries = list(entries)
-    states = {entry.name: state_of(entry, data_root) for entry in entries}
-    missing = [entry for entry in entries if states[entry.name] in ("partial", "missing")]
-    others = [entry for entry in entries if states[entry.name] == "other data"]
-    where = f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
-    lines = ["", f"{len(entries) - len(missing) - len(others)} of {len(entries)} are on this machine{where}"]
-    fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
-    if fetch:
-        options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
-        lines += ["fetch the missing ones:", f"  {command(['data', 'prepare', *fetch, *options])}"]
-    if by_hand := [entry.name for entry in missing if entry.name not in fetch]:
-        lines.append(f"to fetch by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
-    lines += [str(other_data(entry, data_root)) for entry in others]
-    return "\n".join(lines)
 
 
 def verified_view(found: Verified) -> RenderableType:

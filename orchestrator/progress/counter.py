@@ -136,14 +136,13 @@ class ProgressCounter:
         """Counts and estimate at this moment; memory and GPUs are left empty."""
         now = self._clock()
         with self._lock:
-            reported = {address: self._reported.get(address, "") for address in self._building}
-            left = self._eta(now, reported)
+            left = self._eta(now)
             running = sorted(self._running.items(), key=lambda item: item[1])
             return Snapshot(
                 elapsed=now - self._start,
                 stages=tuple(self._stages.values()),
                 building=tuple(
-                    InProgress(address, now - start, told=reported[address])
+                    InProgress(address, now - start, told=self._reported.get(address, ""))
                     for address, start in self._building.items()
                 ),
                 before=self._finished_before,
@@ -178,7 +177,7 @@ class ProgressCounter:
         seconds = self._costs.seconds(work)
         return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
-    def _eta(self, now: float, reported: Mapping[str, str]) -> Prediction:
+    def _eta(self, now: float) -> Prediction:
         """Time until the artifacts are built, plus time for the cells after them.
 
         It is as measured as the less measured of the two: the assumed speed makes unmeasured cells look short.
@@ -187,7 +186,9 @@ class ProgressCounter:
         artifacts = eta(
             [predict(work) for address, work in self._unbuilt.items() if address not in self._building],
             [
-                remaining(predict(self._artifacts[address]), now - start, fraction_done(reported[address]))
+                remaining(
+                    predict(self._artifacts[address]), now - start, fraction_done(self._reported.get(address, ""))
+                )
                 for address, start in self._building.items()
             ],
             slots=self._slots,
