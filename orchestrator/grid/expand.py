@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-from bolt.protocol import Protocol
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.overrides import FieldLocations, Overrides
 from orchestrator.grid.resolve import ResolvedMethod, resolve_method, resolve_protocol
-from orchestrator.grid.schema import Block, GridFile
+from orchestrator.grid.schema import Block
 from orchestrator.grid.sources import GainOf, SourceResolver, draw_sources
 from orchestrator.grid.targets import check_supports, find_scored, find_targets
 from orchestrator.tracks import TRACKS
@@ -27,24 +25,20 @@ class Expander:
         self.overrides, self._catalog = overrides, catalog
         self.sources = SourceResolver(catalog, data_root, gain_of)
 
-    def cells(
-        self, block: Block, place: Location, file: GridFile, top: Location, recipe: SourceRecipe
-    ) -> Iterator[tuple[Cell, ResolvedMethod]]:
+    def cells(self, block: Block, place: Location, recipe: SourceRecipe) -> Iterator[tuple[Cell, ResolvedMethod]]:
         """The cells of a block, each with the entry of ``methods`` that asks for it; twice if the block asks twice.
 
         Args:
             place: where the block stands.
-            file, top: its grid file. The block's own protocol and precision replace the file's, and a method's own
-                precision both.
             recipe: how source models are fine-tuned.
 
         Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
         """
-        at = FieldLocations(place, self.overrides)
-        if block.protocol is None:
-            switches = self._protocol(file.protocol, FieldLocations(top, self.overrides))
-        else:
-            switches = self._protocol(block.protocol, at)
+        at, stated = FieldLocations(place, self.overrides), block.protocol
+        switches = resolve_protocol(stated, at("protocol"))  # before overrides, so that the file is checked too
+        if changed := self.overrides.protocol:
+            fields = stated if isinstance(stated, Mapping) else {"name": stated}
+            switches = resolve_protocol({**fields, **changed}, self.overrides.location("protocol"))
         if block.track not in TRACKS:
             raise at("track").unknown_name("track", block.track, TRACKS)
         track = TRACKS[block.track]
@@ -65,7 +59,7 @@ class Expander:
                 if resolved.uses_sources and not whole:  # only where sources are not required
                     continue
                 method, pool = resolved.method, whole if resolved.uses_sources else ()
-                computing = resolved.precision or block.precision or file.precision
+                computing = resolved.precision or block.precision
                 # A source model keeps the activation of its backbone under every protocol.
                 made_by = resolver.backbone(backbone, "as_trained", computing), recipe, choice.adopted
                 if pool and method.uses_source_models and choice.min_gain is not None:
@@ -93,10 +87,3 @@ class Expander:
                         seed=seed,
                     )
                     yield cell, resolved
-
-    def _protocol(self, value: Any, at: FieldLocations) -> Protocol:
-        resolved = resolve_protocol(value, at("protocol"))  # before overrides, so that the file is checked too
-        if not self.overrides.protocol:
-            return resolved
-        switches = value if isinstance(value, Mapping) else {"name": value}
-        return resolve_protocol({**switches, **self.overrides.protocol}, self.overrides.location("protocol"))

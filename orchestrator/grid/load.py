@@ -17,7 +17,7 @@ from orchestrator.grid.filters import select_cells
 from orchestrator.grid.grid import Grid
 from orchestrator.grid.labels import cell_labels
 from orchestrator.grid.overrides import Overrides
-from orchestrator.grid.resolve import ResolvedMethod
+from orchestrator.grid.resolve import ResolvedMethod, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
 from orchestrator.grid.sources import GainOf
 from orchestrator.util.errors import UserError, shorten, unknown_name
@@ -143,9 +143,12 @@ def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) ->
     if overrides.fine_tuning:
         changed = {**file.fine_tuning, **overrides.fine_tuning}
         recipe = SourceRecipe.from_mapping(changed, str(overrides.location("fine_tuning")))
-    for index, fields in enumerate(file.blocks):
+    resolve_protocol(file.protocol, location / "protocol")
+    shared = {"protocol": file.protocol, "precision": file.precision}
+    for index, own in enumerate(file.blocks):
         here = location / "blocks" / index
+        fields = own | {name: value for name, value in shared.items() if own.get(name) is None}
         block = validated(Block, fields, here)
         if overrides.fields:
             block = validated(Block, overrides.apply_to_block(fields), overrides.location())
-        yield from expander.cells(block, here, file, location, recipe)
+        yield from expander.cells(block, here, recipe)
