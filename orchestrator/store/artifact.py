@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, PrivateAttr
 
 from orchestrator.store.files import Files
-from orchestrator.store.node_cache import ChecksumMismatch, is_configured, node_cache
+from orchestrator.store.node_cache import FOLDER, ChecksumMismatch, node_cache
 from orchestrator.store.results import Checksum, Count, field_named
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode, file_digest
@@ -81,7 +81,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
         stored, size, digest = self.files[name]
         if self._store.is_local:
             path = self._in_folder(stored)
-            if not is_configured():
+            if not os.environ.get(FOLDER):
                 return path
         try:
             return node_cache().get(digest, size, lambda part: self._store.download(stored, part))

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.core.events import OnProgress
 from orchestrator.store.artifact import Artifact
-from orchestrator.store.errors import DISK_ERRORS
+from orchestrator.store.errors import DISK_ERRORS, translate_errors
 from orchestrator.store.files import Files
 from orchestrator.store.lease import LeaseOwner
 from orchestrator.store.node_cache import node_cache
@@ -104,11 +104,8 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
     with place as folder:
         builder = Builder(folder, {}, progress.write, Snapshots(store, address, canonical_json(encode(identity))))
         try:
-            try:
+            with translate_errors(store.url):
                 folder.mkdir(parents=True, exist_ok=True)
-            except (PermissionError, NotADirectoryError) as error:
-                hint = "check the folder's permissions, or choose another with --store"
-                raise UserError(f"the store cannot be written to: {error}", where=store.url, hint=hint) from None
             (folder / OWNER_FILE).write_bytes(LeaseOwner().to_json())
             yield builder
             built = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != OWNER_FILE}

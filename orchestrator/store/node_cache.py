@@ -8,6 +8,7 @@
     stores/                  the mirror of reports, adapters and results of remote stores
 
 A file to which a process has a link is in use and is not removed. The folders of processes that have ended are removed.
+If ``BOLT_CACHE`` is set, a store in a folder is read through the cache too.
 """
 
 from __future__ import annotations
@@ -46,11 +47,6 @@ _KIND = "cache"
 
 class ChecksumMismatch(Exception):
     """Every download of a file has had another checksum than its manifest says."""
-
-
-def is_configured() -> bool:
-    """Whether ``BOLT_CACHE`` is set; then even a store in a folder is read through the cache."""
-    return bool(os.environ.get(FOLDER))
 
 
 def cache_folder() -> Path:

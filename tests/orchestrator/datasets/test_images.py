@@ -256,7 +256,7 @@ def test_a_read_only_store_is_named() -> None:
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755)
         assert done.returncode != 0
-        assert "the store cannot be written to" in done.stderr
+        assert "the store cannot be used" in done.stderr
         assert list((folder / "store").iterdir()) == []
 
 
