@@ -28,12 +28,9 @@ PLAIN_SECONDS = 5.0
 def show_progress(
     name: str, console: Console, *, start: int = 0, in_bytes: bool = False
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function to call with the number of images or bytes done, and the total if it is known.
+    """Yield a function to call with the number of images (or of bytes) done, and the total if it is known.
 
-    Args:
-        name: what is shown beside the numbers.
-        start: the number done before.
-        in_bytes: whether bytes are counted; otherwise images.
+    ``name`` is shown beside the numbers, and ``start`` of them were done before.
     """
     if console.is_terminal:
         counts = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)

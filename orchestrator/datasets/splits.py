@@ -57,12 +57,9 @@ def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
 
 
 def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[str, NDArray[np.int64]]:
-    """Positions of the ``train`` and ``test`` images among all N, for a dataset without parts of its own.
+    """Positions of the ``train`` and ``test`` images among all N, by a recipe for datasets without parts of their own.
 
-    Args:
-        labels: class of each image, (N,).
-        recipe: one of the recipes above but ``official``.
-        dataset: name that keys the draw.
+    ``labels``: class of each image, (N,). ``dataset``: the name that keys the draw.
     """
     if recipe == "published":
         return _published(len(labels))

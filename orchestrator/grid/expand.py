@@ -28,9 +28,7 @@ class Expander:
     def cells(self, block: Block, place: Location, recipe: SourceRecipe) -> Iterator[tuple[Cell, ResolvedMethod]]:
         """The cells of a block, each with the entry of ``methods`` that asks for it; twice if the block asks twice.
 
-        Args:
-            place: where the block stands.
-            recipe: how source models are fine-tuned.
+        The block stands at ``place``, and ``recipe`` says how its source models are fine-tuned.
 
         Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
         """

@@ -24,14 +24,12 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
     return Prediction(max(whole.seconds - age, OVERDUE * age), whole.measured)
 
 
-def schedule(remaining: Iterable[float], lengths: Iterable[float], slots: int) -> float:
+def schedule(running: Iterable[float], lengths: Iterable[float], slots: int) -> float:
     """Seconds until the last piece of work ends, when each waiting one takes the first slot that becomes free.
 
-    Args:
-        remaining: seconds that the pieces under way still need.
-        lengths: seconds of the waiting ones, in the order they will start.
+    ``running``: seconds that the pieces under way still need. ``lengths``: seconds of the waiting ones, in order.
     """
-    free = sorted(remaining)
+    free = sorted(running)
     free = [0.0] * (max(slots, 1) - len(free)) + free
     for length in lengths:
         heapq.heapreplace(free, free[0] + length)

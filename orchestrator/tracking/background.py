@@ -29,9 +29,7 @@ class BackgroundTracker:
     Args:
         open_tracker: makes the tracker; called in the thread, because importing MLflow and creating a database take
             seconds.
-        read: the result of a finished cell, by its id.
         say: receives one line when the store becomes unreachable, and one when it is back.
-        pauses: seconds of the first pause and of the longest.
     """
 
     def __init__(
