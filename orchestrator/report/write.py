@@ -69,7 +69,13 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
             inspected=inspected,
         )
         (build / "index.html").write_text(page, encoding="utf-8")
-        _move(build, folder, [*paths, "index.html"])
+        for kind in ("tables", "figures"):
+            (folder / kind).mkdir(exist_ok=True)
+            for old in (folder / kind).iterdir():
+                if old.is_file() and f"{kind}/{old.name}" not in paths:
+                    old.unlink()
+        for path in (*paths, "index.html"):
+            (build / path).replace(folder / path)
     return folder / "index.html"
 
 
@@ -104,17 +110,6 @@ def _write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[st
     for name, table in tables.items():
         for ending, to_text in formats.items():
             (folder / f"{name}.{ending}").write_text(to_text(table), encoding="utf-8")
-
-
-def _move(build: Path, folder: Path, paths: Sequence[str]) -> None:
-    """Move the finished files to their places, each by one atomic replacement, in the order of ``paths``."""
-    for kind in ("tables", "figures"):
-        (folder / kind).mkdir(exist_ok=True)
-        for old in (folder / kind).iterdir():
-            if old.is_file() and f"{kind}/{old.name}" not in paths:
-                old.unlink()
-    for path in paths:
-        (build / path).replace(folder / path)
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -10,15 +10,7 @@ from typing import Any
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.one_dataset import ReadPredictions
-from orchestrator.analysis.rows import (
-    LabelOf,
-    NamesOf,
-    PublishedOf,
-    Row,
-    SourceRow,
-    labels_of,
-    row_list,
-)
+from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
@@ -84,27 +76,22 @@ class Study:
         title = _title(replace(place, domain=answer.domain or "all domains"), [panel.key for panel in self.panels])
         return " ".join(filter(None, (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")))
 
-    def limits_of(self, answer: Answer) -> tuple[TextLimit, ...]:
-        """The limits of the datasets that an answer is about."""
-        datasets = {
-            name
-            for row in self.rows
-            if (row.track, row.protocol, row.backbone) == (answer.track, answer.protocol, answer.backbone)
-            and answer.domain in ("", row.domain)
-            and answer.dataset in ("", row.test)
-            for name in (row.dataset, row.evaluated_on)
-        }
-        return tuple(
-            limit for limit in self.text_limits if limit.backbone == answer.backbone and limit.dataset in datasets
-        )
-
     def verdict_records(self) -> list[dict[str, Any]]:
         """What ``verdict.json`` holds: every verdict, with the limits of its datasets. See docs/verdict.md."""
-        return [
-            {**record, "text_limits": [asdict(limit) for limit in self.limits_of(answer)]}
-            for answer in self.answers
-            for record in answer.records(self.display_names)
-        ]
+        records: list[dict[str, Any]] = []
+        for answer in self.answers:
+            datasets = {
+                name
+                for row in self.rows
+                if (row.track, row.protocol, row.backbone) == (answer.track, answer.protocol, answer.backbone)
+                and answer.domain in ("", row.domain)
+                and answer.dataset in ("", row.test)
+                for name in (row.dataset, row.evaluated_on)
+            }
+            limits = [limit for limit in self.text_limits if limit.backbone == answer.backbone]
+            own = [asdict(limit) for limit in limits if limit.dataset in datasets]
+            records += [{**record, "text_limits": own} for record in answer.records(self.display_names)]
+        return records
 
     def selects_on_test(self, answer: Answer) -> bool:
         """Whether test labels may have chosen a setting of any number that the answer is made of."""

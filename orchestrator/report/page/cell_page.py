@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from orchestrator.models.inspection import CellInspection, SplitPredictions
 
-MOST_MISTAKES = 24
-MOST_RIGHT_ALONE = 12
-
 
 def render_cell_page(
     found: CellInspection,
@@ -50,8 +47,6 @@ def render_cell_page(
         found=found,
         settings=sorted(cell.method.settings_dict().items()),
         splits=[_split(found, i) for i in range(len(found.splits))],
-        most_alone=MOST_RIGHT_ALONE,
-        most_mistakes=MOST_MISTAKES,
         example=partial(_example, classes=found.class_names),
         image=lambda dataset, row: data_uri(image_of(dataset, row)),
         curves=training_curves(found.result.curves),

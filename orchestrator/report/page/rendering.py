@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from statistics import fmean
 from typing import Any
 
 import jinja2
@@ -25,6 +26,7 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
     )
     environment.filters.update(
+        mean=fmean,
         svg=lambda figure: Markup(inline_svg(figure)),
         html=to_html,
         signed=signed,

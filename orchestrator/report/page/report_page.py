@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from orchestrator.analysis.display_names import title_of
@@ -40,11 +39,13 @@ def render_page(
     finished = {result.cell.id for result in study.results}
     planned = {cell.id for cell in study.planned}
     groups = _answer_groups(study, panel_figures)
+    sources: dict[tuple[str, str], list[SourceRow]] = defaultdict(list)
+    for source in study.sources:
+        sources[source.domain, source.backbone].append(source)
     methods = len(set(study.method_names.values()))
     variants = len(study.methods) - methods
     return render(
         "report.html.j2",
-        title=study.title or study.grid_name,
         study=study,
         panel_tables=panel_tables,
         panel_figures=panel_figures,
@@ -52,12 +53,11 @@ def render_page(
         shown_above={answer["figure"].name for _, answers in groups for answer in answers if answer["figure"]},
         methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
         method_summaries={title_of(study.method_names[label]): summary for label, summary in study.summaries.items()},
-        command=f"python -m orchestrator report {study.grid_name}",
         script_data={"inspected": sorted(inspected)},
         selecting=sorted({panel.key.protocol for panel in study.panels if panel.selects_on_test}),
         selected_note=SELECTED_NOTE,
         tables={section: [table for table in own if table.rows] for section, own in tables.items()},
-        source_means=_source_means(study),
+        sources=sources,
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),
         finished_ids=finished,
@@ -115,21 +115,3 @@ def _view(
 
 def _capitalised(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}"
-
-
-def _source_means(study: Study) -> list[dict[str, Any]]:
-    """For each backbone and domain, the source models' mean accuracy on their own tasks, fine-tuned and zero-shot."""
-    groups: dict[tuple[str, str], list[SourceRow]] = defaultdict(list)
-    for source in study.sources:
-        groups[source.backbone, source.domain].append(source)
-    return [
-        {
-            "backbone": backbone,
-            "domain": domain,
-            "count": len(own),
-            "zero_shot": fmean(source.zero_shot_accuracy for source in own),
-            "fine_tuned": fmean(source.fine_tuned_accuracy for source in own),
-            "below": sum(source.gain < 0 for source in own),
-        }
-        for (backbone, domain), own in groups.items()
-    ]
