@@ -70,8 +70,9 @@ def coefficient_spectra(
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, (name, (before, after)) in zip(grid, coefficients.items(), strict=False):
             if before is not None:
-                axes.plot(_sorted(before), color=NEUTRAL, linestyle="--", linewidth=1.3, label="pooled and scaled")
-            axes.plot(_sorted(after), color=_TRAINED, linewidth=1.3, label="trained")
+                pooled = sorted(abs(before), reverse=True)
+                axes.plot(pooled, color=NEUTRAL, linestyle="--", linewidth=1.3, label="pooled and scaled")
+            axes.plot(sorted(abs(after), reverse=True), color=_TRAINED, linewidth=1.3, label="trained")
             axes.set_title(short_name(name), fontsize=7.5)
             axes.grid(axis="y")
         for axes in grid[len(coefficients) :]:
@@ -114,12 +115,6 @@ def overlap_map(overlap: Overlap | None) -> FigureFile | None:
 def short_name(matrix: str) -> str:
     """``transformer.resblocks.3.mlp.c_fc.weight`` as ``3 mlp.c_fc``."""
     return matrix.removeprefix("transformer.resblocks.").removesuffix(".weight").replace(".", " ", 1)
-
-
-def _sorted(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-    import numpy as np
-
-    return np.sort(np.abs(coefficients))[::-1]
 
 
 def _heat_map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:

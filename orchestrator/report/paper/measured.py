@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import chain, product
 
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.rows import NamesOf, Row
@@ -30,8 +30,6 @@ class Measured:
             labels is in it by the label that is its name, if there is one; variants have tables of their own.
         fixed: (track, label) of methods that draw nothing.
         seeds: the largest number of seeds of any position.
-        domains: the (track, domain) pairs with any measurement.
-        substitutes: ids of the cells that were measured under a changed protocol.
         selects_on_test: whether test labels may have chosen a setting.
     """
 
@@ -39,21 +37,17 @@ class Measured:
         panels = [panel for panel in study.panels if not panel.key.ablations]
         own = [panel for panel in panels if panel.key.protocol == protocol]
         changed = [panel for panel in panels if panel.key.protocol.startswith(f"{protocol}+")]
-        substitutes = list(_substitutes(protocol, study.planned, changed))
         self.protocol = protocol
         self.labels = _labels([*own, *changed])
         self.fixed = frozenset((panel.key.track, method) for panel in own for method in panel.fixed)
-        self.substitutes = frozenset(row.cell_id for row in substitutes)
-        self.selects_on_test = False
         self._rows: dict[Position, dict[int, Row]] = {}
-        for row in (*(row for panel in own for row in panel.rows), *substitutes):
+        for row in chain(*(panel.rows for panel in own), _substitutes(protocol, study.planned, changed)):
             backbone, dataset = names_of(row.backbone, row.evaluated_on)
             if backbone is not None and dataset is not None:
                 position = Position(row.track, row.domain, backbone, row.k, row.method, dataset)
                 self._rows.setdefault(position, {})[row.seed] = row
-                self.selects_on_test = self.selects_on_test or row.selects_on_test
         self.seeds = max((len(rows) for rows in self._rows.values()), default=0)
-        self.domains = frozenset((position.track, position.domain) for position in self._rows)
+        self.selects_on_test = any(row.selects_on_test for rows in self._rows.values() for row in rows.values())
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -67,7 +61,7 @@ class Measured:
     def has_substitutes(self, position: Position) -> bool:
         """Whether the number, or a part of the mean, was measured under a changed protocol."""
         rows = (row for part in self.parts(position) for row in self.rows(part).values())
-        return bool(self.substitutes) and any(row.cell_id in self.substitutes for row in rows)
+        return any(row.protocol != self.protocol for row in rows)
 
     def parts(self, position: Position) -> list[Position]:
         """The positions that a mean of the paper is over; for any other number, its own position."""

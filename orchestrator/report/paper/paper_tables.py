@@ -57,7 +57,7 @@ def paper_tables(study: Study) -> Iterator[Table]:
 
 def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
     printed = rows_of_table(f"tab:{layout.label}")
-    if not any((row.track, row.domain) in protocol.domains for row in printed):
+    if not any((row.track, row.domain) in protocol.labels for row in printed):
         return
     values = list(dict.fromkeys(getattr(row, layout.split) for row in printed)) if layout.split else [None]
     for value in values:

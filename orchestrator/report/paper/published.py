@@ -79,10 +79,9 @@ class PublishedFootnote(StrictModel):
     @property
     def conditions(self) -> dict[Axis, tuple[object, ...]]:
         """What a number must have for the note to be about it: for each axis that matters, the values that match."""
-        values: dict[Axis, tuple[object, ...]] = {
-            "method": self.methods, "backbone": self.backbones, "dataset": self.datasets, "shots": self.shots,
-        }  # fmt: skip
-        return {axis: own for axis, own in values.items() if own}
+        axes: tuple[Axis, ...] = ("method", "backbone", "dataset", "shots")
+        values = (self.methods, self.backbones, self.datasets, self.shots)
+        return {axis: own for axis, own in zip(axes, values, strict=True) if own}
 
 
 class _Footnotes(StrictModel):
