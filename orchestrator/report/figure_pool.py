@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import FigureFile
-from orchestrator.report.registry import PanelFigure, PanelFigures, figure_kinds, figures_of_kind, panel_figures
+from orchestrator.report.registry import PanelFigure, PanelFigures, as_list, figure_kinds, panel_figures
 from orchestrator.util.machine import usable_processors
 
 _MOST_PROCESSES = 4
@@ -50,7 +50,7 @@ def figure_pool(study: Study, processes: int | None = None) -> Iterator[Callable
 
         def drawn(panel: Panel, kind: PanelFigure) -> list[FigureFile]:
             path = folder / f"{_task(study, panel, kind)}.drawn"
-            return pickle.loads(path.read_bytes()) if path.exists() else figures_of_kind(study, panel, kind)
+            return pickle.loads(path.read_bytes()) if path.exists() else as_list(kind.make(study, panel))
 
         def figures() -> dict[Panel, PanelFigures]:
             _draw(study, folder)
@@ -64,7 +64,7 @@ def figure_pool(study: Study, processes: int | None = None) -> Iterator[Callable
             yield figures
         finally:
             for panel, kind in _tasks(study):  # so that no process begins another figure
-                _begin(folder, _task(study, panel, kind))
+                (folder / f"{_task(study, panel, kind)}.begun").touch()
             for process in others:
                 if process.pid is not None:  # it was started
                     process.join()
@@ -85,17 +85,7 @@ def _task(study: Study, panel: Panel, kind: PanelFigure) -> str:
     return f"{study.panels.index(panel)}-{kind.name}"
 
 
-def _begin(folder: Path, task: str) -> bool:
-    """Whether this process is the first that begins a task."""
-    try:
-        (folder / f"{task}.begun").touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
 def _draw_in_process(folder: Path) -> None:
-    """What another process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process too, which leaves no task to begin
     _draw(pickle.loads((folder / "study").read_bytes()), folder)
 
@@ -105,7 +95,7 @@ def _draw(study: Study, folder: Path) -> None:
     for panel, kind in _tasks(study):
         task = _task(study, panel, kind)
         with suppress(Exception):
-            if _begin(folder, task):
-                part = folder / f"{task}.part"
-                part.write_bytes(pickle.dumps(figures_of_kind(study, panel, kind)))
-                part.replace(folder / f"{task}.drawn")
+            (folder / f"{task}.begun").touch(exist_ok=False)  # raises FileExistsError if another process was first
+            part = folder / f"{task}.part"
+            part.write_bytes(pickle.dumps(as_list(kind.make(study, panel))))
+            part.replace(folder / f"{task}.drawn")

@@ -127,7 +127,7 @@ def panel_tables(study: Study, panel: Panel) -> PanelTables:
     lead_names = panel.track.lead_tables
     _check(panel, lead_names, PANEL_TABLES)
     lines = [line for line in PANEL_TABLES if line.always or line.name in lead_names]
-    made = {line.name: _listed(line.make(study, panel)) for line in lines}
+    made = {line.name: as_list(line.make(study, panel)) for line in lines}
     included = {line.includes for line in lines if line.name in lead_names and len(panel.ks) == 1}
     sections: PanelTables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
     for line in lines:
@@ -154,11 +154,6 @@ def figure_kinds(panel: Panel) -> list[PanelFigure]:
     return sorted(shown, key=lambda line: line.section != "variants")
 
 
-def figures_of_kind(study: Study, panel: Panel, kind: PanelFigure) -> list[FigureFile]:
-    """Draw the figures of one kind of one panel."""
-    return _listed(kind.make(study, panel))
-
-
 def panel_figures(panel: Panel, figures_of: Callable[[Panel, PanelFigure], list[FigureFile]]) -> PanelFigures:
     """The figures of one panel, by section of the page. ``figures_of`` gives those of one kind.
 
@@ -176,11 +171,11 @@ def study_tables(study: Study) -> StudyTables:
     """Make the tables that belong to no panel."""
     sections: StudyTables = {}
     for section, make in STUDY_TABLES:
-        sections.setdefault(section, []).extend(_listed(make(study)))
+        sections.setdefault(section, []).extend(as_list(make(study)))
     return sections
 
 
-def _listed(made: T | Iterable[T] | None) -> list[T]:
+def as_list(made: T | Iterable[T] | None) -> list[T]:
     """What a line of the registry has made, as a list."""
     if made is None:
         return []
