@@ -186,8 +186,7 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     """``rows`` as a data frame."""
     import pandas as pd
 
-    names = [field.name for field in fields(Row)]
-    return pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}, columns=names)
+    return pd.DataFrame({field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)})
 
 
 def _row(result: Result, evaluation: Evaluation, label: str, published_of: PublishedOf | None) -> Row:

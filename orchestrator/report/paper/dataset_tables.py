@@ -15,19 +15,16 @@ _TABLES = (
 """Label, domain and title of each table."""
 
 
-def published_datasets_tables() -> Iterator[Table]:
-    """The tables of datasets with the printed numbers alone."""
-    for label, domain, title in _TABLES:
-        yield _table(label, domain, title, {})
+def dataset_tables(study: Study | None = None) -> Iterator[Table]:
+    """The tables of datasets with the printed numbers alone, or those that a source model of ``study`` is in.
 
-
-def measured_datasets_tables(study: Study) -> Iterator[Table]:
-    """The tables of datasets that any source model of the study is in, measured beside published."""
-    if study.names_of is None:
-        return
-    measured = {study.names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in study.sources}
+    The models' measured accuracies then stand beside the published ones.
+    """
+    names_of, sources = (study.names_of, study.sources) if study else (None, ())
+    measured = {names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in sources} if names_of else {}
     for label, domain, title in _TABLES:
-        if any(row.domain == domain and (row.backbone, row.dataset) in measured for row in published_datasets()):
+        printed = {(row.backbone, row.dataset) for row in published_datasets() if row.domain == domain}
+        if study is None or not printed.isdisjoint(measured):
             yield _table(label, domain, title, measured)
 
 

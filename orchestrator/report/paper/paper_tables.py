@@ -12,10 +12,10 @@ from itertools import product
 from typing import Literal
 
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.paper.dataset_tables import measured_datasets_tables, published_datasets_tables
+from orchestrator.report.paper.dataset_tables import dataset_tables
 from orchestrator.report.paper.layouts import AXES, LAYOUTS, Layout, value_title
 from orchestrator.report.paper.measured import Measured, measured_protocols
-from orchestrator.report.paper.published import Axis, Footnotes, Position, rows_of_table
+from orchestrator.report.paper.published import Axis, Footnotes, Position, PublishedRow, rows_of_table
 from orchestrator.report.tables.table import (
     Entry,
     Table,
@@ -43,8 +43,8 @@ _FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 def published_tables() -> Iterator[Table]:
     """Every table of the paper with its printed numbers, and with footnotes on how some of them came about."""
     for layout in LAYOUTS:
-        yield _TableBuilder(layout, None).table()
-    yield from published_datasets_tables()
+        yield _TableBuilder(layout, rows_of_table(f"tab:{layout.label}"), None, None).table()
+    yield from dataset_tables()
 
 
 def paper_tables(study: Study) -> Iterator[Table]:
@@ -52,22 +52,24 @@ def paper_tables(study: Study) -> Iterator[Table]:
     for protocol in measured_protocols(study):
         for layout in LAYOUTS:
             yield from _measured_tables(layout, protocol)
-    yield from measured_datasets_tables(study)
+    yield from dataset_tables(study)
 
 
 def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
     printed = rows_of_table(f"tab:{layout.label}")
     if not any((row.track, row.domain) in protocol.labels for row in printed):
         return
-    values = list(dict.fromkeys(getattr(row, layout.split) for row in printed)) if layout.split else [None]
-    for value in values:
-        builder = _TableBuilder(layout, protocol, value)
+    parts: dict[str | None, list[PublishedRow]] = {}
+    for row in printed:
+        parts.setdefault(getattr(row, layout.split) if layout.split else None, []).append(row)
+    for part, rows in parts.items():
+        builder = _TableBuilder(layout, rows, protocol, part)
         if builder.any_measured:
             yield builder.table()
 
 
 class _TableBuilder:
-    """Builds one table from a layout, or the part of it that has one value on the layout's ``split`` axis.
+    """Builds one table from a layout and printed rows, which may be the ``part`` with one value on the ``split`` axis.
 
     Attributes:
         protocol: the measured accuracies; ``None`` for the published numbers alone.
@@ -76,13 +78,10 @@ class _TableBuilder:
         blocks: the values on the axes that name a line, without the method: one block of lines each.
     """
 
-    def __init__(self, layout: Layout, protocol: Measured | None, part: str | None = None) -> None:
+    def __init__(
+        self, layout: Layout, rows: Sequence[PublishedRow], protocol: Measured | None, part: str | None
+    ) -> None:
         self.layout, self.protocol, self.part = layout, protocol, part
-        rows = [
-            row
-            for row in rows_of_table(f"tab:{layout.label}")
-            if part is None or layout.split is None or getattr(row, layout.split) == part
-        ]
         self.track = rows[0].track
         self.axes: dict[Axis, list[str | int]] = {
             axis: list(dict.fromkeys(getattr(row.position, axis) for row in rows)) for axis in AXES
