@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from orchestrator.models.inspection import Overlap
+from orchestrator.report import registry
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
@@ -185,6 +186,18 @@ def test_a_process_killed_while_it_draws_loses_no_figure(
             process.kill()
         assert draw_figures() == drawn_here
     assert not list(tmp_path.glob("bolt-figures-*"))
+
+
+@pytest.mark.slow
+def test_a_kind_of_figure_that_only_the_main_process_knows_moves_no_other_figure(
+    two_panels: Study, drawn_here: dict[Panel, PanelFigures], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = registry.PanelFigure("own", lambda study, panel: None, "variants")
+    monkeypatch.setattr(registry, "PANEL_FIGURES", [own, *registry.PANEL_FIGURES])
+    with figure_pool(two_panels, processes=2) as draw_figures:
+        wait_for(lambda: any(tmp_path.glob("bolt-figures-*/*.drawn")))
+        assert draw_figures() == drawn_here
 
 
 @pytest.mark.slow
