@@ -120,10 +120,8 @@ def verify_dataset(
 def exclude_broken(found: Verified, data_root: Path) -> Path:
     """Add the unreadable images to the dataset's list of excluded images; returns the list's path.
 
-    Raises ``UserError`` if a part of a class would be left without images, and for a drawn dataset.
+    Raises ``UserError`` if a part of a class would be left without images.
     """
-    if found.entry.is_bundled:
-        raise UserError(f"{found.entry.name} is drawn; there is nothing to exclude")
     lost = Counter((broken.part, broken.label) for broken in found.broken)
     for (part, label), count in lost.items():
         if count == found.raw.class_sizes(part)[label]:

@@ -12,7 +12,7 @@ from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
 from orchestrator.catalog.load_backbone import swap_activation
 from orchestrator.catalog.location import Location
-from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
+from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.schema import SourcesChoice
 
@@ -44,12 +44,10 @@ class SourceResolver:
     """
 
     def __init__(self, catalog: Catalog, data_root: Path | None, gain_of: GainOf) -> None:
-        self._catalog, self._data_root, self._gain_of = catalog, data_root, gain_of
-        self.dataset, self.backbone, self.models = cache(self._dataset), cache(self._backbone), cache(self._models)
+        self._catalog, self._gain_of = catalog, gain_of
+        self.dataset = cache(lambda name: dataset_ref(catalog.datasets[name], data_root))
+        self.backbone, self.models = cache(self._backbone), cache(self._models)
         self.plans: dict[SourceRef, SourcePlan] = {}
-
-    def _dataset(self, name: str) -> DatasetRef:
-        return dataset_ref(self._catalog.datasets[name], self._data_root)
 
     def _backbone(self, name: str, activation: str, precision: Precision | None) -> BackboneRef:
         entry = self._catalog.backbones[name]

@@ -15,6 +15,7 @@ from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower
 from orchestrator.catalog import BackboneEntry
+from orchestrator.catalog.backbone_entry import Weights
 from orchestrator.catalog.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog.validation import key_problem
 from orchestrator.util.errors import UserError, unknown_name
@@ -51,11 +52,11 @@ def backbone_entry(
         tags = open_clip.list_pretrained_tags_by_model(model)
         if pretrained not in tags:
             raise unknown_name(f"pre-trained tag of {model}", pretrained, tags, where="--pretrained")
-        weights, words = {"pretrained": pretrained}, pretrained
+        weights, words = Weights(pretrained=pretrained), pretrained
         known, said_by = tag_uses_quick_gelu(model, pretrained), "open_clip"
     if file is not None:
         file = _single_file(file)
-        weights, words = {"file": str(file.absolute())}, file.stem
+        weights, words = Weights(file=str(file.absolute())), file.stem
         known, said_by = _stated_beside(file)
     if known is None and quick_gelu is None:
         raise UserError(
@@ -69,21 +70,19 @@ def backbone_entry(
     name = name or f"{Path(model).stem}-{words}".lower()
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
-    entry = BackboneEntry.model_validate(
-        {
-            "name": name,
-            "title": f"{Path(model).stem} ({words})",
-            "architecture": model,
-            "weights": weights,
-            "quick_gelu": quick_gelu if known is None else known,
-            "image_size": shape.image_size,
-            "embed_dim": shape.embed_dim,
-            "width": shape.width,
-            "layers": shape.layers,
-            "patch": shape.patch_size,
-            "gflops_per_image": float(f"{gflops_per_image(shape):.4g}"),
-            "parameters": parameters(shape),
-        }
+    entry = BackboneEntry(
+        name=name,
+        title=f"{Path(model).stem} ({words})",
+        architecture=model,
+        weights=weights,
+        quick_gelu=bool(quick_gelu if known is None else known),
+        image_size=shape.image_size,
+        embed_dim=shape.embed_dim,
+        width=shape.width,
+        layers=shape.layers,
+        patch=shape.patch_size,
+        gflops_per_image=float(f"{gflops_per_image(shape):.4g}"),
+        parameters=parameters(shape),
     )
     if file is not None:
         load_backbone(entry, "cpu")

@@ -11,7 +11,6 @@ from orchestrator.tracking.errors import TrackingProblem, classify_tracking_erro
 from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 CLOSE_SECONDS = 90.0
 """Longer than MLflow needs to give up on a server that does not answer."""
 
@@ -39,7 +38,7 @@ class BackgroundTracker:
         read: Callable[[str], Result],
         *,
         say: Callable[[str], None] = lambda line: None,
-        pauses: tuple[float, float] = (FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
+        pauses: tuple[float, float] = (1.0, 60.0),
     ) -> None:
         self._open_tracker, self._describe, self._read, self._say = open_tracker, describe, read, say
         self._tracker: Tracker | None = None
