@@ -51,7 +51,10 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
             hint = "take another name, or remove that entry first"
             raise (location / section).error(f"{taken[0]!r} stands there already", hint)
         if replace:
-            text = _without(text, section)
+            lines = text.splitlines()
+            if span := _span(lines, section):
+                del lines[span[0] : span[1]]
+            text = "\n".join(lines).rstrip("\n")
         if entries or replace:
             text = _extended(text, section, entries, empty=not existing, location=location)
             wanted[section] = {**existing, **entries}
@@ -63,14 +66,6 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
             temporary.write_text(text, encoding="utf-8")
     except (OSError, RuntimeError) as error:  # the latter: a circle of links
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
-
-
-def _without(text: str, section: str) -> str:
-    """``text`` without a section."""
-    lines = text.splitlines()
-    if span := _span(lines, section):
-        del lines[span[0] : span[1]]
-    return "\n".join(lines).rstrip("\n")
 
 
 def _span(lines: list[str], section: str) -> tuple[int, int] | None:

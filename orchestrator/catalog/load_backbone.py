@@ -27,7 +27,6 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
     """Fetch the pre-trained weights that open_clip lists for a backbone, unless they are in its cache.
 
     Args:
-        console: shows that weights are being fetched.
         where: the option or file that names the backbone, for the error.
         instead: what the user can do without these weights, for the error.
 

@@ -52,7 +52,6 @@ def adopt_checkpoints(
 
     Args:
         paths: files, folders, or ``hf:owner/name[@revision]``, which is fetched into a folder beside the catalog file.
-        backbone: key of the backbone they were fine-tuned from.
         dataset: key of the dataset they were fine-tuned on; ``None`` takes it from the name of each file or folder.
         copy: copy the files to a folder beside the catalog file.
         note: text for the catalog file; for a checkpoint from the hub it is the address by default.

@@ -37,7 +37,6 @@ class ProgressCounter:
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
-        clock: seconds; only differences count.
     """
 
     def __init__(

@@ -219,15 +219,6 @@ def local_folder(files: Files, folder: str) -> Path:
     return cache_folder() / "stores" / store_key / folder
 
 
-def fetch_folder(files: Files, folder: str) -> Path | None:
-    """A folder on this machine's disk, downloaded now from a remote store; ``None`` if it has no files."""
-    names = [name for name in files.names(folder) if not name.startswith(".")]
-    local = local_folder(files, folder)
-    if not files.is_local:
-        files.map(lambda name: files.download(f"{folder}/{name}", local / name), names)
-    return local if names else None
-
-
 def upload_folder(files: Files, folder: str, last: str) -> None:
     """Make a remote folder equal to this machine's mirror of it; the file called ``last`` is uploaded last."""
     if files.is_local:

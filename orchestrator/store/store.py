@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
 from orchestrator.store.building import Builder, BuildProgress, building
 from orchestrator.store.files import Files, FileVersion
-from orchestrator.store.node_cache import fetch_folder, read_small_files
+from orchestrator.store.node_cache import local_folder, read_small_files
 from orchestrator.store.predictions import StoredPredictions, checked_predictions, predictions_file
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
@@ -182,7 +182,12 @@ class Store:
 
     def adapter_folder(self, cell_id: str) -> Path | None:
         """The folder of a cell's adapter on this machine's disk, downloaded if necessary; ``None`` if it has none."""
-        return fetch_folder(self.files, f"adapters/{cell_id}")
+        files, folder = self.files, f"adapters/{cell_id}"
+        names = [name for name in files.names(folder) if not name.startswith(".")]
+        local = local_folder(files, folder)
+        if not files.is_local:
+            files.map(lambda name: files.download(f"{folder}/{name}", local / name), names)
+        return local if names else None
 
     def write_failure(self, failure: Failure) -> None:
         """Record that a cell or an artifact could not be made."""
