@@ -46,8 +46,6 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
         for arguments in (one for sets in entry.route.arguments.values() for one in sets):
             try:
                 reader(root=str(staging.folder), **arguments, **({"download": True} if fetches else {}))
-            except UserError:
-                raise
             except (URLError, RuntimeError, ValueError, EOFError) as error:
                 raise _explained(error, entry, fetched) from None
     for path in staging.folder.rglob("*"):
