@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
 from orchestrator.catalog.location import Location, grids_folder
-from orchestrator.catalog.validation import OPEN_CLIP, Key, StrictModel, check_templates, validated
-from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.catalog.validation import OPEN_CLIP, Key, StrictModel, as_mapping, check_templates, validated
+from orchestrator.catalog.yaml_files import parse_yaml, read_text
 from orchestrator.util.errors import unknown_name
 
 
@@ -115,7 +115,7 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     files: dict[tuple[str, str], str] = {}
     for path in (folder / "prompts.yaml", *shipped, *map(Path, extra_files)):
         top = Location.of(path)
-        for section, entries in _read(path, top).items():
+        for section, entries in _parse(read_text(path), top, path.absolute().parent).items():
             for name, entry in entries.items():
                 if name in found[section]:
                     what = f"{name!r} stands in {files[section, name]} too"
@@ -138,9 +138,13 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     return catalog
 
 
-def _read(path: Path, top: Location) -> dict[str, dict[str, Any]]:
-    """Section -> key -> entry of one file. The key of a checkpoint is ``backbone/dataset``, its path is absolute."""
-    file, folder = validated(CatalogFile, read_mapping(path), top), path.absolute().parent
+@lru_cache(maxsize=32)
+def _parse(text: str, top: Location, folder: Path) -> dict[str, dict[str, Any]]:
+    """Section -> key -> entry of one file. The key of a checkpoint is ``backbone/dataset``, its path is absolute.
+
+    Kept, because parsing the project's files takes 25 ms: a session loads the catalog several times.
+    """
+    file = validated(CatalogFile, as_mapping(parse_yaml(text, top.file), top), top)
     checkpoints = {
         f"{backbone}/{dataset}": entry.model_copy(update={"file": str(folder / entry.path.expanduser())})
         for backbone, named in file.checkpoints.items()
