@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib.resources import files
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,16 @@ from orchestrator.util.units import pluralize
 
 def render(template: str, **values: Any) -> str:
     """A whole page from one of the templates. It needs no network and no other file."""
+    css, script = (
+        Markup((files("orchestrator.report.page") / "templates" / name).read_text(encoding="utf-8"))
+        for name in ("page.css", "page.js")
+    )
+    return _environment().get_template(template).render(css=css, script=script, **values)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    """The templates and their filters. A template is compiled once for each process, which takes longer than a page."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.report.page"),
         autoescape=True,
@@ -35,8 +46,4 @@ def render(template: str, **values: Any) -> str:
         pluralize=pluralize,
         at=k_title,
     )
-    css, script = (
-        Markup((files("orchestrator.report.page") / "templates" / name).read_text(encoding="utf-8"))
-        for name in ("page.css", "page.js")
-    )
-    return environment.get_template(template).render(css=css, script=script, **values)
+    return environment
