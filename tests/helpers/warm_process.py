@@ -19,8 +19,10 @@ from subprocess import CompletedProcess, TimeoutExpired
 
 from tests.helpers.waiting import TIMEOUT, wait_for
 
-IMPORTED = ("orchestrator.cli.session", "orchestrator.report.grid_report", "mlflow.tracking", "matplotlib.figure",
-            "open_clip", "torchvision.transforms.v2", "tests.helpers.warm_process")  # fmt: skip
+IMPORTED = (
+    "orchestrator.cli.session", "orchestrator.report.grid_report", "mlflow.tracking", "matplotlib.figure", "open_clip",
+    "torchvision.transforms.v2", "tests.helpers.warm_process", "tests.helpers.made_once",
+)  # fmt: skip
 """What a ``grid`` command imports; neither Ray nor anything else that starts a thread."""
 
 COMMAND_LINE = "from orchestrator.__main__ import main; main()"
