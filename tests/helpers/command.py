@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers.image_folders import DATASETS, write_image_folders
+from tests.helpers.image_folders import write_image_folders
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.helpers.warm_process import kill_forked_when, run_forked
 
@@ -26,7 +26,6 @@ blocks:
     seeds: [1, 2]
     methods: [zero_shot, {linear_probe: {epochs: 2}}, tip_adapter, bolt_pooled, {bolt: {epochs: 2}}]
 """
-CELLS = len(DATASETS) * (1 + 4 * 2)
 
 
 def options(folder: Path, store: str = "") -> list[str]:
