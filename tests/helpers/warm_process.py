@@ -21,7 +21,7 @@ from tests.helpers.waiting import TIMEOUT, wait_for
 
 IMPORTED = (
     "orchestrator.cli.session", "orchestrator.report.grid_report", "mlflow.tracking", "matplotlib.figure", "open_clip",
-    "torchvision.transforms.v2", "tests.helpers.warm_process", "tests.helpers.made_once",
+    "torchvision.transforms.v2", "tests.helpers.warm_process", "tests.helpers.read_catalog",
 )  # fmt: skip
 """What a ``grid`` command imports; neither Ray nor anything else that starts a thread."""
 
