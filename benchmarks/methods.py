@@ -406,7 +406,7 @@ def on_features(name: str, shots: Sequence[int], seeds: Sequence[int], threads: 
     shape = replace(SHAPES["B/32"][0], layers=1)
     # A real backbone whose tower is never run: these methods read features alone.
     backbone = Backbone(
-        "B/32", random_tower(shape, "cpu"), nn.Identity(), lambda texts: torch.zeros(0), 100.0, (0,) * 3, (1,) * 3
+        "B/32", random_tower(shape, "cpu"), nn.Identity, lambda texts: torch.zeros(0), 100.0, (0,) * 3, (1,) * 3
     )
     noise = torch_generator("benchmark")
     centres = torch.randn(CLASSES, width, generator=noise)

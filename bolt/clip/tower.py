@@ -13,43 +13,17 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from bolt.clip.activation import QuickGELU, activated_linear
 from bolt.clip.precision import forward_pass
 from bolt.clip.tensor_names import PROJECTION, check_tensors, matrix_module_paths, tensor_names
 from bolt.clip.tower_shape import BlockShape, TowerShape, shape_from_open_clip
 from bolt.protocol import Precision
-
-
-class QuickGELU(nn.Module):
-    """The activation of the original CLIP weights, ``x * sigmoid(1.702 x)``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, _QuickGELU.apply(x))
-
-
-class _QuickGELU(torch.autograd.Function):
-    """x * sigmoid(1.702 x), computed as silu(1.702 x) / 1.702 to halve the passes over memory; first derivative only.
-
-    The constants cancel in the backward pass.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        scaled = 1.702 * x
-        ctx.save_for_backward(scaled)
-        return F.silu(scaled).mul_(1 / 1.702)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (scaled,) = ctx.saved_tensors
-        return cast(Tensor, torch.ops.aten.silu_backward(gradients[0], scaled))
 
 
 class SelfAttention(nn.Module):
@@ -88,7 +62,7 @@ class Block(nn.Module):
     def forward(self, x_BTW: Tensor, outputs: int) -> Tensor:
         """Block output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
         x = x_BTW[:, :outputs] + self.attn(self.ln_1(x_BTW), outputs)
-        return cast(Tensor, x + self.c_proj(self.activation(self.c_fc(self.ln_2(x)))))
+        return cast(Tensor, x + activated_linear(self.c_fc(self.ln_2(x)), self.activation, self.c_proj))
 
 
 class ImageTower(nn.Module):

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from bolt.clip.tower import ImageTower, QuickGELU
+from bolt.clip.activation import QuickGELU
+from bolt.clip.tower import ImageTower
 from bolt.training.meta_recipe import MetaRecipe
 from bolt.training.objectives import cross_entropy
 

@@ -36,22 +36,25 @@ def finetune_source(
     *,
     on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
     resume: Mapping[str, Any] | None = None,
+    in_place: bool = False,
 ) -> dict[str, Tensor]:
     """Fine-tune the image tower on one dataset; returns every tensor of the result by open_clip name.
 
     Args:
-        backbone: the pre-trained model to start from; it is not changed.
+        backbone: the pre-trained model to start from.
         head_CD: the dataset's frozen zero-shot head, unit rows.
         labels_N: class of each training image.
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); epoch e reads view e + 1, drawn with
             ``bolt.clip.augment.SOURCE_CROP``.
         order: a permutation of the rows for each epoch.
         recipe, report, on_epoch_end, resume: see :func:`bolt.training.loop.fit`.
+        in_place: train the backbone's own tower instead of a copy, which saves the memory of its weights.
 
     Raises:
         bolt.training.loop.Diverged: if the loss is NaN or infinite.
     """
-    tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
+    tower = backbone.tower
+    tower = tower.requires_grad_() if in_place else tower.copy(trainable=tower.state_dict_open_clip())
     classify = cosine_classifier(head_CD.to(backbone.device), backbone.logit_scale)
     labels_N = labels_N.to(backbone.device)
 

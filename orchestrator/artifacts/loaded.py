@@ -20,6 +20,7 @@ from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Store
 from orchestrator.util.errors import UserError
+from orchestrator.util.machine import return_freed_memory
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
@@ -92,7 +93,9 @@ class LoadedArtifacts:
             entry = self.catalog.backbone(ref.name)
             for swapped, variant in ((False, entry), (True, swap_activation(entry))):
                 if backbone_ref(variant) == stored:
-                    return load_backbone(variant, self.device, swapped=swapped)
+                    found = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
+                    return_freed_memory()  # of the checkpoint
+                    return found
             raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
 
         backbone = self.cached(BackboneRef, stored, load, keep=1)
@@ -100,6 +103,15 @@ class LoadedArtifacts:
             return backbone.at(ref.precision)
         except UnsupportedPrecision as error:
             raise UserError(str(error), where="precision") from None
+
+    def take_backbone(self, ref: BackboneRef) -> Backbone:
+        """The backbone, for a caller that changes its tower in place. Everything loaded is forgotten with it.
+
+        Other values may share the tower's tensors. Raises as :meth:`backbone`.
+        """
+        backbone = self.backbone(ref)
+        self._values.clear()
+        return backbone
 
     def cached(self, kind: object, key: Hashable, make: Callable[[], Value], keep: int) -> Value:
         """The value that ``make`` gave for this key, or gives now. Of each kind the last used ``keep`` values stay."""

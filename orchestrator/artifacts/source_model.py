@@ -40,9 +40,9 @@ from orchestrator.util.identity import address
 TOWER_FILE = "tower.safetensors"
 """The file of a source model: the image tower's tensors by open_clip's visual names."""
 
-_KEPT_WIDTHS = 16
-"""What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms and linear
-modules, queries, keys and values, and the input of the activation."""
+_KEPT_WIDTHS = 12
+"""What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms, of its
+activation and of all linear modules but the last, and queries, keys and values."""
 
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
@@ -119,6 +119,7 @@ class SourceModel(Source):
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
         name, views = self.dataset.name, Views(light=True)
+        backbone = loaded.take_backbone(self.backbone)
         spec = Images(self.dataset, "train", self.image_size)
         images = loaded.get(spec)
         placed = place_images(spec, images, loaded)
@@ -134,7 +135,7 @@ class SourceModel(Source):
             builder.snapshots.save_if_due(state, loaded.settings.snapshot_seconds)
 
         tensors = finetune_source(
-            loaded.backbone(self.backbone),
+            backbone,
             loaded.get(Head(self.backbone, self.dataset, self.image_size)),
             torch.from_numpy(images.labels),
             pixels,
@@ -143,6 +144,7 @@ class SourceModel(Source):
             lambda epoch, metrics: curve.append(metrics["train_loss"]),
             on_epoch_end=on_epoch_end,
             resume=resume,
+            in_place=True,
         )
         save_tensors(tensors, builder.folder / TOWER_FILE)
         builder.meta.update(

@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.catalog import BackboneEntry, missing_weights
 from orchestrator.catalog.references import architecture_path, weights_path
@@ -18,6 +18,7 @@ from orchestrator.util.errors import UserError, one_line, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from torch import nn
 
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower_shape import TowerShape
@@ -58,12 +59,13 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         ) from None
 
 
-def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -> Backbone:
+def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, keep_text: bool = True) -> Backbone:
     """Build the open_clip model of a catalog entry, load its weights and freeze it on ``device``.
 
     Args:
         entry: as in the catalog, or with the activation swapped.
         swapped: whether the activation differs on purpose from the one that the weights were trained with.
+        keep_text: keep the text side, instead of loading the model again whenever prompts are encoded.
 
     Raises:
         UserError: if the weights are not on this machine or do not fit the architecture, if the entry's sizes are not
@@ -89,18 +91,24 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
             "says open_clip, and its catalog entry says otherwise",
             hint=f"write quick_gelu: {'true' if known else 'false'}",
         )
-    try:
+
+    def load_model() -> nn.Module:
         # open_clip warns of random initialisation before it loads a local file; errors are raised as well
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
-            model = open_clip.create_model(
-                architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
+            return cast(
+                "nn.Module",
+                open_clip.create_model(
+                    architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
+                ),
             )
-            tokenizer = open_clip.get_tokenizer(architecture)
+
+    try:
+        model, tokenizer = load_model(), open_clip.get_tokenizer(architecture)
     except MemoryError:
         raise
     except Exception as error:  # open_clip, torch, pickle and safetensors raise many kinds for a wrong file
         raise _loading_error(entry, architecture, one_line(error, 160)) from None
-    backbone = Backbone.from_open_clip(model, tokenizer, entry.name)
+    backbone = Backbone.from_open_clip(model, tokenizer, entry.name, load_again=None if keep_text else load_model)
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
         raise UserError(

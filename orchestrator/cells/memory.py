@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
+from orchestrator.util.machine import return_freed_memory
 
 
 def limit_gpu_memory(device: str, share: float) -> None:
@@ -25,11 +26,12 @@ def limit_gpu_memory(device: str, share: float) -> None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Start a new measurement of :func:`peak_memory_mib`."""
+    """Start a new measurement of :func:`peak_memory_mib`, without what this process's last work has freed."""
     if device.startswith("cuda"):
-        torch.cuda.empty_cache()  # or memory of this worker's last cell would count
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         return
+    return_freed_memory()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -94,10 +96,27 @@ def test_the_backbone_makes_it_when_it_is_asked_for(monkeypatch: pytest.MonkeyPa
 
 def test_the_text_tower_stays_where_it_is_until_it_is_used() -> None:
     backbone: Backbone = random_backbone().to("meta")
-    text = backbone._text
+    text = backbone._text()
     assert backbone.device.type == "meta"
     assert {tensor.device.type for name, tensor in text.named_parameters()} == {"cpu"}
     assert backbone.text_tower.positional_embedding.device.type == "meta"
+
+
+def test_a_backbone_that_can_load_its_model_again_keeps_no_text_side() -> None:
+    loaded: list[weakref.ref[nn.Module]] = []
+
+    def load_again() -> open_clip.CLIP:
+        model = random_clip()
+        loaded.append(weakref.ref(model))
+        return model
+
+    kept = Backbone.from_open_clip(random_clip(), tokenize, "tiny")
+    backbone = Backbone.from_open_clip(load_again(), tokenize, "tiny", load_again=load_again)
+    assert torch.equal(backbone.encode_prompts(PROMPTS), kept.encode_prompts(PROMPTS))
+    gc.collect()
+    assert [model() for model in loaded] == [None, None]
+    assert backbone.text_tower is backbone.text_tower
+    assert len(loaded) == 3
 
 
 def _without_mask(model: Any) -> None:

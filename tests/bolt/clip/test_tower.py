@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch, matrix_names
-from bolt.clip.tower import ImageTower, QuickGELU, matrix_modules, replace_matrix
+from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
 from bolt.clip.tower_shape import UnsupportedTower
 from tests.helpers.towers import random_clip
 
@@ -170,9 +170,3 @@ def test_replacing_a_matrix_reaches_the_forward_pass() -> None:
         changed = tower.copy()
         replace_matrix(changed, name, lambda linear: nn.Sequential(linear, nn.Hardtanh(-1e-3, 1e-3)))
         assert not torch.equal(changed(images), tower(images)), name
-
-
-def test_quick_gelu_and_its_gradient() -> None:
-    x = torch.linspace(-4, 4, 33, dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(QuickGELU()(x), x * torch.sigmoid(1.702 * x))
-    assert torch.autograd.gradcheck(QuickGELU(), x)
