@@ -54,8 +54,9 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
             Hugging Face vision model without a projection.
 
     Raises:
-        TensorMismatch: if the layout is unknown; tensors are missing, unexpected or of the wrong shape (the first of
-            each are listed); values are NaN, infinite or quantised; or the tensors are a task vector.
+        TensorMismatch: if no image tower is found, or several; if tensors are missing, unexpected or of the wrong shape
+            (the first of each are listed); if values are NaN, infinite or quantised; or if the tensors are a task
+            vector.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     prefix, huggingface = _locate_tower(tensors)

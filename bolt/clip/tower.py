@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bolt.clip.activation import QuickGELU, activated_linear
+from bolt.clip.activation import QuickGELU
 from bolt.clip.precision import forward_pass
+from bolt.clip.recomputation import linear_after
 from bolt.clip.tensor_names import PROJECTION, check_tensors, matrix_module_paths, tensor_names
 from bolt.clip.tower_shape import BlockShape, TowerShape, shape_from_open_clip
 from bolt.protocol import Precision
@@ -39,9 +40,10 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x_BTW: Tensor, outputs: int) -> Tensor:
-        """Attention output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
-        heads = self.qkv(x_BTW).unflatten(-1, (3, self.heads, -1))
+    def forward(self, x_BTW: Tensor, norm: nn.Module, outputs: int) -> Tensor:
+        """Attention output of the first ``outputs`` tokens of ``norm(x_BTW)``: (B, T, W) -> (B, outputs, W)."""
+        projected = linear_after(norm, x_BTW, self.qkv)
+        heads = projected.view(*projected.shape[:2], 3, self.heads, -1)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value, is_causal=self.causal)
         return cast(Tensor, self.out(mixed.transpose(1, 2).flatten(2)))
@@ -61,8 +63,9 @@ class Block(nn.Module):
 
     def forward(self, x_BTW: Tensor, outputs: int) -> Tensor:
         """Block output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
-        x = x_BTW[:, :outputs] + self.attn(self.ln_1(x_BTW), outputs)
-        return cast(Tensor, x + activated_linear(self.c_fc(self.ln_2(x)), self.activation, self.c_proj))
+        x = x_BTW[:, :outputs] + self.attn(x_BTW, self.ln_1, outputs)
+        hidden = linear_after(self.ln_2, x, self.c_fc)
+        return cast(Tensor, x + linear_after(self.activation, hidden, self.c_proj))
 
 
 class ImageTower(nn.Module):

@@ -66,8 +66,9 @@ class TextShape:
 def shape_from_open_clip(visual: nn.Module) -> TowerShape:
     """The shape of an open_clip vision transformer.
 
-    Raises ``UnsupportedTower``, naming what is not supported: another class of network, pooling other than the class
-    token, patch dropout, layer scale, or an activation other than GELU and QuickGELU.
+    Raises ``UnsupportedTower``, naming what is not supported: another class of network, blocks of a custom kind,
+    pooling other than the class token, patch dropout, layer scale, no layer norm before the blocks, no output
+    projection, images or patches that are not square, or an activation other than GELU and QuickGELU.
     """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 

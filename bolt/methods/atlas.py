@@ -95,7 +95,7 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     def stack() -> dict[str, Tensor]:
         return stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
 
-    # Groups sort the stacks in place, in an order of the task's own.
+    # With groups, the composition sorts the stacks in place, in this task's own order: they cannot be shared.
     stacks = stack() if groups else sources.cached(("task vectors", settings.storage), stack)
     return Composition(base, stacks, groups, settings.partitions or 1)
 

@@ -58,7 +58,7 @@ class AutoSettings:
 
     @property
     def parsed(self) -> tuple[Candidate, ...]:
-        """The candidates. Raises ``ValueError`` as :func:`parse_candidate`."""
+        """The candidates, parsed from their texts. Raises ``ValueError`` where :func:`parse_candidate` does."""
         return tuple(parse_candidate(text) for text in self.candidates)
 
 

@@ -151,7 +151,7 @@ class Method:
             values[key] = _converted(f"{self.name}.{key}", value, getattr(defaults, key))
             choices = self._choices.get(key)
             if choices and values[key] not in choices:
-                raise ValueError(f"{key} is {' or '.join(choices)}, not {value!r}")
+                raise ValueError(f"{self.name}.{key} is {' or '.join(choices)}, not {value!r}")
         return self.settings_class(**values)
 
     @cached_property

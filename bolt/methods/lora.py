@@ -69,7 +69,7 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
     """The backbone's tower with adapters. ``published`` also unfreezes what the module's docstring says, but the head.
 
-    Raises ``ValueError`` as :func:`bolt.methods.common.adapters.adapted_blocks`.
+    Raises ``ValueError`` where :func:`bolt.methods.common.adapters.adapted_blocks` does.
     """
     base = task.backbone.tower
     path = tensor_names(base.shape.layers)
@@ -183,8 +183,8 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     )
 
 
-# CLIP-LoRA's 500 k iterations of 32 images are 16,000 / C epochs for C classes, whatever k is: 160 for a hundred
-# classes. Views are those of all methods.
+# CLIP-LoRA takes 500 * k steps of 32 images: 16,000 / C epochs for C classes, whatever k is; 160 for a hundred classes.
+# The augmented views are the ones that all methods get.
 _CLIP_LORA: dict[str, Any] = {
     "targets": ("q", "k", "v"),
     "rank": 2,

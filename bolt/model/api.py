@@ -201,7 +201,8 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
     if len(labels_N) != images or not images:
         raise ValueError(f"{images} images and {len(labels_N)} labels")
     if int(labels_N.min()) < 0 or int(labels_N.max()) >= classes:
-        raise ValueError(f"labels are 0 to {classes - 1}, the positions in class_names")
+        found = f"{int(labels_N.min())} to {int(labels_N.max())}"
+        raise ValueError(f"labels are 0 to {classes - 1}, the positions in class_names; found {found}")
     empty = torch.bincount(labels_N, minlength=classes).eq(0).nonzero().flatten().tolist()
     if empty:
         raise ValueError(f"class {empty[0]} has no image; leave its name out of class_names")

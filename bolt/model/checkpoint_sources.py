@@ -63,7 +63,7 @@ class CheckpointSources(Sources):
         return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's task vector. Raises as :func:`bolt.clip.checkpoint_conversion.convert_image_tower`."""
+        """One source's task vector. Raises what ``convert_image_tower`` raises."""
         tuned = convert_image_tower(read_tensors(self._files[source]), self._frozen).tensors
         return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 

@@ -83,7 +83,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
 def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
     """The content of the files of a model's ``adapter`` form without basis, by name; the index file is last.
 
-    ``None`` where the tensors together exceed ``max_bytes``. Raises as :func:`save`.
+    ``None`` where the tensors together exceed ``max_bytes``. Raises what :func:`save` raises.
     """
     tensors, extra = _adapter(model, with_basis=False)
     if max_bytes is not None and sum(tensor.nbytes for tensor in tensors.values()) > max_bytes:

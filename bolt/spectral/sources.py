@@ -1,4 +1,4 @@
-"""The interface to the source models, and the basis of a weight matrix that is built from them.
+"""The interface to the source models, and the computation of a weight matrix's basis from their directions.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source, r columns of a basis.
 """

@@ -49,7 +49,7 @@ class SpectralChange:
     digests: tuple[str, ...] = ()
 
     def apply_to(self, tower: ImageTower) -> ImageTower:
-        """The tower with the update merged in. Raises ``bolt.spectral.spectral_linear.NonFiniteTensor``."""
+        """The tower with the update merged in. Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite."""
         return merge_coefficients(attach_coefficients(tower, self.bases, self.coefficients)[0])
 
     def probes(self) -> dict[str, Tensor]:

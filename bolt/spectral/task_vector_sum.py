@@ -24,7 +24,7 @@ def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
     weights is such a multiple already unless both are below 8e-6. In float64, sums of up to a hundred such numbers have
     no rounding error.
 
-    Raises ``ValueError`` if an entry is not finite or above 64; no fine-tuned model has such entries.
+    Raises ``ValueError`` if an entry is not finite or not below 64 in magnitude; no fine-tuned model has such entries.
     """
     total_f64 += _on_grid(task_vector)
 
@@ -42,7 +42,7 @@ def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) ->
         count: number of task vectors in ``total_f64``.
 
     Raises:
-        ValueError: if no source is left, or a held-out entry is not finite or above 64.
+        ValueError: if no source is left, or a held-out entry is not finite or not below 64 in magnitude.
     """
     if count <= len(held_out):
         raise ValueError(f"no source is left: {len(held_out)} of {count} are held out")

@@ -29,10 +29,10 @@ class Choice:
     """The chosen candidate and what to expect of it.
 
     Attributes:
-        best: its number.
+        best: position of the chosen candidate, from 0.
         expected, low, high: accuracy on new images and its 95 % interval, per cent; ``None`` if nothing was held out.
-        optimism: points that the choice itself made the held-out accuracy too high.
-        level: numbers of the candidates that are not distinguishable from it.
+        optimism: how far the held-out accuracy is too high because the best candidate was chosen by it, in points.
+        level: positions of the other candidates that cannot be told apart from the best.
     """
 
     best: int

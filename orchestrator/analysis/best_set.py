@@ -133,7 +133,8 @@ def more_datasets(
         middle, half = (interval[1] + interval[0]) / 2, (interval[1] - interval[0]) / 2
         deviation = half * math.sqrt(n) / float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
         distance = smallest_difference - abs(middle)
-        # Near a difference of 0 the interval may leave the range on both sides, so each side gets half of the error.
+        # Near a difference of 0 the interval may leave the range on either side, so each side gets half of the
+        # probability of a miss, 1 - POWER.
         level = (
             _datasets_for(distance / deviation, (1 + CONFIDENCE) / 2, (1 + POWER) / 2) if deviation else MIN_DATASETS
         )

@@ -94,12 +94,13 @@ def answers_of(
     A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. An answer about each of its
     datasets follows, if their cells have predictions.
 
-    Means over test splits leave out what a track's means leave out (``Row.averaged``).
+    Only rows that a mean over test splits counts (``Row.averaged``) are compared.
 
     Args:
         rows: the rows to compare; ``comparable.comparable_rows`` leaves out those that take no part.
         results: of the rows' cells.
         read_predictions: reads the predictions of results; without it there is no answer about single datasets.
+        smallest_difference: in points of accuracy; methods that differ by less are level.
     """
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:

@@ -107,7 +107,7 @@ class LoadedArtifacts:
     def take_backbone(self, ref: BackboneRef) -> Backbone:
         """The backbone, for a caller that changes its tower in place. Everything loaded is forgotten with it.
 
-        Other values may share the tower's tensors. Raises as :meth:`backbone`.
+        Other values may share the tower's tensors. Raises what :meth:`backbone` raises.
         """
         backbone = self.backbone(ref)
         self._values.clear()

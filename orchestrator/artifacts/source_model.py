@@ -40,9 +40,9 @@ from orchestrator.util.identity import address
 TOWER_FILE = "tower.safetensors"
 """The file of a source model: the image tower's tensors by open_clip's visual names."""
 
-_KEPT_WIDTHS = 12
-"""What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms, of its
-activation and of all linear modules but the last, and queries, keys and values."""
+_KEPT_WIDTHS = 10
+"""What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms and of its
+activation, queries, keys and values, and what attention makes of them."""
 
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""

@@ -13,6 +13,7 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address, encode
+from orchestrator.util.machine import return_freed_memory
 
 TRAINING_FACTOR = 3.0
 """Operations of a forward and backward pass that trains all weights of a network, as a multiple of a forward pass."""
@@ -95,7 +96,10 @@ class ArtifactSpec(ABC):
         """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
-        """Read the built artifact; :meth:`LoadedArtifacts.get` returns this value."""
+        """Read the built artifact, which a kind may put on ``device``; by default, ``artifact`` itself is returned.
+
+        :meth:`LoadedArtifacts.get` returns what this returns.
+        """
         return artifact
 
 
@@ -108,6 +112,7 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if loaded.store.artifact(spec.address, spec.identity) is None:
         with loaded.store.building(spec.address, spec.identity) as builder:
             spec.build(loaded, builder)
+        return_freed_memory()  # or this process's next build would start beside it
     return spec.address
 
 

@@ -102,7 +102,9 @@ class DatasetEntry(StrictModel):
     @classmethod
     def _check_class_names(cls, value: Any) -> Any:
         if isinstance(value, str) and not value.startswith(OPEN_CLIP):
-            raise ValueError(f"{value!r} is neither a list of names nor a list of open_clip ({OPEN_CLIP}NAME)")
+            raise ValueError(
+                f"{value!r} is no list of names, no mapping from folder name to words, and no {OPEN_CLIP}NAME"
+            )
         names = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
         if isinstance(names, list | tuple):
             for name in names:

@@ -93,7 +93,8 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
         )
 
     def load_model() -> nn.Module:
-        # open_clip warns of random initialisation before it loads a local file; errors are raised as well
+        # The log is silenced: open_clip warns of random initialisation before it loads a local file, and it raises what
+        # it logs as an error.
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
             return cast(
                 "nn.Module",

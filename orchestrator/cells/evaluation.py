@@ -38,7 +38,7 @@ class TestSplit:
     """The images of one dataset that a cell is scored on.
 
     Attributes:
-        labels_N: classes of the target's head.
+        labels_N: class of each image, as its number among the target's classes.
         rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
         pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
         frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).

@@ -39,7 +39,11 @@ def export(
     from orchestrator.tracking.runs import accuracies
 
     if with_basis and form != "adapter":
-        raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
+        raise UserError(
+            f"the form {form} holds the merged tower and no basis",
+            where="--with-basis",
+            hint="leave it out, or take --as adapter",
+        )
     loaded = LoadedArtifacts(settings)
     result = find_result(loaded.store, cell)
     folder = output or Path("exports", f"{result.cell.id}.{form}")

@@ -31,7 +31,8 @@ from orchestrator.util.units import pluralize
 class GridRuns:
     """The runs of a grid in MLflow, in the store's database or on ``MLFLOW_TRACKING_URI``.
 
-    Raises ``UserError`` for a tracking address that is wrong; nothing is opened yet.
+    Raises ``UserError`` for a tracking address of an unknown scheme, and for a remote store without a tracking server.
+    Nothing is opened yet.
     """
 
     def __init__(self, grid: Grid, catalog: Catalog, store: Store) -> None:

@@ -32,7 +32,10 @@ Form = Literal["adapter", "state_dict", "huggingface"]
 
 
 def store_url(store: str) -> str:
-    """The store's URL, unchanged, or the absolute path of its folder. Raises ``UserError`` for an empty or half URL."""
+    """The store's URL, unchanged, or the absolute path of its folder.
+
+    Raises ``UserError`` for an empty name, and for a URL whose ``//`` is missing (``s3:BUCKET``).
+    """
     if not store.strip():
         raise UserError(
             "the name of the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER"

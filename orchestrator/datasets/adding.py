@@ -177,8 +177,8 @@ def _refuse_untestable(raw: RawDataset) -> None:
         if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
             raise UserError(
                 f"class {absent[0]!r} has too few images: none is left to {needed}",
-                hint="a class needs at least two images for an 80/20 split"
-                + (f"; so do {', '.join(absent[1:6])}" if absent[1:] else ""),
+                hint="every class needs an image in both parts, so at least two for an 80/20 split"
+                + (f"; also too few: {', '.join(absent[1:6])}" if absent[1:] else ""),
             )
 
 

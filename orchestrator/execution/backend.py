@@ -29,7 +29,7 @@ class Backend:
     """The functions that execute tasks and cells.
 
     Attributes:
-        gpus: GPUs that there are or can be.
+        gpus: the most GPUs that the run has or that the cluster can grow to; 0 in the local backend.
         slots: how many of these cells can run at a time.
         run_graph: runs a graph of tasks, yielding events.
         run_cells: runs cells and reports every event to a listener. A cell that fails does not stop the others. Raises
@@ -79,9 +79,10 @@ def run_cells_locally(
 
 @contextlib.contextmanager
 def ray_backend(settings: RunSettings, address: str | None, packing: Packing, cell_limit: float) -> Iterator[Backend]:
-    """Execute on Ray, connected for the block; see :class:`~orchestrator.execution.run.RunOptions`.
+    """A backend on Ray. The connection lasts as long as the ``with`` block.
 
-    ``packing`` computes what a cell requests, and learns of cells that ran out of GPU memory.
+    ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
+    computes what a cell requests, and learns of cells that ran out of GPU memory.
     """
     from orchestrator.execution.cluster import connect
     from orchestrator.execution.tune.capacity import ClusterCapacity

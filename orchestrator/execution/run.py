@@ -65,8 +65,8 @@ def execute(
 
     Returns how many artifacts were built, and how many cells were started.
 
-    Raises ``UserError`` as :func:`check_precisions`, and :class:`~orchestrator.store.errors.RunStopped` when the
-    store cannot be used any more. Nothing is recorded as failed for that reason.
+    Raises ``UserError`` where :func:`check_precisions` does, and :class:`~orchestrator.store.errors.RunStopped` when
+    the store cannot be used any more. Nothing is recorded as failed for that reason.
     """
     store = Store(settings.store_url)
     packing = Packing(plan.catalog, plan.costs)

@@ -95,7 +95,7 @@ def load_grid(
 def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
     """The file of a grid, followed by the files that it includes, directly or by way of others.
 
-    Raises ``UserError`` as :func:`load_grid`.
+    Raises ``UserError`` where :func:`load_grid` does.
     """
     found: list[Path] = []
     waiting = [_find(name_or_path)]

@@ -54,7 +54,7 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
             raise UserError(
                 f"the source model of {source.dataset} is not in the store",
                 where=store.url,
-                hint="run the cell's grid again; it builds what is missing",
+                hint="run its grid on an empty --store, which builds it again, and use that store",
             )
         found.append(artifact)
     return found

@@ -18,7 +18,11 @@ class Prediction(NamedTuple):
 
 
 def remaining(whole: Prediction, age: float, share_done: float | None = None) -> Prediction:
-    """The time, above zero, that work of ``age`` seconds still needs: by the share that is done where it is known."""
+    """The seconds that work still needs which has been under way for ``age`` seconds.
+
+    If ``share_done`` is known and not 0, the rest takes as long in proportion. Otherwise it is what is left of
+    ``whole``, but at least ``OVERDUE * age``.
+    """
     if share_done:
         return Prediction(age * (1 - share_done) / share_done, 1.0)
     return Prediction(max(whole.seconds - age, OVERDUE * age), whole.measured)

@@ -41,7 +41,7 @@ StudyTableSection = Literal[
     "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
 ]
 
-# What one panel has, and the tables that belong to no panel, by section of the page.
+# Section of the page -> its tables or figures: those of one panel, and those that belong to no panel.
 PanelTables = dict[PanelTableSection, list[Table]]
 PanelFigures = dict[PanelFigureSection, list[FigureFile]]
 StudyTables = dict[StudyTableSection, list[Table]]

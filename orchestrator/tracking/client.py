@@ -147,7 +147,7 @@ def open_experiment(client: MlflowClient, name: str, artifact_root: str | None, 
 def set_tags(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> None:
     """Set those tags of an experiment that are missing or differ; other tags stay.
 
-    Raises as :func:`open_experiment`.
+    Raises what :func:`open_experiment` raises.
     """
     present = client.get_experiment(experiment_id).tags
     for tag, value in tags.items():

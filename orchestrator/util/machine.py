@@ -96,7 +96,7 @@ def return_freed_memory() -> None:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine, from ``nvidia-smi``, which comes with the driver; empty without it."""
+    """The GPUs of this machine, from ``nvidia-smi``; empty if it is missing, fails or does not answer in 5 seconds."""
     command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
     try:  # a session of its own, so that Ctrl-C does not reach it
         output = subprocess.run(

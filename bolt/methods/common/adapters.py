@@ -92,8 +92,8 @@ def adapted_blocks(shape: TowerShape | TextShape, settings: AdapterSettings, dor
     budget, cost = bolt_coefficient_count(shape, settings.match_sources), parameters_per_block(shape, settings, dora)
     if cost > budget:
         raise ValueError(
-            f"the adapters of one block have {cost} parameters, but BOLT trains {budget} coefficients with "
-            f"{settings.match_sources} sources here; take a lower rank or fewer targets"
+            f"with match_sources {settings.match_sources}, adapters may have as many parameters as BOLT has "
+            f"coefficients, {budget}, but those of one block have {cost}; take a lower rank or fewer targets"
         )
     return min(shape.layers, budget // cost)
 

@@ -54,11 +54,11 @@ class Candidate:
 
 
 def parse_candidate(text: str) -> Candidate:
-    """The method and settings of a candidate's text.
+    """Parse ``method`` or ``method(setting=value, ...)`` into the method and its settings on the few-shot track.
 
-    Raises ``ValueError`` for a text of another form, an unknown method or setting, and a method that cannot be a
-    candidate: one that is not measured on the few-shot track, that starts from a meta-learned tower, or that chooses
-    among candidates itself.
+    Raises ``ValueError`` for a text of another form, an unknown method or setting, a value that the setting does not
+    take, and a method that cannot be a candidate: one that is not measured on the few-shot track, that starts from a
+    meta-learned tower, or that chooses among candidates itself.
     """
     form = f"the candidate {text!r} is neither 'method' nor 'method(setting=value, ...)'"
     try:

@@ -68,7 +68,9 @@ class Composition:
         """
         counts = {len(stack) for stack in stacks.values()}
         if len(counts) != 1 or 0 in counts:
-            raise ValueError(f"every tensor has the same number of task vectors, at least one, not {sorted(counts)}")
+            raise ValueError(
+                f"every tensor needs the same number of task vectors, at least one; found {sorted(counts)}"
+            )
         self.names = tuple(stacks)
         self._composed = [
             _ComposedTensor.of(name, base[name], stack, None if groups is None else groups[name], group_count)

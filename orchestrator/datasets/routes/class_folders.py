@@ -116,12 +116,14 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:
-    """The folders below ``root`` that hold images, all equally deep.
+    """Class folder -> its images: the folders below ``root`` that hold images themselves, all equally deep.
 
-    Images in ``root`` itself, hidden files, and folders whose name does not match ``name`` are ignored.
+    Images in ``root`` itself, hidden files and folders, and ``__MACOSX`` are ignored. So are the images of a folder
+    whose name does not match ``name``, but the folders in it are searched.
 
     Raises:
-        UserError: there are none, they are not equally deep, two have the same name, or one holds no images.
+        UserError: there are none, they are not equally deep, two have the same name, or a folder at their depth holds
+            neither images nor folders.
     """
     images: dict[Path, list[Path]] = {}
     empty: list[Path] = []

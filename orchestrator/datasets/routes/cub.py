@@ -22,7 +22,8 @@ def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
     labels = _table(root / "image_class_labels.txt")
     in_train = _table(root / "train_test_split.txt")
     if not images.keys() == labels.keys() == in_train.keys() or not set(labels.values()) <= names.keys():
-        raise UserError("images.txt, image_class_labels.txt and train_test_split.txt differ in length", where=str(root))
+        what = "images.txt, image_class_labels.txt and train_test_split.txt do not list the same images"
+        raise UserError(f"{what}, or name a class that classes.txt does not have", where=str(root))
     order = {number: label for label, number in enumerate(sorted(names, key=int))}
     parts = {}
     for split, flag in (("train", "1"), ("test", "0")):

@@ -23,6 +23,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
 from orchestrator.datasets.part import Part, RouteContents, again, make_part, numbered_classes
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,8 @@ class _Shards:
         if len(named) > 1:
             raise UserError("its files do not name the same classes", where=str(folder / paths[0]))
         if None in self.values:
-            raise UserError(f"{self.values.count(None)} images have no label", where=str(folder / paths[0]))
+            missing = f"{self.values.count(None)} images have no label in column {label!r}"
+            raise UserError(f"{missing} of {pluralize(len(paths), 'file')}", where=str(folder))
         (self.names,) = named
         self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]
         self.starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in self.groups)])
@@ -127,8 +129,9 @@ class _Shards:
         """The labelled images. Raises ``UserError`` for a label that has no name."""
         number = {name: label for label, name in enumerate(names)}
         labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
-        if beyond := [label for label in labels if not 0 <= label < len(names)]:
-            raise UserError(f"the label {beyond[0]} is outside 0 to {len(names) - 1}", where=self.paths[0])
+        if beyond := [row for row, label in enumerate(labels) if not 0 <= label < len(names)]:
+            what = f"the label {self.values[beyond[0]]!r} is outside 0 to {len(names) - 1}"
+            raise UserError(what, where=self.origin(beyond[0]))
         return make_part(labels, self.read, self.origin)
 
     def read(self, index: int) -> Image.Image:

@@ -78,7 +78,7 @@ def sketch(rng: KeyedRandom, image: Tensor) -> Tensor:
 
 
 def poster(rng: KeyedRandom, image: Tensor) -> Tensor:
-    """Print images in four tones a colour, with the three colours exchanged for one another."""
+    """Reduce each colour channel of the images to four levels, and permute the channels at random."""
     tones = (4.0 * image).floor().clamp(max=3.0) / 3.0
     exchanges = torch.tensor([(1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)])
     exchange = exchanges[rng.pick(len(exchanges), len(image))]

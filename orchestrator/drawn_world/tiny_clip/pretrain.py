@@ -106,7 +106,7 @@ class Recipe:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the one pass."""
+        """Optimiser steps of the single pass over the pictures; pictures that fill no batch make none."""
         return self.images // self.batch
 
     def rate(self, step: int) -> float:

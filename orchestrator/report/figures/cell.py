@@ -61,7 +61,13 @@ def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
 def coefficient_spectra(
     coefficients: Mapping[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]],
 ) -> FigureFile | None:
-    """For every weight matrix the absolute values of its coefficients, sorted, before and after training."""
+    """One plot for each weight matrix: the absolute values of its coefficients, sorted, before and after training.
+
+    Args:
+        coefficients: matrix name -> (before, after), each (r,); ``before`` is ``None`` if it is unknown.
+
+    Returns ``None`` without coefficients.
+    """
     if not coefficients:
         return None
     columns = min(len(coefficients), 4)

@@ -88,9 +88,9 @@ def test_the_split_projection_is_the_fused_one_on_the_same_memory() -> None:
 def test_attention_with_split_projections_is_unchanged(outputs: int) -> None:
     attention = wave_attention()
     x_BTW = wave(6, 8, 0.9, 0.35, 0.25).view(2, 3, 8)
-    expected = attention(x_BTW, outputs)
+    expected = attention(x_BTW, nn.Identity(), outputs)
     attention.qkv = SplitProjection(attention.qkv)  # type: ignore[assignment]
-    torch.testing.assert_close(attention(x_BTW, outputs), expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(attention(x_BTW, nn.Identity(), outputs), expected, rtol=1e-6, atol=1e-7)
 
 
 @torch.no_grad()
@@ -107,12 +107,12 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
         layer: Any = attention.get_submodule(f"qkv.{part}")
         layer.lora_A["default"].weight.copy_(0.5 * wave(2, 8, 1.7, a, 0.1))
         layer.lora_B["default"].weight.copy_(0.5 * wave(8, 2, b, 1.2, 0.3))
-    unmerged = attention(x_LBW.transpose(0, 1), 3)
+    unmerged = attention(x_LBW.transpose(0, 1), nn.Identity(), 3)
     torch.testing.assert_close(unmerged[0, 0], torch.tensor(expected), rtol=0, atol=2e-6)
 
     plain = wave_attention()
     plain.qkv.weight.copy_(merged_weight(attention.qkv))
-    torch.testing.assert_close(plain(x_LBW.transpose(0, 1), 3), unmerged, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(plain(x_LBW.transpose(0, 1), nn.Identity(), 3), unmerged, rtol=1e-5, atol=1e-7)
 
 
 # ----------------------------------------------------------------------------------------------------------- adapters

@@ -284,7 +284,7 @@ def test_the_lists_of_cub_must_agree(tmp_path: Path) -> None:
     base = tmp_path / "cub200" / "CUB_200_2011"
     whole = (base / "images.txt").read_text()
     (base / "images.txt").write_text(whole[: len(whole) // 2].rpartition("\n")[0])
-    assert "differ in length" in refusal(entry, tmp_path)
+    assert "do not list the same images" in refusal(entry, tmp_path)
     (base / "images.txt").unlink()
     assert "images.txt: cannot be read" in refusal(entry, tmp_path)
     (base / "train_test_split.txt").unlink()
