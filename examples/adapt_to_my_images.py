@@ -1,7 +1,8 @@
 """Adapt a CLIP to a few images with the ``bolt`` library only.
 
-    python examples/adapt_to_my_images.py                                     # with drawn digits, half a minute
-    python examples/adapt_to_my_images.py --images PHOTOS --checkpoints MODELS --architecture ViT-B-32 --weights openai
+    python examples/adapt_to_my_images.py    # with drawn digits, half a minute
+    python examples/adapt_to_my_images.py --images PHOTOS --checkpoints MODELS \\
+        --architecture ViT-B-32 --weights openai
 
 ``PHOTOS`` has one folder of images per class. ``MODELS`` has image towers that were fine-tuned on other data from the
 same CLIP, in any layout of docs/checkpoints.md. By default, the script draws digits and fine-tunes two source models on

@@ -1,6 +1,7 @@
 """Prepare an AWS account for cluster.yaml: make a bucket, a security group and two instance profiles.
 
-    python docs/cluster/prepare_aws.py --region us-west-2 --bucket my-bolt-store --ssh-from 203.0.113.7/32
+    python docs/cluster/prepare_aws.py --region us-west-2 --bucket my-bolt-store \\
+        --ssh-from 203.0.113.7/32
 
 It uses the credentials that boto3 finds (``aws configure``, or the environment), prints what to fill in, and costs
 nothing by itself. It can be repeated: a new address is allowed in addition to the old one. ``--remove`` deletes all but
