@@ -30,6 +30,9 @@ from orchestrator.tracks import TRACKS
 KEPT_SOURCES = 2
 """Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
 
+_OWNER = object()
+"""The key under which :func:`sources_cache` notes whose values it has."""
+
 
 def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
     """Everything the method may see of its target. Large parts are read when they are first used.
@@ -87,9 +90,13 @@ def sources_cache(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:
     """The cache of what the cells of one method compute from their sources: stacked task vectors, a merged update.
 
     It can be as large as all source models together, so it is kept only while cells of the same method and sources
-    follow each other. A call for another cell drops it.
+    follow each other. A call for another cell empties it.
     """
-    return loaded.cached(sources_cache, (cell.backbone, cell.method, cell.sources), dict, keep=1)
+    cache: dict[Hashable, Any] = loaded.cached(sources_cache, None, dict, keep=1)
+    if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
+        cache.clear()  # in place: the sources that are kept for earlier cells hold this dictionary, too
+        cache[_OWNER] = owner
+    return cache
 
 
 def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> Support:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from bolt.clip.tower import tower_digest
 from bolt.training.meta import REPORT_INTERVAL
 from bolt.training.meta_recipe import MetaRecipe
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
@@ -105,6 +106,22 @@ def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
     found.verify()
     assert not list((store / model.address).glob(f"*{SNAPSHOT_FILE}*"))
     return found.path("tower.safetensors").read_bytes(), found.meta
+
+
+def test_a_process_that_has_fine_tuned_a_source_loads_the_pretrained_backbone_again(
+    inputs: Path, tmp_path: Path
+) -> None:
+    """The training changes the tower of the backbone that the process had loaded, in place."""
+    shutil.copytree(inputs, tmp_path / "store")
+    settings = settings_of(str(tmp_path / "store"), tmp_path)
+    model, _ = source_model(tmp_path, Store(settings.store_url))
+    loaded = loaded_artifacts(settings)
+    trained = loaded.backbone(model.backbone)
+    pretrained = tower_digest(trained.tower)
+    build(model, settings)
+    assert tower_digest(trained.tower) != pretrained
+    assert tower_digest(loaded.backbone(model.backbone).tower) == pretrained
+    assert not any(tensor.requires_grad for tensor in loaded.backbone(model.backbone).tower.parameters())
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -209,6 +210,20 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: 
     assert kept(first) == 3, "one set is kept at a time"
     measure(pick(grid, "zero_shot"), loaded)
     assert kept(first) == 4, "another method's cell dropped it"
+
+
+def test_what_cells_of_another_target_made_of_their_sources_is_freed(grid: Grid, loaded: LoadedArtifacts) -> None:
+    """Two sets of sources are kept for their bases, and each held its cells' stacked task vectors, too."""
+
+    class Stacks:
+        """Gigabytes, with larger towers."""
+
+    sources = cell_sources(pick(grid, "bolt"), loaded)
+    assert sources is not None
+    stacks = weakref.ref(sources.cached("stacks", Stacks))
+    assert stacks() is not None
+    cell_sources(pick(grid, "bolt", "glyph-digits"), loaded)
+    assert stacks() is None
 
 
 def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> None:
