@@ -52,10 +52,16 @@ blocks:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a run, and the most bytes that one of its processes held."""
+    """What a run took.
+
+    Attributes:
+        bytes: the most memory that one of its processes held.
+        shared: how much of that are mapped files, above all the code of libraries, which all processes share.
+    """
 
     seconds: float
     bytes: int
+    shared: int
 
 
 def write_images(folder: Path, seed: int) -> None:
@@ -120,7 +126,7 @@ def run_grid(checkout: Path, folder: Path, store: Path) -> Measured:
     """Run the grid with one version of the project, and watch the memory of its processes."""
     here = ("--catalog", str(folder / "catalog.yaml"), "--data-root", str(folder), "--store", str(store))
     words = ("grid", str(folder / "grid.yaml"), *here)
-    begun, peak = time.perf_counter(), 0
+    begun, peak = time.perf_counter(), (0, 0)
     with subprocess.Popen(_command(words), cwd=folder, env=_environment(checkout)) as process:
         try:
             while process.poll() is None:
@@ -130,7 +136,7 @@ def run_grid(checkout: Path, folder: Path, store: Path) -> Measured:
             process.terminate()
     if process.returncode:
         raise RuntimeError(f"the grid ended with exit code {process.returncode}")
-    return Measured(time.perf_counter() - begun, peak)
+    return Measured(time.perf_counter() - begun, *peak)
 
 
 def main() -> int:
@@ -168,23 +174,26 @@ def _environment(checkout: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(checkout)}
 
 
-def _peak(pid: int) -> int:
-    """The largest resident set, in bytes, that a process or one of its descendants had up to now."""
+def _peak(pid: int) -> tuple[int, int]:
+    """The largest resident set that a process or one of its descendants had up to now, and its mapped files; bytes."""
     import psutil
 
-    peak = 0
+    peak = 0, 0
     with suppress(psutil.Error):  # it ended meanwhile
         for process in (root := psutil.Process(pid), *root.children(recursive=True)):
             with suppress(OSError):
                 status = Path(f"/proc/{process.pid}/status").read_text()
-                if found := re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE):
-                    peak = max(peak, 1024 * int(found[1]))
+                kibibytes = dict(re.findall(r"^(\w+):\s*(\d+) kB$", status, re.MULTILINE))
+                peak = max(peak, (1024 * int(kibibytes.get("VmHWM", 0)), 1024 * int(kibibytes.get("RssFile", 0))))
     return peak
 
 
 def _print(name: str, measured: Measured, limit: float) -> None:
-    minutes, gibibytes = measured.seconds / 60, measured.bytes / 2**30
-    print(f"{name}: {minutes:.1f} minutes, {measured.seconds / limit:.2f} x the limit, {gibibytes:.2f} GiB", flush=True)
+    taken = f"{measured.seconds / 60:.1f} minutes, {measured.seconds / limit:.2f} x the limit"
+    print(
+        f"{name}: {taken}, {measured.bytes / 2**30:.2f} GiB, {measured.shared / 2**30:.2f} of it mapped files",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
