@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.catalog import BackboneEntry, missing_weights
+from orchestrator.catalog import BackboneEntry, backbone_ref, missing_weights
 from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.util.errors import UserError, one_line, shorten
 
@@ -65,7 +65,8 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     Args:
         entry: as in the catalog, or with the activation swapped.
         swapped: whether the activation differs on purpose from the one that the weights were trained with.
-        keep_text: keep the text side, instead of loading the model again whenever prompts are encoded.
+        keep_text: keep the text side, instead of loading the model again whenever prompts are encoded. Encoding then
+            raises ``UserError`` if the weights are gone or have changed.
 
     Raises:
         UserError: if the weights are not on this machine or do not fit the architecture, if the entry's sizes are not
@@ -93,23 +94,24 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
         )
 
     def load_model() -> nn.Module:
-        # The log is silenced: open_clip warns of random initialisation before it loads a local file, and it raises what
-        # it logs as an error.
-        with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
-            return cast(
-                "nn.Module",
-                open_clip.create_model(
-                    architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
-                ),
+        with _loading(entry, architecture):
+            model = open_clip.create_model(
+                architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
             )
+        return cast("nn.Module", model)
 
-    try:
-        model, tokenizer = load_model(), open_clip.get_tokenizer(architecture)
-    except MemoryError:
-        raise
-    except Exception as error:  # open_clip, torch, pickle and safetensors raise many kinds for a wrong file
-        raise _loading_error(entry, architecture, one_line(error, 160)) from None
-    backbone = Backbone.from_open_clip(model, tokenizer, entry.name, load_again=None if keep_text else load_model)
+    def load_again() -> nn.Module:
+        if absent := missing_weights(entry):
+            raise absent
+        if backbone_ref(entry) != loaded_from:
+            what = f"the weights of backbone {entry.name} changed since they were loaded"
+            raise UserError(what, hint="run the same command again")
+        return load_model()
+
+    loaded_from, model = backbone_ref(entry), load_model()
+    with _loading(entry, architecture):
+        tokenizer = open_clip.get_tokenizer(architecture)
+    backbone = Backbone.from_open_clip(model, tokenizer, entry.name, load_again=None if keep_text else load_again)
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
         raise UserError(
@@ -165,6 +167,21 @@ def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> User
         hint=f"fetch them once: python -c \"import open_clip; open_clip.create_model('{architecture}', "
         f"pretrained='{entry.weights.pretrained}')\"",
     )
+
+
+@contextlib.contextmanager
+def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
+    """Turn every error of the block into a ``UserError`` about the backbone's weights, and keep its log quiet.
+
+    open_clip warns of random initialisation before it loads a local file, and it raises what it logs as an error.
+    """
+    try:
+        with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
+            yield
+    except MemoryError:
+        raise
+    except Exception as error:  # open_clip, torch, pickle and safetensors raise many kinds for a wrong file
+        raise _loading_error(entry, architecture, one_line(error, 160)) from None
 
 
 @contextlib.contextmanager

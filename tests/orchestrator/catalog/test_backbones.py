@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import open_clip
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
@@ -152,3 +154,21 @@ def test_sizes_other_than_the_models_are_refused() -> None:
     entry = load_catalog().backbone("tiny-clip").model_copy(update={"image_size": 64})
     with pytest.raises(UserError, match="has image_size 32, its catalog entry says 64"):
         load_backbone(entry, "cpu")
+
+
+def test_a_text_side_of_other_weights_is_not_loaded_again(tmp_path: Path) -> None:
+    """A backbone without a text side of its own reads the file again, which may be another one by then."""
+    file = tmp_path / "weights.safetensors"
+    shutil.copy(WEIGHTS, file)
+    tiny = load_catalog().backbone("tiny-clip")
+    entry = tiny.model_copy(update={"weights": tiny.weights.model_copy(update={"file": str(file)})})
+    backbone = load_backbone(entry, "cpu", keep_text=False)
+    kept = load_backbone(entry, "cpu")
+    assert torch.equal(backbone.encode_prompts(["a cat"]), kept.encode_prompts(["a cat"]))
+    save_file({name: 2 * tensor for name, tensor in load_file(WEIGHTS).items()}, file)
+    with pytest.raises(UserError, match="changed since they were loaded"):
+        backbone.encode_prompts(["a cat"])
+    file.unlink()
+    with pytest.raises(UserError, match=r"weights\.safetensors"):
+        backbone.encode_prompts(["a cat"])
+    kept.encode_prompts(["a cat"])
