@@ -52,7 +52,8 @@ audit: $(VENV)/.installed-audit
 	$(BIN)/python -m tests.audit
 
 bench: $(VENV)/.installed
-	for script in $(filter-out benchmarks/precision.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/precision.py,$(wildcard benchmarks/*.py)); do \
+		echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 faults: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/faults

@@ -1,4 +1,4 @@
-"""A linear module and what comes before it, without keeping the value between them for the backward pass.
+"""Activation checkpointing of single operations: a trained linear module's input is computed twice, not kept.
 
 In a training, a linear module keeps its input for the gradient of its weight. In a transformer block these inputs are
 the outputs of layer norms and of the activation, whose own inputs are kept as well. :func:`linear_after` keeps only

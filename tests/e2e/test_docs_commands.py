@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +54,17 @@ def store(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase)
     done = CliRunner().invoke(app, [*words, "--store", str(folder / "runs")])
     assert done.exit_code == 0, done.output
     return folder
+
+
+def test_the_report_is_made_from_code_as_its_page_says(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(store)
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {"__name__": "__main__"}
+    exec(code.replace('"demo"', repr(GRID)), found)
+    assert found["page"] == Path("my-report/index.html")
+    assert (store / "my-report" / "index.html").is_file()
+    assert set(found["frame"]["method_name"]) <= {"zero_shot", "linear_probe"}
 
 
 @pytest.mark.parametrize("words", readable())
