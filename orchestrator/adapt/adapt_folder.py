@@ -26,13 +26,14 @@ from orchestrator.adapt.own_images import OwnImages, own_key, prepare_images
 from orchestrator.adapt.request import Request, check_request
 from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, read_candidates
 from orchestrator.artifacts.head import Head, text_limit
-from orchestrator.artifacts.required import configured_method
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.catalog.location import display_path
 from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
+from orchestrator.cells.splits import evaluation_split
 from orchestrator.cells.task import make_task
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.progress import show_progress
@@ -92,16 +93,16 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
     began = time.perf_counter()
     with console.status(f"{chosen.text}: adapting to all images"):
-        task = make_task(chosen.cell, trials.loaded)
-        method, settings = configured_method(chosen.cell)
+        inputs = CellInputs(chosen.cell, trials.loaded)
+        task = make_task(inputs)
         with threads_for(chosen.candidate, len(task.support)):
-            adapted = method.adapt(task, settings)
+            adapted = inputs.method.adapt(task, inputs.settings)
     final_seconds = time.perf_counter() - began
     evaluation = None
     if images.has_test:
         trials.build(trials.test_artifacts(chosen), "test images")
         with console.status("scoring the test images"):
-            evaluation = evaluate(chosen.cell, chosen.cell.dataset, adapted, trials.loaded).evaluation
+            evaluation = evaluate(inputs, evaluation_split(inputs, chosen.cell.dataset), adapted).evaluation
     done = Adaptation(
         request, images, tuple(trials.candidates), trials.folds, choice, limit, evaluation,
         _per_class(chosen, task, images), final_seconds, time.perf_counter() - started,

@@ -22,6 +22,7 @@ from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.store import Artifact, Builder
@@ -74,7 +75,7 @@ class HeldOutFold(ArtifactSpec):
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Adapt to the other folds and predict this one: ``rows.npy`` and ``correct.npy``, (B,)."""
         started = time.perf_counter()
-        task = make_task(self.cell, loaded)
+        task = make_task(CellInputs(self.cell, loaded))
         labels_N = task.support.labels_N.cpu()
         held_out_B = torch.nonzero(stratified_folds(labels_N, self.folds) == self.fold).flatten()
         (candidate,) = configured_method(self.cell)[1].parsed

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bolt.task.class_vectors import classes_by_vector, highest_accuracy
-from orchestrator.artifacts.images import Images, OfTestSplit, class_names
+from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, missing_weights, prompt_templates
@@ -54,7 +54,7 @@ class Head(OfTestSplit):
         """Put each class name into the dataset's prompt templates and encode them to one embedding per class."""
         from bolt.clip.tensor_files import save_tensors
 
-        names = class_names(loaded, self.dataset, self.image_size)
+        names = self.images.class_names(loaded)
         prompts = prompt_templates(loaded.dataset_entry(self.dataset))
         head_CD = loaded.backbone(self.backbone).zero_shot_head(names, prompts)
         save_tensors({"head": head_CD}, builder.folder / "head.safetensors")

@@ -105,6 +105,10 @@ class Images(ArtifactSpec):
         """The labels, in memory, and the pixels, mapped from disk."""
         return decoded.read_images(artifact.path)
 
+    def class_names(self, loaded: LoadedArtifacts) -> tuple[str, ...]:
+        """The dataset's class names in label order, noted with the decoded images."""
+        return tuple(loaded.artifact(self.address).meta["class_names"])
+
 
 @dataclass(frozen=True)
 class OfTestSplit(ArtifactSpec):
@@ -124,8 +128,13 @@ class OfTestSplit(ArtifactSpec):
         return self.backbone.name, self.dataset.name, self.part
 
     @property
+    def images(self) -> Images:
+        """The decoded test split."""
+        return Images(self.dataset, "test", self.image_size)
+
+    @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return (Images(self.dataset, "test", self.image_size),)
+        return (self.images,)
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
@@ -133,8 +142,3 @@ def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
     if entry.image_side is not None:
         return min(entry.image_side, cap or entry.image_side) ** 2
     return round(min(TYPICAL_PIXELS, TYPICAL_ASPECT * cap**2 if cap else math.inf))
-
-
-def class_names(loaded: LoadedArtifacts, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:
-    """The dataset's class names in label order, from its decoded test split."""
-    return tuple(loaded.artifact(Images(dataset, "test", image_size).address).meta["class_names"])

@@ -32,19 +32,36 @@ much. The other k of the grid play no part, because the images of a batch can ch
 
 
 @dataclass(frozen=True)
-class CellArtifacts:
-    """The artifacts that one cell reads, and the family of augmented views that its method is given.
+class ScoredArtifacts:
+    """The artifacts that hold what a cell is scored on. They do not depend on the settings of its method.
 
     Attributes:
-        test_features: of each dataset that the cell is scored on. The test images are inputs of these.
+        head: the zero-shot head of all classes of the target.
+        test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
         validation_images: the target's training split, where the protocol scores on a tenth of it.
-        whole_test_images: the target's test images near their own size, for crops at test time.
+        left_out: the support, where it is drawn from the test split: its images are not scored.
     """
 
     head: Head
     test_features: tuple[TestFeatures, ...]
-    meta_start: MetaStart | None
     validation_images: Images | None
+    left_out: SupportImages | None
+
+    def features_of(self, dataset: DatasetRef) -> TestFeatures:
+        """The test features of one of these datasets. Their images are :attr:`TestFeatures.images`."""
+        return next(features for features in self.test_features if features.dataset == dataset)
+
+
+@dataclass(frozen=True)
+class CellArtifacts:
+    """The artifacts that one cell reads, and the family of augmented views that its method is given.
+
+    Attributes:
+        whole_test_images: the target's test images near their own size, for crops at test time.
+    """
+
+    scored: ScoredArtifacts
+    meta_start: MetaStart | None
     whole_test_images: Images | None
     support_images: SupportImages | None
     support_features: SupportFeatures | None
@@ -54,14 +71,15 @@ class CellArtifacts:
     @property
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
-        images = self.validation_images, self.whole_test_images, self.support_images
+        scored = self.scored
+        images = scored.validation_images, self.whole_test_images, self.support_images
         optional = self.meta_start, *images, self.support_features
-        return self.head, *self.test_features, *(spec for spec in optional if spec is not None)
+        return scored.head, *scored.test_features, *(spec for spec in optional if spec is not None)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses of all artifacts that the cell reads."""
-        sources = (source_address(self.head.backbone.name, source) for source in self.sources)
+        sources = (source_address(self.scored.head.backbone.name, source) for source in self.sources)
         return *(spec.address for spec in self.specs), *sources
 
 
@@ -74,6 +92,19 @@ def configured_method(cell: Cell) -> tuple[Method, Any]:
 def _settings(method: MethodRef, track: str) -> Any:
     """The settings of a method, cached: many cells share them, and making them takes most of the time of a plan."""
     return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
+
+
+def scored_artifacts(cell: Cell, catalog: Catalog) -> ScoredArtifacts:
+    """The artifacts that hold what a cell is scored on. Nothing is loaded, and nothing has to be built."""
+    size, track = catalog.backbone(cell.backbone.name).image_size, TRACKS[cell.track]
+    datasets = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.protocol.selects_on_test else [])))
+    drawn_here = track.support_split(cell.protocol) == "test" and METHODS[cell.method.name].uses_support
+    return ScoredArtifacts(
+        head=Head(cell.backbone, cell.dataset, size),
+        test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in datasets),
+        validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
+        left_out=support_images(cell, catalog) if drawn_here else None,
+    )
 
 
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
@@ -99,10 +130,8 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     elif method.uses_support:
         whole_test_images = Images(cell.dataset, "test_whole", size)
     return CellArtifacts(
-        head=Head(cell.backbone, cell.dataset, size),
-        test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in cell.evaluate_on),
+        scored=scored_artifacts(cell, catalog),
         meta_start=meta_start,
-        validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
         whole_test_images=whole_test_images,
         support_images=support,
         support_features=features,

@@ -12,19 +12,20 @@ from bolt.model.model import Model
 from bolt.model.saving import adapter_files
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
-from orchestrator.artifacts.images import class_names
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.required import cell_artifacts, configured_method
 from orchestrator.cells.evaluation import evaluate, evaluate_cell, name_new_classes
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
-from orchestrator.cells.task import make_task, sources_cache
+from orchestrator.cells.splits import evaluation_split
+from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Result, Timings
 from orchestrator.tracking.runs import accuracies
-from orchestrator.tracks import TRACKS
+from orchestrator.tracks import Track
 
 KEPT_BYTES = 2**20
 """Adapters up to this size are stored. A larger one is made again by running its cell once more."""
@@ -45,7 +46,7 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
     ``ValueError`` for details that are neither numbers nor texts.
     """
-    sources_cache(cell, loaded)  # drops that of another method's cells before memory is measured
+    inputs = CellInputs(cell, loaded)  # drops what it no longer needs before memory is measured
     reset_peak_memory(loaded.device)
     curves: dict[str, list[float]] = defaultdict(list)
     scoring_seconds = 0.0  # of the accuracies after each epoch, which are no part of the training
@@ -57,18 +58,18 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     def after_epoch(epoch: int, make: Callable[[], Adapted]) -> None:
         """Score the classifier as it is after this epoch, on tracks that ask for it. The method gets no answer."""
         nonlocal scoring_seconds
-        if TRACKS[cell.track].scored_after_epochs:
+        if inputs.track.scored_after_epochs:
             started = time.perf_counter()
-            report(epoch, {"accuracy": evaluate(cell, cell.dataset, make(), loaded).evaluation.accuracy})
+            split = evaluation_split(inputs, cell.dataset)
+            report(epoch, {"accuracy": evaluate(inputs, split, make()).evaluation.accuracy})
             scoring_seconds += time.perf_counter() - started
 
     clock = [time.perf_counter()]
-    task = replace(make_task(cell, loaded), report=report, after_epoch=after_epoch)
-    method, settings = configured_method(cell)
+    task = replace(make_task(inputs), report=report, after_epoch=after_epoch)
     clock.append(time.perf_counter())
-    adapted = name_new_classes(cell, method.run(task, settings), loaded)
+    adapted = name_new_classes(inputs, inputs.method.run(task, inputs.settings))
     clock.append(time.perf_counter())
-    scored = evaluate_cell(cell, adapted, loaded)
+    scored = evaluate_cell(inputs, adapted)
     evaluations = tuple(each.evaluation for each in scored)
     clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
@@ -81,12 +82,12 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
         timings=Timings(prepare, fit - scoring_seconds, score + scoring_seconds),
         peak_memory_mib=used,
         support_size=len(task.support),
-        manifest=make_manifest(loaded, cell_artifacts(cell, loaded.catalog).addresses, task.backbone.precision),
+        manifest=make_manifest(loaded, inputs.artifacts.addresses, task.backbone.precision),
         curves={name: tuple(values) for name, values in curves.items()},
         details={
             **adapted.details,
-            **_short_classes(cell, task),
-            **_group_mean(cell, evaluations),
+            **_short_classes(inputs, task),
+            **_group_mean(inputs.track, evaluations),
             **({RESERVED_MEMORY: reserved} if reserved else {}),
         },
         predictions=predictions_file(predictions),
@@ -95,22 +96,22 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     return Measurement(result, predictions, adapted)
 
 
-def _group_mean(cell: Cell, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
+def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
     """The mean of the class groups' accuracies, per cent, by its name (``harmonic_mean``); none without such groups."""
-    track, accuracy = TRACKS[cell.track], {found.dataset: found.accuracy for found in evaluations}
     if track.group_mean is None:
         return {}
+    accuracy = {found.dataset: found.accuracy for found in evaluations}
     groups = [accuracy[name] for name in track.class_groups]
     return {track.group_mean.name.replace(" ", "_"): track.group_mean.of(*groups)}
 
 
-def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
+def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
     """How many classes have fewer support images than k, or none at all on the imbalanced track, if any has."""
     if not len(task.support):
         return {}
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
-    imbalanced = TRACKS[cell.track].support_draw(cell.protocol) == "imbalanced"
-    name, least = ("classes_without_images", 1) if imbalanced else ("short_classes", cell.shots)
+    imbalanced = inputs.track.support_draw(task.protocol) == "imbalanced"
+    name, least = ("classes_without_images", 1) if imbalanced else ("short_classes", inputs.cell.shots)
     short = int((counts_C < least).sum())
     return {name: short} if short else {}
 
@@ -141,6 +142,6 @@ def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model
         "data_licence": entry.licence,
         "sources": {source.dataset: source.digest for source in cell.sources},
     }
-    names = class_names(loaded, cell.dataset, loaded.image_size(cell.backbone))
+    names = Images(cell.dataset, "test", loaded.image_size(cell.backbone)).class_names(loaded)
     backbone = loaded.backbone(cell.backbone)
     return Model.from_adapted(backbone, adapted, names, exif_rotation=entry.exif_rotation, notes=notes)

@@ -25,9 +25,9 @@ from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.cells.evaluation import evaluate_cell
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.measure import measure, model_of
-from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell
 from orchestrator.models.model_card import ModelCard, write_card
 from orchestrator.store.results import Evaluation, Result
@@ -69,7 +69,7 @@ def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
         model, how = load_adapter(cell, loaded), "kept"
         if model is not None:
             adapted = Adapted(model.classifier, None if model.tower is model.frozen else model.tower)
-            evaluations = tuple(scored.evaluation for scored in evaluate_cell(cell, adapted, loaded))
+            evaluations = tuple(scored.evaluation for scored in evaluate_cell(CellInputs(cell, loaded), adapted))
         else:
             measured, how = measure(cell, loaded), "again"
             evaluations = measured.result.evaluations
@@ -131,7 +131,7 @@ def compare_saved(model: Model, folder: Path, cell: Cell, loaded: LoadedArtifact
 
     Raises ``UserError`` if that is more than rounding (``LOGIT_TOLERANCE``).
     """
-    again = load_model(folder, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
+    again = load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
     ours, theirs = model.logits(pixels), again.logits(pixels)
     difference = float((ours - theirs).abs().max())
     if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
@@ -156,7 +156,7 @@ def load_adapter(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
     if folder is None:
         return None
     try:
-        return load_model(folder, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
+        return load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
     except (UnreadableModel, BackboneMismatch, BasisMismatch):
         return None  # damaged, or of another version of the format: the cell is run again instead
 

@@ -22,12 +22,10 @@ from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.analysis.rows import labels_of
-from orchestrator.artifacts.features import TestFeatures
-from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import scored_on_validation
-from orchestrator.cells.evaluation import target_head, target_labels
-from orchestrator.cells.task import cell_sources
+from orchestrator.cells.inputs import CellInputs
+from orchestrator.cells.splits import target_labels
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.grid.labels import method_labels
 from orchestrator.models.export import load_adapter, readable_inputs, restore_model
@@ -133,21 +131,22 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
     # A cell that was scored on a part of its training split is shown on its test split.
     stored = loaded.store.read_predictions([] if scored_on_validation(cell) else compared)
     with readable_inputs(result, loaded):
+        inputs = CellInputs(cell, loaded)
         restored = None if cell.id in stored else restore_model(result, loaded)
         model = restored.model if restored else load_adapter(cell, loaded)
         return CellInspection(
             result=result,
-            class_names=class_names(loaded, cell.dataset, loaded.image_size(cell.backbone)),
+            class_names=inputs.scored.head.images.class_names(loaded),
             how=restored.how if restored else "stored",
             warnings=restored.warnings if restored else (),
             splits=tuple(
-                _split(cell, dataset, {name: splits[i] for name, splits in stored.items()}, model, loaded)
+                _split(inputs, dataset, {name: splits[i] for name, splits in stored.items()}, model)
                 for i, dataset in enumerate(cell.evaluate_on)
             ),
             rivals=tuple(rivals),
             labels=labels_of((each.cell for each in compared), lambda cell: labels[cell.method]),
-            coefficients=_coefficients(model, loaded, result) if model is not None else {},
-            overlap=_overlap(loaded, result),
+            coefficients=_coefficients(model, inputs, result) if model is not None else {},
+            overlap=_overlap(inputs),
         )
 
 
@@ -177,28 +176,24 @@ def _competes(rival: Cell, cell: Cell) -> bool:
 
 
 def _split(
-    cell: Cell,
-    dataset: DatasetRef,
-    stored: Mapping[str, StoredPredictions],
-    model: Model | None,
-    loaded: LoadedArtifacts,
+    inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
 ) -> SplitPredictions:
     """The predictions on one test split: stored, or those of ``model`` for all of its images."""
-    size, backbone = loaded.image_size(cell.backbone), loaded.backbone(cell.backbone)
-    labels_N = target_labels(cell.dataset, dataset, size, loaded).numpy()
+    cell, loaded, backbone, features = inputs.cell, inputs.loaded, inputs.backbone, inputs.scored.features_of(dataset)
+    labels_N = target_labels(inputs, features.images).numpy()
     own = stored.get(cell.id)
     if own is not None:
         rows = _rows(own)
         predicted, confidence = own.predicted.astype(np.int64), own.probability / FULL_PROBABILITY
     else:
         assert model is not None, "a cell without stored predictions was restored"
-        rows, tower, images = np.arange(len(labels_N)), model.tower, loaded.get(Images(dataset, "test", size))
+        rows, tower, images = np.arange(len(labels_N)), model.tower, loaded.get(features.images)
         found = predict_classes(
             len(rows), lambda start, stop: backbone.encode_images(images.batch(start, stop), tower), model.classifier
         )
         predicted, confidence = found.all_classes.numpy(), found.probability.double().numpy()
-    frozen_ND = loaded.get(TestFeatures(cell.backbone, dataset, size))
-    head = cosine_classifier(loaded.get(target_head(cell, loaded)), backbone.logit_scale)
+    frozen_ND = loaded.get(features)
+    head = cosine_classifier(inputs.head_CD, backbone.logit_scale)
     zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), head)
     return SplitPredictions(
         dataset.name,
@@ -231,15 +226,15 @@ def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
 
 
 def _coefficients(
-    model: Model, loaded: LoadedArtifacts, result: Result
+    model: Model, inputs: CellInputs, result: Result
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
     """Per matrix, the coefficients before and after training. With mean pooling, sources and alpha give the former."""
     if model.change is None:
         return {}
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
     mean_pooled = settings.get("pooling", "mean") == "mean"
-    sources, found = cell_sources(result.cell, loaded), {}
-    frozen = loaded.backbone(result.cell.backbone).tower.state_dict_open_clip()
+    sources, found = inputs.sources, {}
+    frozen = inputs.backbone.tower.state_dict_open_clip()
     for name, s in model.change.coefficients.items():
         before = None
         if sources is not None and mean_pooled and isinstance(alpha, int | float):
@@ -249,13 +244,11 @@ def _coefficients(
     return found
 
 
-def _overlap(loaded: LoadedArtifacts, result: Result) -> Overlap | None:
-    top_k = result.cell.method.settings_dict().get("top_k")
-    sources = cell_sources(result.cell, loaded)
-    if sources is None or not isinstance(top_k, int):
+def _overlap(inputs: CellInputs) -> Overlap | None:
+    top_k = inputs.cell.method.settings_dict().get("top_k")
+    if inputs.sources is None or not isinstance(top_k, int):
         return None
-    tower = loaded.backbone(result.cell.backbone).tower
-    return source_overlap(sources, matrix_names(tower.state_dict_open_clip()), top_k)
+    return source_overlap(inputs.sources, matrix_names(inputs.backbone.tower.state_dict_open_clip()), top_k)
 
 
 def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Overlap:

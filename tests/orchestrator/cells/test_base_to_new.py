@@ -11,6 +11,7 @@ import yaml
 
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
@@ -39,8 +40,8 @@ def pick(world: World, method: str, track: str = "base_to_new") -> Cell:
 
 
 def test_a_method_sees_images_and_embeddings_of_the_base_classes_alone(world: World) -> None:
-    task = make_task(pick(world, "lora"), world.loaded)
-    few_shot = make_task(pick(world, "lora", "fewshot"), world.loaded)
+    task = make_task(CellInputs(pick(world, "lora"), world.loaded))
+    few_shot = make_task(CellInputs(pick(world, "lora", "fewshot"), world.loaded))
     assert len(task.head_CD) == 5
     assert torch.bincount(task.support.labels_N).tolist() == [2] * 5
     base_N = few_shot.support.labels_N < 5
@@ -79,8 +80,8 @@ def test_new_classes_are_told_apart_by_the_adapted_tower_and_the_text_embeddings
 
 def test_new_classes_of_a_trained_text_side_get_their_embeddings_from_the_method(world: World) -> None:
     cell = pick(world, "coop")
-    assert make_task(pick(world, "lora"), world.loaded).text is None
-    task = make_task(cell, world.loaded)
+    assert make_task(CellInputs(pick(world, "lora"), world.loaded)).text is None
+    task = make_task(CellInputs(cell, world.loaded))
     assert len(task.class_text.class_names) == 5
     adapted = measure(cell, world.loaded).adapted
     names = head_of(cell, world).words(world.loaded).class_names
@@ -98,7 +99,7 @@ def head_of(cell: Cell, world: World) -> Head:
 
 def test_an_imbalanced_support_has_as_many_images_as_a_balanced_one(world: World) -> None:
     cell = pick(world, "lora", "imbalanced")
-    task = make_task(cell, world.loaded)
+    task = make_task(CellInputs(cell, world.loaded))
     assert (len(task.support), len(task.head_CD)) == (20, 10)
     counts = torch.bincount(task.support.labels_N, minlength=10)
     assert len(set(counts.tolist())) > 1

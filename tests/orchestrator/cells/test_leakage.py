@@ -16,11 +16,11 @@ from bolt.methods import METHODS
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
 from orchestrator.artifacts.spectra import DomainTotal, StoredSources
 from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
@@ -36,11 +36,11 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
 
 def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the first images of the test split."""
-    method, settings = configured_method(cell)
-    adapted = name_new_classes(cell, method.run(make_task(cell, loaded), settings), loaded)
-    images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
+    inputs = CellInputs(cell, loaded)
+    adapted = name_new_classes(inputs, inputs.method.run(make_task(inputs), inputs.settings))
+    images = loaded.get(inputs.scored.head.images)
     with torch.inference_mode():
-        features = loaded.backbone(cell.backbone).encode_images(images.batch(0, 100), adapted.tower)
+        features = inputs.backbone.encode_images(images.batch(0, 100), adapted.tower)
         return adapted, adapted.classify(features)
 
 
@@ -71,8 +71,8 @@ def check_wrong_labels(cell: Cell, right: LoadedArtifacts, wrong: LoadedArtifact
     poisoned, again = adapt(cell, wrong)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    accuracy = evaluate_cell(cell, clean, right)[0].evaluation.accuracy
-    assert accuracy > evaluate_cell(cell, poisoned, wrong)[0].evaluation.accuracy
+    accuracy = evaluate_cell(CellInputs(cell, right), clean)[0].evaluation.accuracy
+    assert accuracy > evaluate_cell(CellInputs(cell, wrong), poisoned)[0].evaluation.accuracy
 
 
 CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "tip_adapter_f"]
@@ -172,7 +172,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
         if track not in method.tracks or not method.uses_support:
             continue
         cell = world.pick(name, track)
-        task = make_task(cell, world.loaded)
+        task = make_task(CellInputs(cell, world.loaded))
         assert task.oracle is None
         images = task.unlabelled if track == "tta" else task.support
         assert images is not None
@@ -187,7 +187,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])
 def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accuracy(world: World, track: str) -> None:
     cell = world.pick("bolt", track)
-    task = make_task(cell, world.loaded)
+    task = make_task(CellInputs(cell, world.loaded))
     assert len(task.support) == (0 if track == "tta" else cell.shots * len(task.head_CD))
     assert task.oracle is None
     assert (task.unlabelled is not None) == (track == "tta")

@@ -17,6 +17,7 @@ from orchestrator.artifacts.required import cell_artifacts, support_images
 from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
 from orchestrator.catalog.load_backbone import swap_activation
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
@@ -38,7 +39,7 @@ def prepare(world: World, cell: Cell) -> None:
 
 def task_of(world: World, cell: Cell) -> Task:
     prepare(world, cell)
-    return make_task(cell, world.loaded)
+    return make_task(CellInputs(cell, world.loaded))
 
 
 def result_of(world: World, cell: Cell) -> Result:

@@ -28,8 +28,9 @@ from orchestrator.artifacts.spec import ArtifactSpec, build
 from orchestrator.artifacts.spectra import DomainTotal, StoredSources
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cells import evaluation
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
-from orchestrator.cells.task import cell_sources, make_task
+from orchestrator.cells.task import make_task
 from orchestrator.cells.trial import run_and_record
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.settings import RunSettings
@@ -200,7 +201,7 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: 
         return len(made)
 
     def kept(cell: Cell) -> int:
-        sources = cell_sources(cell, loaded)
+        sources = CellInputs(cell, loaded).sources
         assert sources is not None
         return sources.cached("a key", make)
 
@@ -218,11 +219,11 @@ def test_what_cells_of_another_target_made_of_their_sources_is_freed(grid: Grid,
     class Stacks:
         """Gigabytes, with larger towers."""
 
-    sources = cell_sources(pick(grid, "bolt"), loaded)
+    sources = CellInputs(pick(grid, "bolt"), loaded).sources
     assert sources is not None
     stacks = weakref.ref(sources.cached("stacks", Stacks))
     assert stacks() is not None
-    cell_sources(pick(grid, "bolt", "glyph-digits"), loaded)
+    assert CellInputs(pick(grid, "bolt", "glyph-digits"), loaded).sources is not None
     assert stacks() is None
 
 
@@ -232,9 +233,9 @@ def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> 
 
 
 def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: LoadedArtifacts) -> None:
-    small = make_task(pick(grid, "bolt", shots=1), loaded).support
-    large = make_task(pick(grid, "bolt", shots=2), loaded).support
-    other = make_task(pick(grid, "tip_adapter", shots=2), loaded).support
+    small = make_task(CellInputs(pick(grid, "bolt", shots=1), loaded)).support
+    large = make_task(CellInputs(pick(grid, "bolt", shots=2), loaded)).support
+    other = make_task(CellInputs(pick(grid, "tip_adapter", shots=2), loaded)).support
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
@@ -242,7 +243,7 @@ def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loade
 
 def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "tip_adapter")
-    support = make_task(cell, loaded).support
+    support = make_task(CellInputs(cell, loaded)).support
     backbone = loaded.backbone(cell.backbone)
     for view in (0, 1, 10):
         direct = backbone.encode_images(support.pixels(view, torch.arange(len(support))))
@@ -251,7 +252,7 @@ def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: Load
 
 def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "bolt")
-    by_total = cell_sources(cell, loaded)
+    by_total = CellInputs(cell, loaded).sources
     assert by_total is not None
     assert by_total._total is not None
     direct = StoredSources(loaded, cell.backbone, cell.sources)

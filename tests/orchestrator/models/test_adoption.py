@@ -31,8 +31,8 @@ from orchestrator.artifacts.spec import build
 from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import grids_folder
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
-from orchestrator.cells.task import cell_sources
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
@@ -179,7 +179,7 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     assert measure(theirs, tuned.loaded).result.evaluations == measure(ours, adopted.loaded).result.evaluations
     for source in ours.sources:
         twin = next(ref for ref in theirs.sources if ref.dataset == source.dataset)
-        mine, other = cell_sources(ours, adopted.loaded), cell_sources(theirs, tuned.loaded)
+        mine, other = CellInputs(ours, adopted.loaded).sources, CellInputs(theirs, tuned.loaded).sources
         assert mine is not None
         assert other is not None
         pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)

@@ -22,8 +22,8 @@ import bolt
 from bolt.methods import METHODS
 from bolt.model.loading import load_model
 from orchestrator.artifacts.images import Images
+from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import KEPT_BYTES, adapter_to_keep, measure
-from orchestrator.cells.task import cell_sources
 from orchestrator.cells.trial import run_and_record
 from orchestrator.cli.app import app
 from orchestrator.core.cell import Cell
@@ -116,7 +116,7 @@ def test_an_exported_model_equals_the_measured_one(
 
     # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
     backbone = world.loaded.backbone(result.cell.backbone)
-    sources = cell_sources(result.cell, world.loaded) if METHODS[method].uses_mean_task_vector else None
+    sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_mean_task_vector else None
     again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
     images = world.loaded.get(Images(result.cell.dataset, "test", backbone.image_size))
     predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
@@ -241,7 +241,9 @@ def test_the_run_of_a_cell_has_its_adapter(world: World, tracked: tuple[Tracking
     assert sorted(listed) == ["adapter/adapter.safetensors", "adapter/bolt.json"]
     place = Path(client.download_artifacts(runs[result.cell.id], "adapter"))
     backbone = world.loaded.backbone(result.cell.backbone)
-    assert load_model(place, backbone, cell_sources(result.cell, world.loaded)).about.notes["cell"] == result.cell.id
+    assert (
+        load_model(place, backbone, CellInputs(result.cell, world.loaded).sources).about.notes["cell"] == result.cell.id
+    )
     assert client.list_artifacts(runs[world.pick("lora").id]) == []
 
 
@@ -318,7 +320,7 @@ def test_an_adapter_loads_with_the_exported_sources_under_any_name(world: World,
     loaded = world.loaded
     kept = Path(world.settings.store_url, "adapters", result.cell.id)
     backbone = loaded.backbone(result.cell.backbone)
-    expected = load_model(kept, backbone, cell_sources(result.cell, loaded))
+    expected = load_model(kept, backbone, CellInputs(result.cell, loaded).sources)
     images = loaded.get(Images(result.cell.dataset, "test", loaded.image_size(result.cell.backbone))).batch(0, 8)
     for folder in ("own", "all"):
         again = load_model(kept, backbone, bolt.load_sources(tmp_path / folder, backbone))

@@ -1,0 +1,99 @@
+"""What one cell reads, gathered in one place: its method, its settings, its artifacts and its source models.
+
+Shape legend: C classes, D embedding width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method, scored_artifacts
+from orchestrator.artifacts.spectra import StoredSources
+from orchestrator.core.cell import Cell
+from orchestrator.tracks import TRACKS
+
+KEPT_SOURCES = 2
+"""Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
+
+_OWNER = object()
+"""The key under which :func:`_sources_cache` notes whose values it has."""
+
+
+class CellInputs:
+    """The inputs of one cell. An artifact is read from the store when it is first used.
+
+    The cell's task and its scores are made of this value alone. A new value drops what the cells of another method or
+    of other sources have computed from their sources.
+
+    Attributes:
+        cell, track, method: the cell, its track and its method.
+        scored: the artifacts that hold what the cell is scored on.
+        loaded: what this process has loaded, and where the rest is read from.
+    """
+
+    def __init__(self, cell: Cell, loaded: LoadedArtifacts) -> None:
+        self.cell, self.loaded = cell, loaded
+        self.track, self.method = TRACKS[cell.track], METHODS[cell.method.name]
+        self.scored = scored_artifacts(cell, loaded.catalog)
+        self._sources_cache = _sources_cache(cell, loaded)
+
+    @cached_property
+    def settings(self) -> Any:
+        """The settings of the method on the cell's track."""
+        return configured_method(self.cell)[1]
+
+    @cached_property
+    def artifacts(self) -> CellArtifacts:
+        """All artifacts that the cell reads."""
+        return cell_artifacts(self.cell, self.loaded.catalog)
+
+    @property
+    def image_size(self) -> int:
+        """Side of the images that the backbone takes, in pixels."""
+        return self.scored.head.image_size
+
+    @property
+    def backbone(self) -> Backbone:
+        """The frozen backbone on this process's device."""
+        return self.loaded.backbone(self.cell.backbone)
+
+    @property
+    def head_CD(self) -> Tensor:
+        """The zero-shot head of all classes of the target."""
+        return self.loaded.get(self.scored.head)
+
+    @property
+    def adapted_classes(self) -> int:
+        """How many of the target's classes the method is adapted to: all, or the base classes."""
+        base_classes, classes = self.track.base_classes, len(self.head_CD)
+        return classes if base_classes is None else base_classes(classes)
+
+    @cached_property
+    def sources(self) -> StoredSources | None:
+        """The source models, those of other datasets than the target; ``None`` if the method reads none."""
+        if not self.method.uses_source_models or not self.cell.sources:
+            return None
+        key = self.cell.backbone, self.cell.sources
+        sources = self.loaded.cached(StoredSources, key, lambda: StoredSources(self.loaded, *key), KEPT_SOURCES)
+        sources.cache = self._sources_cache
+        return sources
+
+
+def _sources_cache(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:
+    """The cache of what the cells of one method compute from their sources: stacked task vectors, a merged update.
+
+    It can be as large as all source models together, so it is kept only while cells of the same method and sources
+    follow each other. A call for another cell empties it.
+    """
+    cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, keep=1)
+    if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
+        cache.clear()  # in place: the sources that are kept for earlier cells hold this dictionary, too
+        cache[_OWNER] = owner
+    return cache

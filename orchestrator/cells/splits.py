@@ -1,0 +1,126 @@
+"""The images that a cell is scored on, with their labels.
+
+Shape legend: N images of a split, B batch, C classes, D embedding width, S image side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bolt.task.support import validation_tenth
+from orchestrator.artifacts.images import Images
+from orchestrator.cells.inputs import CellInputs
+from orchestrator.core.cell import DatasetRef
+from orchestrator.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class EvaluationSplit:
+    """The images of one dataset that a cell is scored on.
+
+    Attributes:
+        name: of the scored images in results and reports.
+        classes: numbers of the classes, among the target's, that the images are classified among.
+        labels_N: class of each image, as its number among the target's classes.
+        rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
+        pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
+        frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
+    """
+
+    dataset: DatasetRef
+    name: str
+    classes: range
+    labels_N: Tensor
+    rows_N: Tensor | None
+    pixels: Callable[[int, int], Tensor]
+    frozen: Callable[[int, int], Tensor]
+
+
+def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
+    """Everything that a cell is scored on.
+
+    With base and new classes, the target's test split comes first, among all classes. The images of the base classes
+    follow, classified among the base classes, and those of the new classes, classified among the new ones.
+    """
+    splits = [evaluation_split(inputs, dataset) for dataset in inputs.cell.evaluate_on]
+    if inputs.track.base_classes is not None:
+        base, classes = inputs.adapted_classes, len(inputs.head_CD)
+        for group, name in zip((range(base), range(base, classes)), inputs.track.class_groups, strict=True):
+            splits.append(evaluation_split(inputs, inputs.cell.dataset, group, name))
+    return tuple(splits)
+
+
+def evaluation_split(
+    inputs: CellInputs, dataset: DatasetRef, group: range | None = None, name: str = ""
+) -> EvaluationSplit:
+    """The test split of a dataset, or its images of a group of classes; without the support if that is drawn from it.
+
+    The largest support is left out, so that every k is scored on the same images. Where the protocol scores on a tenth
+    of the target's training split, it is that tenth.
+
+    Args:
+        name: of the scored images; the dataset's by default.
+    """
+    name, classes = name or dataset.name, range(len(inputs.head_CD)) if group is None else group
+    if inputs.scored.validation_images is not None:
+        return _validation_split(inputs, inputs.scored.validation_images, classes, name)
+    features, device = inputs.scored.features_of(dataset), inputs.loaded.device
+    images, frozen_ND = inputs.loaded.get(features.images), inputs.loaded.get(features)
+    labels_N = target_labels(inputs, features.images)
+    left_out = inputs.scored.left_out if dataset == inputs.cell.dataset else None
+    if group is None and left_out is None:
+        return EvaluationSplit(
+            dataset, name, classes, labels_N, None, images.batch,
+            lambda start, stop: frozen_ND[start:stop].to(device),
+        )  # fmt: skip
+    scored_N = (labels_N >= classes.start) & (labels_N < classes.stop)
+    if left_out is not None:
+        scored_N[torch.from_numpy(inputs.loaded.get(left_out).indices)] = False
+    rows_N = scored_N.nonzero().flatten()
+    return EvaluationSplit(
+        dataset, name, classes, labels_N[rows_N], rows_N,
+        lambda start, stop: torch.stack([images.image(row) for row in rows_N[start:stop].tolist()]),
+        lambda start, stop: frozen_ND[rows_N[start:stop]].to(device),
+    )  # fmt: skip
+
+
+def target_labels(inputs: CellInputs, images: Images) -> Tensor:
+    """The labels of a dataset's test split as class numbers of the cell's target, (N,).
+
+    The classes of a variant of the target (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for
+    a class that the target does not have.
+    """
+    labels = torch.from_numpy(inputs.loaded.get(images).labels)
+    target = inputs.scored.head.images
+    if images == target:
+        return labels
+    number = {name: index for index, name in enumerate(target.class_names(inputs.loaded))}
+    names = images.class_names(inputs.loaded)
+    unknown = [name for name in names if name not in number]
+    if unknown:
+        variant, of = images.dataset.name, target.dataset.name
+        raise UserError(f"{variant} has classes that {of} does not have: {', '.join(unknown[:5])}")
+    return torch.tensor([number[name] for name in names])[labels]
+
+
+def _validation_split(inputs: CellInputs, validation: Images, classes: range, name: str) -> EvaluationSplit:
+    """The tenth of the training split on which the authors of BOLT score their meta-learned start."""
+    images, backbone, size = inputs.loaded.get(validation), inputs.backbone, inputs.image_size
+    rows_N = validation_tenth(len(images))
+
+    def pixels(start: int, stop: int) -> Tensor:
+        return images.evaluation_views(rows_N[start:stop].tolist(), size)
+
+    return EvaluationSplit(
+        validation.dataset,
+        name,
+        classes,
+        torch.from_numpy(images.labels[rows_N]),
+        torch.from_numpy(rows_N),
+        pixels,
+        lambda start, stop: backbone.encode_images(pixels(start, stop)),
+    )
