@@ -24,7 +24,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.grid.resolve import resolve_protocol
 from orchestrator.store.predictions import parse_predictions
 from orchestrator.store.results import Result
-from tests.orchestrator.conftest import World
+from tests.orchestrator.conftest import DATASETS, World
 
 
 def turned(cell: Cell, **switches: Any) -> Cell:
@@ -180,3 +180,16 @@ def test_the_predictions_of_a_part_of_a_split_say_which_images_were_scored(world
     labels = world.loaded.get(Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))).labels
     assert len(split.rows) == len(labels) - 16 * 8
     assert (labels[split.rows] == split.labels).all()
+
+
+@pytest.mark.parametrize("switch", ["config_selection", "tta_alpha"])
+def test_a_cell_that_selects_on_test_reads_its_targets_features_even_if_it_is_scored_elsewhere(
+    world: World, switch: str
+) -> None:
+    cell = world.pick("bolt")
+    other = dataset_ref(world.catalog.dataset(DATASETS[1]), None)
+    elsewhere = replace(cell, evaluate_on=(other,))
+    selecting = turned(elsewhere, **{switch: getattr(PUBLISHED, switch)})
+    read = [each.dataset for each in cell_artifacts(selecting, world.catalog).scored.test_features]
+    assert read == [other, cell.dataset]
+    assert [each.dataset for each in cell_artifacts(elsewhere, world.catalog).scored.test_features] == [other]
