@@ -10,13 +10,14 @@ import io
 import json
 import re
 import threading
+from bisect import bisect
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
@@ -28,7 +29,6 @@ from orchestrator.util.units import pluralize
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from numpy.typing import NDArray
 
 _SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 
@@ -119,8 +119,9 @@ class _Shards:
             raise UserError(f"{missing} of {pluralize(len(paths), 'file')}", where=str(folder))
         (self.names,) = named
         self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]
-        self.starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in self.groups)])
-        self.file_starts = np.cumsum([0, *(file.metadata.num_rows for file in self.files)])
+        rows = (file.metadata.row_group(group).num_rows for file, group in self.groups)
+        self.starts = [0, *accumulate(rows)]
+        self.file_starts = [0, *accumulate(file.metadata.num_rows for file in self.files)]
         self.kept: OrderedDict[int, pa.ChunkedArray[Any]] = OrderedDict()
         self.kept_bytes = 0
         self.lock = threading.Lock()
@@ -136,8 +137,8 @@ class _Shards:
 
     def read(self, index: int) -> Image.Image:
         """Decode one image. Raises ``ValueError`` for a row without one, ``OSError`` for one that is damaged."""
-        group = _interval(self.starts, index)
-        value = self._column(group)[index - int(self.starts[group])].as_py()
+        group = bisect(self.starts, index) - 1
+        value = self._column(group)[index - self.starts[group]].as_py()
         encoded = value.get("bytes") if isinstance(value, dict) else value
         if not encoded:
             raise ValueError("the row holds no image")
@@ -147,8 +148,8 @@ class _Shards:
 
     def origin(self, index: int) -> str:
         """File and row of an image."""
-        file = _interval(self.file_starts, index)
-        return f"{self.paths[file]}[{index - int(self.file_starts[file])}]"
+        file = bisect(self.file_starts, index) - 1
+        return f"{self.paths[file]}[{index - self.file_starts[file]}]"
 
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
         """The encoded images of one row group, from the cache or from the file.
@@ -170,11 +171,6 @@ class _Shards:
                     self.kept_bytes -= self.kept.popitem(last=False)[1].nbytes
             self.kept.move_to_end(group)
             return self.kept[group]
-
-
-def _interval(starts: NDArray[np.int64], index: int) -> int:
-    """Position of the interval that contains ``index``; ``starts`` are the first indices of the intervals."""
-    return int(np.searchsorted(starts, index, side="right")) - 1
 
 
 def _names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
