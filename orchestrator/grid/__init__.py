@@ -4,8 +4,7 @@
 ``expand.py`` makes cells of a block, ``overrides.py`` and ``filters.py`` are ``--set`` and ``--only``.
 """
 
-from orchestrator.grid.grid import Grid
-from orchestrator.grid.load import grid_names, load_grid
+from orchestrator.grid.load import Grid, grid_names, load_grid
 from orchestrator.grid.sources import SourcePlan
 
 __all__ = ["Grid", "SourcePlan", "grid_names", "load_grid"]

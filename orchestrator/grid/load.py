@@ -1,28 +1,74 @@
-"""Loading a grid: read the file and what it includes, apply overrides, expand the blocks, select cells."""
+"""A grid and its loading: read the file and what it includes, apply overrides, expand the blocks, select cells."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.catalog import Catalog
+from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import validated
 from orchestrator.catalog.yaml_files import read_mapping
-from orchestrator.core.cell import Cell
+from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.grid.expand import Expander
+from orchestrator.grid.expand import expand_block
 from orchestrator.grid.filters import select_cells
-from orchestrator.grid.grid import Grid
 from orchestrator.grid.labels import cell_labels
-from orchestrator.grid.overrides import Overrides
+from orchestrator.grid.overrides import OPTION, Overrides
 from orchestrator.grid.resolve import ResolvedMethod, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
-from orchestrator.grid.sources import GainOf
+from orchestrator.grid.sources import GainOf, SourcePlan, SourceResolver
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
 _NOT_GRIDS = frozenset({"prompts"})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a grid file.
+
+    Attributes:
+        name: of the file, without its suffix.
+        cells: the selected cells, each once, in the order of the file.
+        all_cells: the cells before ``--only`` and ``--limit``.
+        sources: every source model that the selected cells use, and how it is made.
+        datasets: the datasets whose images are read: targets, scored datasets, and those of the sources that are not
+            adopted.
+        labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
+        smallest_difference: the smallest difference between two methods that matters, in points of accuracy.
+    """
+
+    name: str
+    title: str
+    description: str
+    cells: tuple[Cell, ...]
+    all_cells: tuple[Cell, ...]
+    sources: Mapping[SourceRef, SourcePlan]
+    datasets: Mapping[str, DatasetEntry]
+    backbones: Mapping[str, BackboneEntry]
+    labels: Mapping[Cell, str]
+    smallest_difference: float
+
+    def label(self, cell: Cell) -> str:
+        """What reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
+        return self.labels[cell]
+
+    def including(self, other: Grid) -> Grid:
+        """This grid with the cells of another one behind its own. The labels of its own cells stay."""
+        return replace(
+            self,
+            cells=tuple(dict.fromkeys((*self.cells, *other.cells))),
+            all_cells=tuple(dict.fromkeys((*self.all_cells, *other.cells))),
+            labels={**other.labels, **self.labels},
+            sources={**other.sources, **self.sources},
+        )
+
+    @property
+    def adopted_checkpoints(self) -> list[CheckpointEntry]:
+        """The adopted checkpoints among the sources."""
+        return [plan.recipe for plan in self.sources.values() if isinstance(plan.recipe, CheckpointEntry)]
 
 
 def grid_names() -> tuple[str, ...]:
@@ -54,9 +100,9 @@ def load_grid(
     """
     path = _find(name_or_path)
     overrides = Overrides.parse(set_)
-    expander = Expander(catalog, data_root, overrides, gain_of)
+    resolver = SourceResolver(catalog, data_root, gain_of)
     planned: dict[Cell, ResolvedMethod] = {}
-    for cell, entry in _expand_file(path, expander, ()):
+    for cell, entry in _expand_file(path, overrides, resolver, ()):
         first = planned.setdefault(cell, entry)
         if first.label != entry.label:
             names = " and ".join(repr(label) if label else "no label" for label in (first.label, entry.label))
@@ -73,8 +119,9 @@ def load_grid(
         cells = cells[:limit]
     file = _read(path)
     refs = dict.fromkeys(ref for sources in dict.fromkeys(cell.sources for cell in cells) for ref in sources)
-    plans = expander.sources.plans
-    sources = {ref: plans[ref] for ref in refs if ref in plans}  # the others are images to meta-learn from
+    sources = {
+        ref: resolver.plans[ref] for ref in refs if ref in resolver.plans
+    }  # the others are images to meta-learn from
     datasets = [ref.name for cell in cells for ref in cell.evaluate_on]
     datasets += [cell.dataset.name for cell in cells]
     datasets += [ref.dataset for ref in refs if ref not in sources or isinstance(sources[ref].recipe, SourceRecipe)]
@@ -125,12 +172,14 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
     return grids_folder() / f"{text}.yaml"
 
 
-def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) -> Iterator[tuple[Cell, ResolvedMethod]]:
+def _expand_file(
+    path: Path, overrides: Overrides, resolver: SourceResolver, including: tuple[Path, ...]
+) -> Iterator[tuple[Cell, ResolvedMethod]]:
     """The cells of a file and of the files that it includes, duplicates included.
 
     Raises ``UserError`` if the file is one of those ``including`` it, directly or by way of others.
     """
-    location, file, overrides = Location.of(path), _read(path), expander.overrides
+    location, file = Location.of(path), _read(path)
     chain = (*including, path.resolve())
     for index, name in enumerate(file.include):
         here = location / "include" / index
@@ -138,11 +187,11 @@ def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) ->
         if included.resolve() in chain:
             circle = " -> ".join(step.stem for step in (*chain, included))
             raise here.error(f"grids include each other in a circle: {circle}")
-        yield from _expand_file(included, expander, chain)
+        yield from _expand_file(included, overrides, resolver, chain)
     recipe = SourceRecipe.from_mapping(file.fine_tuning, str(location / "fine_tuning"))
     if overrides.fine_tuning:
         changed = {**file.fine_tuning, **overrides.fine_tuning}
-        recipe = SourceRecipe.from_mapping(changed, str(overrides.location("fine_tuning")))
+        recipe = SourceRecipe.from_mapping(changed, str(OPTION / "fine_tuning"))
     resolve_protocol(file.protocol, location / "protocol")
     shared = {"protocol": file.protocol, "precision": file.precision}
     for index, own in enumerate(file.blocks):
@@ -150,5 +199,5 @@ def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) ->
         fields = own | {name: value for name, value in shared.items() if own.get(name) is None}
         block = validated(Block, fields, here)
         if overrides.fields:
-            block = validated(Block, overrides.apply_to_block(fields), overrides.location())
-        yield from expander.cells(block, here, recipe)
+            block = validated(Block, overrides.apply_to_block(fields), OPTION)
+        yield from expand_block(block, here, recipe, overrides, resolver)

@@ -17,6 +17,9 @@ from orchestrator.grid.schema import Block
 from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
+OPTION = Location("--set")
+"""Where overrides stand, for messages: the key of one is ``OPTION / key``."""
+
 _GROUPS = ("protocol", "fine_tuning")
 
 
@@ -58,11 +61,6 @@ class Overrides:
                 raise unknown_name("method or field", group, [*_GROUPS, *METHODS], where=where)
         return parsed
 
-    @staticmethod
-    def location(key: str = "") -> Location:
-        """The location of an override, for messages."""
-        return Location("--set", key)
-
     def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a block with the overrides that fit it.
 
@@ -84,10 +82,10 @@ class Overrides:
         """Raises ``UserError`` for an override of a method or field that the grid does not have."""
         for method in self.methods:
             if method not in methods:
-                raise self.location(method).unknown_name("method of this grid", method, methods)
+                raise (OPTION / method).unknown_name("method of this grid", method, methods)
         for name in self.fields:
             if name not in self.used:
-                raise self.location(name).error("no block of this grid takes this field")
+                raise (OPTION / name).error("no block of this grid takes this field")
 
 
 @dataclass(frozen=True)
@@ -99,4 +97,4 @@ class FieldLocations:
 
     def __call__(self, name: str) -> Location:
         """The location of one field."""
-        return self.overrides.location(name) if name in self.overrides.fields else self.block / name
+        return OPTION / name if name in self.overrides.fields else self.block / name

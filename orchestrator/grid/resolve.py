@@ -12,7 +12,7 @@ from bolt.protocol import PROTOCOLS, SWITCHES, Precision, Protocol
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import MethodRef
-from orchestrator.grid.overrides import Overrides
+from orchestrator.grid.overrides import OPTION, Overrides
 from orchestrator.grid.schema import MethodChoice
 from orchestrator.tracks import Track
 from orchestrator.util.errors import UserError, short_repr
@@ -72,10 +72,10 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
     if "precision" in changes:
         precision, known = changes.pop("precision"), get_args(Precision)
         if precision not in known:
-            option = overrides.location(f"{method.name}.precision")
+            option = OPTION / method.name / "precision"
             raise option.unknown_name("number format", str(precision), known)
     if changes:
-        settings = _configure(method, {**choice.settings, **changes}, track, overrides.location(method.name))
+        settings = _configure(method, {**choice.settings, **changes}, track, OPTION / method.name)
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
     ref = MethodRef(method.name, method.version, method.identity_of(settings))

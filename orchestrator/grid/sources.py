@@ -35,6 +35,7 @@ class SourceResolver:
     """Finds the source models of each cell. References are made once and shared by all cells of a grid.
 
     Attributes:
+        catalog: what the names of a grid mean.
         dataset: name -> the reference of a dataset; that of a folder dataset lists all its files.
         backbone: (name, activation, precision) -> the reference of a backbone in a number format, with its activation
             ``as_trained`` or with the other one.
@@ -44,13 +45,13 @@ class SourceResolver:
     """
 
     def __init__(self, catalog: Catalog, data_root: Path | None, gain_of: GainOf) -> None:
-        self._catalog, self._gain_of = catalog, gain_of
+        self.catalog, self._gain_of = catalog, gain_of
         self.dataset = cache(lambda name: dataset_ref(catalog.datasets[name], data_root))
         self.backbone, self.models = cache(self._backbone), cache(self._models)
         self.plans: dict[SourceRef, SourcePlan] = {}
 
     def _backbone(self, name: str, activation: str, precision: Precision | None) -> BackboneRef:
-        entry = self._catalog.backbones[name]
+        entry = self.catalog.backbones[name]
         variant = entry if activation == "as_trained" else swap_activation(entry)
         return replace(backbone_ref(variant), precision=precision)
 
@@ -75,9 +76,9 @@ class SourceResolver:
 
     def _candidates(self, choice: SourcesChoice, target: DatasetEntry, at: Location) -> list[DatasetEntry]:
         if choice.datasets is None:
-            members = self._catalog.datasets_of(choice.domain or target.domain, at / "domain")
+            members = self.catalog.datasets_of(choice.domain or target.domain, at / "domain")
             return [entry for entry in members if entry.has_training_images]
-        named = [self._catalog.dataset(name, at / "datasets" / i) for i, name in enumerate(choice.datasets)]
+        named = [self.catalog.dataset(name, at / "datasets" / i) for i, name in enumerate(choice.datasets)]
         for entry in named:
             if not entry.has_training_images:
                 raise (at / "datasets").error(f"{entry.name} has no training images, so it cannot be a source")
@@ -107,12 +108,12 @@ class SourceResolver:
     ) -> tuple[SourceRef, ...]:
         found = []
         for name in datasets:
-            checkpoint = self._catalog.checkpoints.get((backbone.name, name)) if adopted else None
+            checkpoint = self.catalog.checkpoints.get((backbone.name, name)) if adopted else None
             if checkpoint is not None:
                 plan = SourcePlan(replace(backbone, precision=None), checkpoint)
                 ref = adopted_source(plan.backbone, name, checkpoint.sha256)
             else:
-                entry = self._catalog.datasets[name]
+                entry = self.catalog.datasets[name]
                 resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
                 plan, ref = SourcePlan(backbone, resolved), resolved.source(backbone, self.dataset(name))
             self.plans[ref] = plan
