@@ -7,7 +7,6 @@ archives that grow beyond a ratio. An archive with one such member is refused as
 from __future__ import annotations
 
 import lzma
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -23,7 +22,6 @@ MAX_GROWTH = 100
 ALWAYS_ALLOWED = 256 << 20
 """Bytes that any archive may unpack to, so that small archives of blank images are not refused."""
 
-CHUNK = 1 << 20
 DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
@@ -74,30 +72,25 @@ class _Unpacking:
         """One pass over the stream, so that a compressed archive is decompressed once."""
         with tarfile.open(self.archive, "r|*", tarinfo=_Member) as stream:
             for member in stream:
-                self.place(member.name, member.size if member.isreg() else 0)
+                self.check(member.name, member.size if member.isreg() else 0)
                 try:
                     stream.extract(member, self.folder, filter="data")
                 except tarfile.FilterError as error:
                     raise self.refused(member.name, str(error)) from None
 
     def unpack_zip(self) -> None:
-        """Every file of a zip archive."""
         with zipfile.ZipFile(self.archive) as opened:
             for member in opened.infolist():
                 if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                     raise self.refused(member.filename, "it is a link or a device")
                 if member.flag_bits & 1:
                     raise self.refused(member.filename, "it is encrypted")
-                target = self.place(member.filename, member.file_size)
-                if member.is_dir():
-                    target.mkdir(parents=True, exist_ok=True)
-                    continue
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with opened.open(member) as source, open(target, "wb") as sink:  # never more than file_size bytes
-                    shutil.copyfileobj(source, sink, CHUNK)
+                self.check(member.filename, member.file_size)
+                member.filename = member.filename.replace("\\", "/")
+                opened.extract(member, self.folder)  # never more than file_size bytes
 
-    def place(self, name: str, size: int) -> Path:
-        """Where a member of ``size`` bytes goes. Raises ``UserError`` for an unsafe path, and for too many bytes."""
+    def check(self, name: str, size: int) -> None:
+        """Raise ``UserError`` if a member of ``size`` bytes has an unsafe path, or is one byte too many."""
         plain = name.replace("\\", "/")
         path = PurePosixPath(plain)
         if path.is_absolute() or ".." in path.parts or (plain[1:2] == ":" and plain[:1].isalpha()):
@@ -107,7 +100,6 @@ class _Unpacking:
         self.left -= size
         if self.left < 0:
             raise self.refused(name, f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does")
-        return self.folder / path
 
     def refused(self, member: str, why: str) -> UserError:
         """The error that an archive is not unpacked because of one member."""
