@@ -126,10 +126,8 @@ def add_dataset(
         fields["exif_rotation"] = True
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
     domains = {} if options.domain in catalog.domains else {options.domain: {"title": title}}
-    if old is None:
-        write_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
-    else:
-        write_entries(catalog_file, {"domains": domains})
+    write_entries(catalog_file, {"domains": domains, "datasets": {} if old else {name: fields}})
+    if old:
         datasets = {**read_mapping(catalog_file)["datasets"], name: fields}
         write_entries(catalog_file, {"datasets": datasets}, replace=True)
     entry = load_catalog(catalog_files).datasets[name]

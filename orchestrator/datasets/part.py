@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from bolt.clip.preprocess import open_image
 from orchestrator.catalog import DatasetEntry
 from orchestrator.util.errors import UserError
 
@@ -96,13 +97,7 @@ def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str
 
 def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
     """Images that are files under ``root``."""
-
-    def read(index: int) -> Image.Image:
-        with Image.open(files[index]) as image:
-            image.load()
-            return image
-
-    return make_part(labels, read, lambda i: files[i].relative_to(root).as_posix())
+    return make_part(labels, lambda i: open_image(files[i]), lambda i: files[i].relative_to(root).as_posix())
 
 
 def concatenated(parts: Sequence[Part]) -> Part:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog import DatasetEntry, image_origin
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.parquet import shards_of
@@ -97,8 +97,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:
     """The ``UserError`` for an error of huggingface_hub, with the dataset's page and licence; other errors as is."""
-    assert isinstance(entry.route, HuggingFaceRoute)
-    found = explain_hub_error(error, f"https://huggingface.co/datasets/{entry.route.repo}")
+    found = explain_hub_error(error, image_origin(entry))
     if not isinstance(found, UserError):
         return found
     return UserError(f"{entry.name}: {found.what}", where=found.where, hint=f"{found.hint}\n  licence: {entry.licence}")
