@@ -120,8 +120,7 @@ def add_dataset(
         raw = open_dataset(entry, layout.data_root)
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
     fields["smallest_class"] = min(raw.class_sizes("train"))
-    if found.image_side:
-        fields["image_side"] = found.image_side
+    fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)

@@ -56,7 +56,7 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     Without a record, the numbers of classes and images are compared with the catalog entry. The error gives a command
     with ``catalog_file``, the file of the entry.
     """
-    if not entry.is_own or missing_data(entry, data_root) is not None:
+    if not entry.is_own or data_root is None or missing_data(entry, data_root) is not None:
         return None
     try:
         found = changes(entry, data_root)
@@ -76,7 +76,7 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     )
 
 
-def changes(entry: DatasetEntry, data_root: Path | None) -> list[str]:
+def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     """What differs from the record of a dataset or, without one, from its catalog entry; one line each.
 
     Raises ``UserError`` if the dataset cannot be opened.
@@ -84,7 +84,7 @@ def changes(entry: DatasetEntry, data_root: Path | None) -> list[str]:
     raw = open_dataset(_with_own_names(entry), data_root)
     excluded = excluded_images(entry, data_root)
     recorded = _read(entry, data_root)
-    if data_root is None or recorded is None:
+    if recorded is None:
         return _differing_counts(entry, raw, len(excluded))
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
@@ -122,15 +122,15 @@ def _image_files(
         for index in range(len(part))
     ]
 
-    def look(index: int) -> ImageFile:
+    def look(index: int) -> tuple[str, ImageFile]:
         path, part, label = listed[index]
         stat = (folder / path).stat()
         before = known.get(path)
         if before is not None and (before.size, before.modified) == (stat.st_size, stat.st_mtime_ns):
-            return before._replace(part=part, label=label)
-        return ImageFile(part, label, stat.st_size, stat.st_mtime_ns, _digest(folder / path))
+            return path, before._replace(part=part, label=label)
+        return path, ImageFile(part, label, stat.st_size, stat.st_mtime_ns, _digest(folder / path))
 
-    return {path: image for (path, _, _), image in zip(listed, thread_map(look, len(listed)), strict=True)}
+    return dict(thread_map(look, len(listed)))
 
 
 def _digest(path: Path) -> str:
@@ -179,10 +179,8 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
     return lines
 
 
-def _read(entry: DatasetEntry, data_root: Path | None) -> dict[str, ImageFile] | None:
+def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
     """The record; ``None`` if there is none or it cannot be read."""
-    if data_root is None:
-        return None
     try:
         stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
         return {str(path): ImageFile(*fields) for path, fields in stored["images"].items()}

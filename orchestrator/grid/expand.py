@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
+from bolt.protocol import Protocol
+from orchestrator.catalog import Catalog, DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
@@ -12,8 +14,7 @@ from orchestrator.grid.overrides import OPTION, FieldLocations, Overrides
 from orchestrator.grid.resolve import ResolvedMethod, resolve_method, resolve_protocol
 from orchestrator.grid.schema import Block
 from orchestrator.grid.sources import SourceResolver, draw_sources
-from orchestrator.grid.targets import check_supports, find_scored, find_targets
-from orchestrator.tracks import TRACKS
+from orchestrator.tracks import TRACKS, Track
 
 
 def expand_block(
@@ -35,14 +36,14 @@ def expand_block(
     track = TRACKS[block.track]
     for index, name in enumerate(block.backbones):
         catalog.backbone(name, at("backbones") / index)
-    targets = find_targets(block, catalog, at)
+    targets = _find_targets(block, catalog, at)
     methods = [
         resolve_method(choice, track, overrides, at("methods") / index) for index, choice in enumerate(block.methods)
     ]
-    check_supports(block, track, switches, targets, methods, at)
+    _check_supports(block, track, switches, targets, methods, at)
     choice, sources_at = block.sources, at("sources")
     for backbone, target in product(block.backbones, targets):
-        scored = find_scored(block, track, target, catalog, at)
+        scored = _find_scored(block, track, target, catalog, at)
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
@@ -77,3 +78,91 @@ def expand_block(
                     seed=seed,
                 )
                 yield cell, resolved
+
+
+def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:
+    """The datasets that a block names, or those with training images in the domains that it names.
+
+    Raises ``UserError`` for an unknown name, and if the block names both kinds or none.
+    """
+    if (block.domains is None) == (block.datasets is None):
+        raise at.block.error("a block names its targets by either domains or datasets")
+    if block.datasets is not None:
+        return [catalog.dataset(name, at("datasets") / i) for i, name in enumerate(block.datasets)]
+    targets = []
+    for index, domain in enumerate(block.domains or ()):
+        location = at("domains") / index
+        members = [entry for entry in catalog.datasets_of(domain, location) if entry.has_training_images]
+        if not members:
+            raise location.error(f"domain {domain} has no dataset to adapt to")
+        targets += members
+    return targets
+
+
+def _find_scored(
+    block: Block, track: Track, target: DatasetEntry, catalog: Catalog, at: FieldLocations
+) -> list[DatasetEntry]:
+    """The datasets that a cell of a target is scored on: those in ``evaluate_on``, or the target.
+
+    Raises ``UserError`` if the track scores no variants, or if a dataset has classes that the target does not have.
+    """
+    if block.evaluate_on is None:
+        return [target]
+    location = at("evaluate_on")
+    if not track.scores_variants:
+        able = " and ".join(name for name, other in TRACKS.items() if other.scores_variants)
+        raise location.error(f"only the {able} track is scored on other datasets than its target")
+    entries = [catalog.dataset(name, location / i) for i, name in enumerate(block.evaluate_on)]
+    for index, entry in enumerate(entries):
+        unknown = sorted(set(_class_names(entry)) - set(_class_names(target)) if _class_names(target) else ())
+        if unknown or entry.classes > target.classes:
+            which = f"the class {unknown[0]!r}" if unknown else f"{entry.classes} classes"
+            raise (location / index).error(
+                f"{entry.name} has {which}, which {target.name} with its {target.classes} does not have; "
+                "what is adapted to one cannot be scored on the other"
+            )
+    return entries
+
+
+def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
+    """The class names that a catalog entry lists, if it lists any."""
+    names = entry.class_names
+    return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
+
+
+def _check_supports(
+    block: Block,
+    track: Track,
+    protocol: Protocol,
+    targets: Sequence[DatasetEntry],
+    methods: Iterable[ResolvedMethod],
+    at: FieldLocations,
+) -> None:
+    """Raises ``UserError`` if a support that the block asks for cannot be drawn."""
+    if block.shots is not None and not track.gives_support:
+        raise at("shots").error(f"the {track.name} track reads no labels, so it takes no shots")
+    name = next((one.method.name for one in methods if one.method.uses_support), None)
+    if name is None:
+        return
+    if block.seeds is None:
+        raise at("seeds").error(f"this field is needed: {name} draws a support")
+    if not track.gives_support:
+        return
+    if block.shots is None:
+        raise at("shots").error(f"this field is needed: {name} learns from a support")
+    if track.support_split(protocol) == "test":
+        return  # the catalog knows how many images a class has in the training split only
+    largest = max(block.shots)
+    for entry in targets:
+        if not entry.has_training_images:
+            raise at.block.error(f"{entry.name} has no training images; it can only be evaluated on")
+        if protocol.short_classes == "refuse" and track.support_draw(protocol) == "imbalanced":
+            if largest * entry.classes > entry.sizes.train:
+                had = f"{entry.name} has {entry.sizes.train} training images in all"
+                raise at("shots").error(f"k is {largest} for {entry.classes} classes, but {had}")
+        elif protocol.short_classes == "refuse" and largest > entry.max_shots:
+            raise at("shots").error(
+                f"k is {largest}, but the smallest class of {entry.name} has at most {entry.max_shots} training images",
+                f"use shots up to {entry.max_shots}, or give the dataset a block of its own with "
+                f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
+            )
