@@ -44,7 +44,7 @@ def cells(
     Each line has a cell's state, accuracy and id, which `inspect` and `export` take. A cell is listed if it matches
     every filter. Methods that use no support match every --k and --seed, as in `grid --only`.
     """
-    from orchestrator.grid.filters import select_cells
+    from orchestrator.grid.options import select_cells
     from orchestrator.planning.cell_list import list_cells
 
     wanted = {

@@ -63,12 +63,9 @@ def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[
     """
     if recipe == "published":
         return _published(len(labels))
-    return _stratified(labels, dataset, validation=0.1 if recipe == "eighty_ten_ten" else 0.0)
-
-
-def _stratified(labels: NDArray[np.int64], dataset: str, validation: float) -> dict[str, NDArray[np.int64]]:
     from bolt.seeds import numpy_generator
 
+    validation = 0.1 if recipe == "eighty_ten_ten" else 0.0
     train, test = [], []
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

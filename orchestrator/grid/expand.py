@@ -10,7 +10,7 @@ from orchestrator.catalog import Catalog, DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.grid.overrides import OPTION, FieldLocations, Overrides
+from orchestrator.grid.options import OPTION, FieldLocations, Overrides
 from orchestrator.grid.resolve import ResolvedMethod, resolve_method, resolve_protocol
 from orchestrator.grid.schema import Block
 from orchestrator.grid.sources import SourceResolver, draw_sources

@@ -14,9 +14,8 @@ from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.expand import expand_block
-from orchestrator.grid.filters import select_cells
 from orchestrator.grid.labels import cell_labels
-from orchestrator.grid.overrides import OPTION, Overrides
+from orchestrator.grid.options import OPTION, Overrides, select_cells
 from orchestrator.grid.resolve import ResolvedMethod, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
 from orchestrator.grid.sources import GainOf, SourcePlan, SourceResolver

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from bolt.methods import METHODS, Method, UnknownName
@@ -12,10 +11,14 @@ from bolt.protocol import PROTOCOLS, SWITCHES, Precision, Protocol
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import MethodRef
-from orchestrator.grid.overrides import OPTION, Overrides
+from orchestrator.grid.options import OPTION, Overrides
 from orchestrator.grid.schema import MethodChoice
 from orchestrator.tracks import Track
 from orchestrator.util.errors import UserError, short_repr
+
+_HINTS = get_type_hints(Protocol)
+_CHOICES = {name: (False, True) if _HINTS[name] is bool else get_args(_HINTS[name]) for name in SWITCHES}
+"""The values that each switch takes."""
 
 
 @dataclass(frozen=True)
@@ -108,15 +111,8 @@ def resolve_protocol(value: Any, location: Location) -> Protocol:
     for switch, chosen in switches.items():
         if switch not in SWITCHES:
             raise location.unknown_name("switch", switch, SWITCHES)
-        choices = _choices()[switch]
+        choices = _CHOICES[switch]
         if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
             spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
             raise (location / switch).error(f"{switch} is {spelled}, not {short_repr(chosen)}")
     return PROTOCOLS[value["name"]].with_switches(**switches)
-
-
-@cache
-def _choices() -> dict[str, tuple[Any, ...]]:
-    """The values that each switch takes."""
-    hints = get_type_hints(Protocol)
-    return {name: (False, True) if hints[name] is bool else get_args(hints[name]) for name in SWITCHES}
