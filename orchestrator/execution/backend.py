@@ -67,12 +67,7 @@ def run_cells_locally(
             if outcome.problem == "store":
                 raise RunStopped(settings.store_url, outcome.error)
             event = CellEvent(
-                cell,
-                outcome.status,
-                seconds=outcome.seconds,
-                error=outcome.error,
-                traceback=outcome.traceback,
-                recorded=not outcome.problem,
+                cell, outcome.status, outcome.seconds, outcome.error, outcome.traceback, recorded=not outcome.problem
             )
         on_event(event)
 

@@ -69,8 +69,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
     def manifest(self) -> bytes:
         """The content of ``manifest.json``. It is written last: an artifact without it does not count as built."""
-        built = {"address": self.address, "identity": encode(self.identity), "meta": self.meta}
-        return json.dumps({**built, "files": self.files, "tags": self.tags}, indent=1).encode()
+        return json.dumps({**dict(self), "identity": encode(self.identity)}, indent=1).encode()
 
     def path(self, name: str) -> Path:
         """The path of a file of the artifact on this machine's disk; a remote file is downloaded once per machine.

@@ -161,12 +161,11 @@ class Files:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically."""
-        path = self.path(name)
-        if not self.is_local:
+        if self.is_local:
+            self._write(self.local_path(name), data, os.replace)
+        else:
             with translate_errors(self.url):
-                self._fs.pipe_file(path, data)
-            return
-        self._write(Path(path), data, os.replace)
+                self._fs.pipe_file(self.path(name), data)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file unless it exists; returns whether it was written.
@@ -174,18 +173,14 @@ class Files:
         If several processes do so at once, one gets ``True``. An S3-compatible server without conditional writes
         keeps the last one's content and may tell several of them ``True``: read the file back.
         """
-        path = self.path(name)
-        if self.is_local:
-            try:
-                self._write(Path(path), data, _link)
-            except FileExistsError:
-                return False
-            return True
-        if self.exists(name):
+        if not self.is_local and self.exists(name):
             return False
         with translate_errors(self.url):
             try:
-                self._fs.pipe_file(path, data, mode="create")
+                if self.is_local:
+                    self._write(self.local_path(name), data, _link)
+                else:
+                    self._fs.pipe_file(self.path(name), data, mode="create")
             except FileExistsError:
                 return False
             except OSError as error:

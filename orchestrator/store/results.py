@@ -182,8 +182,7 @@ class Result(_Strict):
     def to_json(self) -> str:
         """The text of the result file, its checksum last. Raises ``ValueError`` for what :meth:`check` refuses."""
         self.check()
-        body = asdict(self)
-        body["cell"] = self.cell.to_dict()
+        body = {**asdict(self), "cell": self.cell.to_dict()}
         record = {"format": 3, "id": self.cell.id, **body, "status": "finished"}
         text = json.dumps(record, indent=1).removesuffix("\n}")
         return f'{text}{_CHECKSUM_KEY}{_checksum(text)}"\n}}'

@@ -106,11 +106,10 @@ class Store:
             for cell_id in cell_ids
             if f"{cell_id}.json" in listed
         }
-        found = {}
-        for name, versions in wanted.items():
-            read = self._results.get(name)
-            if read is not None and read[0] == versions and versions[0].tag:  # without a tag, the store cannot tell
-                found[name] = read[1]
+        read = {name: self._results[name] for name in wanted if name in self._results}
+        found = {  # without a tag, the store cannot tell whether a file has changed
+            name: result for name, (versions, result) in read.items() if versions == wanted[name] and versions[0].tag
+        }
         unread = [name for name in wanted if name not in found]
         damaged = []
         for start in range(0, len(unread), BATCH):

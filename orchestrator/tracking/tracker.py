@@ -59,13 +59,15 @@ class Tracker:
         """Write the run of one finished cell."""
         self._write(cell_run(result, labels, self._experiment))
 
-    def existing(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, list[tuple[str, str]]]:
+    def existing(
+        self, on_progress: OnProgress = lambda done, total: None, *, where: str = ""
+    ) -> dict[str, list[tuple[str, str]]]:
         """The id and the content's fingerprint of each run, by key; the latter is empty if the run is not finished.
 
-        Runs that this project did not write are left out.
+        Runs that this project did not write are left out. ``where``: a filter in MLflow's language.
         """
         found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for count, run in enumerate(self._search("")):
+        for count, run in enumerate(self._search(where)):
             if count % PAGE == 0:
                 on_progress(count, 0)
             tags = run.data.tags
@@ -96,8 +98,9 @@ class Tracker:
         wanted += summary_runs(results, describe, self._experiment, report, answers)
         if wanted:
             digest = hashlib.sha256("".join(run.content for run in wanted[:-1]).encode())
-            wanted[-1] = replace(wanted[-1], inputs=digest.hexdigest())
-            if not verify and self._has(wanted[-1]):
+            wanted[-1] = last = replace(wanted[-1], inputs=digest.hexdigest())
+            tracked = {} if verify else self.existing(where=f"tags.{KEY} = '{last.key}'")
+            if [content for _, content in tracked.get(last.key, ())] == [last.content]:
                 return SyncReport(0, len(wanted), 0)
         set_tags(self._client, self.experiment_id, experiment_tags(panels_of(wanted)))
         existing = self.existing(on_progress)
@@ -113,11 +116,6 @@ class Tracker:
                 added += 1
         removed += self._delete([run_id for runs in existing.values() for run_id, _ in runs])
         return SyncReport(added, kept, removed)
-
-    def _has(self, run: TrackedRun) -> bool:
-        """Whether MLflow has exactly this run, finished, and once."""
-        found = list(self._search(f"tags.{KEY} = '{run.key}'"))
-        return [(old.info.status, old.data.tags.get(CONTENT)) for old in found] == [("FINISHED", run.content)]
 
     def _write(self, run: TrackedRun) -> None:
         """Create, fill and finish a run. Its status is ``RUNNING``, that is incomplete, until the last call."""
