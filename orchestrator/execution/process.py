@@ -23,11 +23,9 @@ def delay_interrupt() -> Iterator[None]:
 
     Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     on_interrupt, on_terminate = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    if on_interrupt is exit_immediately:  # this process is stopping already; the next Ctrl-C must not wait
+    stopping = on_interrupt is exit_immediately  # then the next Ctrl-C must not wait
+    if stopping or threading.current_thread() is not threading.main_thread():
         yield
         return
     pending = False

@@ -43,13 +43,13 @@ def tracking_location(store: Store) -> TrackingLocation:
 
     Raises ``UserError`` for a remote store without a tracking server, and for a URI of an unknown scheme.
     """
-    uri = os.environ.get(URI_VARIABLE, "")
-    if not uri and not store.files.is_local:
-        raise UserError(
-            f"{store.url} is remote and cannot hold MLflow's database",
-            hint=f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)",
-        )
+    uri = os.environ.get(URI_VARIABLE)
     if not uri:
+        if not store.files.is_local:
+            raise UserError(
+                f"{store.url} is remote and cannot hold MLflow's database",
+                hint=f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)",
+            )
         uri = f"sqlite:///{store.files.local_path('mlflow')}/mlflow.db"
     if uri.startswith(("http://", "https://")):
         return TrackingLocation(uri, None, uri)

@@ -66,7 +66,6 @@ class CellQueue:
         self._retry_last: deque[Assignment] = deque()
         self._running: dict[str, Assignment] = {}
         self._freed: list[Resources] = []
-        self._count_by_request: Counter[Resources] = Counter()
         self._size = (0.0, 0.0)
         self._refreshed = float("-inf")
         self._full = False
@@ -93,14 +92,12 @@ class CellQueue:
         self._full = assignment is None
         if assignment is not None:
             self._running[trial_id] = assignment
-            self._count_by_request[assignment.request] += 1
         return assignment
 
     def release(self, trial_id: str) -> None:
         """Free what the cell of a trial has used; it has ended in whatever way."""
         assignment = self._running.pop(trial_id, None)
         if assignment is not None:
-            self._count_by_request[assignment.request] -= 1
             self._freed.append(assignment.request)
             self._full = False
 
@@ -127,12 +124,13 @@ class CellQueue:
         if (assignment := _remove_first(self._retry_first, self._fits)) is not None:
             return assignment
         waiting = Counter(map(self._request_of, self._window))
+        running = Counter(assignment.request for assignment in self._running.values())
         work = sum(count * self._share(request) for request, count in waiting.items())
 
         def deficit(request: Resources) -> float:
             """The request's share of the waiting work, less its share of the cluster."""
             share = self._share(request)
-            return waiting[request] * share / work - self._count_by_request[request] * share
+            return waiting[request] * share / work - running[request] * share
 
         fitting = [request for request in waiting if self._fits(request)]
         if fitting:
@@ -161,8 +159,8 @@ class CellQueue:
     def _fits(self, request: Resources) -> bool:
         if not self._running:
             return True  # if nothing runs, submit it anyway: Ray waits for a node that can run it
-        used_cpus = sum(count * one.cpus for one, count in self._count_by_request.items())
-        used_gpus = sum(count * one.gpus for one, count in self._count_by_request.items())
+        used_cpus = sum(assignment.request.cpus for assignment in self._running.values())
+        used_gpus = sum(assignment.request.gpus for assignment in self._running.values())
         cpus, gpus = self._size
         return (not request.cpus or used_cpus + request.cpus <= cpus + _ROUNDING) and (
             not request.gpus or used_gpus + request.gpus <= gpus + _ROUNDING

@@ -20,7 +20,7 @@ from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
 from orchestrator.execution.tune.capacity import cluster_size
 from orchestrator.execution.tune.cell_queue import CellQueue
-from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopOnEvent
+from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopWhenTold
 from orchestrator.execution.tune.worker import CHUNK, Worker
 from orchestrator.util.scratch import ScratchFolder
 
@@ -80,11 +80,11 @@ def run_cells(
         len(cells), lambda number: resources(cells[number]), capacity, lambda number: work(cells[number])
     )
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
-    stop = threading.Event()
+    stopper = StopWhenTold()
     with _quiet(), ScratchFolder("tune") as folder:
         chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
         trainable = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
-        arguments = (trainable, waiting, callback, stop, str(folder))
+        arguments = (trainable, waiting, callback, stopper, str(folder))
         thread = threading.Thread(target=_run_tune, args=arguments, name="tune", daemon=True)
         thread.start()
         try:
@@ -92,11 +92,11 @@ def run_cells(
         except ClusterLost:
             raise  # Tune's thread may never end, so it is left behind
         except BaseException:
-            stop.set()
+            stopper.told = True
             callback.stop_workers()
             thread.join(STOP_SECONDS)
             raise
-        stop.set()
+        stopper.told = True
         thread.join(STOP_SECONDS)
     if callback.error is not None:
         raise callback.error
@@ -126,7 +126,7 @@ def _pass_events_on(
 
 
 def _run_tune(
-    trainable: type[tune.Trainable], waiting: CellQueue, callback: TuneCallback, stop: threading.Event, folder: str
+    trainable: type[tune.Trainable], waiting: CellQueue, callback: TuneCallback, stopper: StopWhenTold, folder: str
 ) -> None:
     """Run Tune. It has a thread of its own because it can hang when its cluster dies; the driver must not."""
     try:
@@ -140,7 +140,7 @@ def _run_tune(
             reuse_actors=True,
             max_failures=0,  # the callback decides what is started again
             raise_on_failed_trial=False,
-            stop=StopOnEvent(stop),
+            stop=stopper,
             callbacks=[callback, SilentReporter()],
             # Class trainables save a checkpoint at their end by default; this one has none to save and would fail.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
