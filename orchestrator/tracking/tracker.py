@@ -141,13 +141,9 @@ class Tracker:
             self._client.delete_run(run_id)
         return len(run_ids)
 
-    def _search(self, filter_string: str) -> Iterator[Any]:
-        token: str | None = None
-        while True:
-            page = self._client.search_runs(
-                [self.experiment_id], filter_string=filter_string, max_results=PAGE, page_token=token
-            )
+    def _search(self, where: str) -> Iterator[Any]:
+        page: Any = None
+        while page is None or page.token:
+            token = page.token if page is not None else None
+            page = self._client.search_runs([self.experiment_id], where, max_results=PAGE, page_token=token)
             yield from page
-            token = page.token
-            if not token:
-                return

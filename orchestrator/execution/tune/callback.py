@@ -34,7 +34,6 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     trial, which can have another request. The other arguments are those of ``driver.run_cells``.
 
     Attributes:
-        events: what has happened to the cells.
         error: why no worker can start, why the store cannot be used, or what Tune itself has raised.
     """
 
