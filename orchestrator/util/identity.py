@@ -42,8 +42,11 @@ def encode(value: Any) -> Any:
             raise ValueError(f"{value} has no identity: it does not equal itself or has no JSON form")
         return value
     if (members := _members(kind)) is not None:
-        encoded = {name: encode(getattr(value, name)) for name in members}
-        return {name: item for name, item in encoded.items() if item not in members[name]}
+        encoded = {name: encode(getattr(value, name)) for name, _, _ in members}
+        for name, _, left_out in members:
+            if left_out and encoded[name] in left_out:
+                del encoded[name]
+        return encoded
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("only text keys have a canonical order")
@@ -56,11 +59,14 @@ def encode(value: Any) -> Any:
 
 
 @cache
-def _members(kind: Any) -> dict[str, tuple[Any, ...]] | None:
-    """The omitted values of each field of a dataclass, by its name; ``None`` for any other type."""
+def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
+    """Name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
     if not dataclasses.is_dataclass(kind):
         return None
-    return {one.name: (one.default,) if one.metadata == ADDED_LATER else () for one in dataclasses.fields(kind)}
+    return tuple(
+        (field.name, f"{_text(field.name)}:", (field.default,) if field.metadata == ADDED_LATER else ())
+        for field in dataclasses.fields(kind)
+    )
 
 
 def canonical_json(value: Any) -> str:
@@ -69,16 +75,28 @@ def canonical_json(value: Any) -> str:
     if (members := _members(kind)) is None:
         return _text(encode(value))
     texts = []
-    for name, left_out in members.items():
+    for name, key, left_out in members:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
-            shared = None if type(field) in _PLAIN else _frozen_text(_Same(field))
-            texts.append(f"{_text(name)}:{shared or _text(encode(field))}")
+            texts.append(key + _member_text(field))
     # Sorted by key: the quote that ends a key sorts before every character that a longer key can have there.
     return f"{{{','.join(sorted(texts))}}}"
 
 
 _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+
+
+def _member_text(field: Any) -> str:
+    """The text of one field of a dataclass."""
+    if type(field) in _PLAIN:
+        return _plain_text(field)
+    return _frozen_text(_Same(field)) or _text(encode(field))
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _plain_text(value: str | int | bool | None) -> str:
+    """The text of a plain value, cached by type too: ``1`` and ``True`` are equal."""
+    return _text(value)
 
 
 class _Same:
