@@ -14,6 +14,7 @@ A step draws no random numbers: views and orders are drawn on the host before. A
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bolt.freed_memory import return_freed_memory
 from bolt.training.trainable import Losses, Trainable
 
 WARM_UPS = 2
 """Steps of each shape that are launched operator by operator first, so that libraries have allocated what they need."""
+
+LONG_FORWARD = 0.5
+"""Seconds of a forward pass from which on freed memory is returned before the backward pass: 2 % of it at most."""
 
 Gradient = Callable[[int, Tensor, float], Tensor]
 """``gradient(epoch, rows, share)`` adds the gradient of ``share`` times the mean loss of these rows to the parameters'
@@ -135,7 +140,15 @@ class CapturedGradient:
 
 def launched_gradient(loss_of_rows: Callable[[int, Tensor], Tensor]) -> Gradient:
     """The gradient of a loss, launched operator by operator."""
-    return lambda epoch, rows, share: _backward(loss_of_rows(epoch, rows), share)
+
+    def gradient(epoch: int, rows: Tensor, share: float) -> Tensor:
+        begun = time.perf_counter()
+        loss = loss_of_rows(epoch, rows)
+        if loss.device.type == "cpu" and time.perf_counter() - begun > LONG_FORWARD:
+            return_freed_memory()  # what is in use is largest now: with ViT-B/32, 0.2 GiB of gaps would come on top
+        return _backward(loss, share)
+
+    return gradient
 
 
 def captured_gradient(losses: Losses, trainable: Trainable, device: torch.device) -> Gradient | None:

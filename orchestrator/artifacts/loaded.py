@@ -14,13 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from bolt.freed_memory import return_freed_memory
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone, swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Store
 from orchestrator.util.errors import UserError
-from orchestrator.util.machine import return_freed_memory
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone

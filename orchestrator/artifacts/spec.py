@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bolt.freed_memory import return_freed_memory
 from orchestrator.artifacts.host_work import HostWork
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.catalog import Catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address, encode
-from orchestrator.util.machine import return_freed_memory
 
 TRAINING_FACTOR = 3.0
 """Operations of a forward and backward pass that trains all weights of a network, as a multiple of a forward pass."""

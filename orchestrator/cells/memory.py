@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from bolt.freed_memory import return_freed_memory
 from orchestrator.core.gpu_memory import CONTEXT_MIB
-from orchestrator.util.machine import return_freed_memory
 
 
 def limit_gpu_memory(device: str, share: float) -> None:

@@ -23,6 +23,11 @@ import what a worker needs."""
 CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
 
+_MEMORY_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(2**23), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+"""glibc's settings for a worker. What takes 8 MiB or more goes back to the system as soon as it is freed, and only
+``return_freed_memory`` cuts the heap of the rest. Beside aTLAS at ViT-B/32 the gaps in the heap shrink from 0.4 GiB to 0.1,
+and its steps take the same time. glibc raises the threshold to 32 MiB; with 4 MiB the steps take 15 % longer."""
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -85,6 +90,7 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
 
     # Threads are set before the arithmetic libraries load: sums depend on their number.
     worker_env = {
+        **_MEMORY_ENVIRONMENT,
         "OMP_NUM_THREADS": str(settings.threads),
         "MKL_NUM_THREADS": str(settings.threads),
         "HF_HUB_OFFLINE": "1",

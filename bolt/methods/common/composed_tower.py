@@ -43,6 +43,7 @@ def stack_task_vectors(
             stack_NM[row].copy_(value.reshape(-1))
             if not torch.isfinite(stack_NM[row]).all():
                 raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
+        del vector  # or it would stay in memory while the next one is read
     return stacks
 
 
