@@ -2,6 +2,9 @@
 
 The parameters of a random crop depend on (dataset, seed, view, index) only, so every method sees the same pixels in
 every process. All functions work on uint8 tensors (3, H, W).
+
+Pixels have the bits of torchvision's ``resize`` and ``center_crop``. It is not imported here, because that would take
+every worker a second and 160 MiB.
 """
 
 from __future__ import annotations
@@ -9,10 +12,11 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import cast
 
 from torch import Tensor
+from torch.nn import functional as F
 
+from bolt.clip.preprocess import centre, resized_sides
 from bolt.seeds import keyed_seed
 
 _ASPECT_RATIOS = (3 / 4, 4 / 3)
@@ -59,12 +63,9 @@ def evaluation_view(image_3HW: Tensor, size: int) -> Tensor:
     height, width = image_3HW.shape[-2:]
     if height == width == size:
         return image_3HW
-    from torchvision.transforms.v2 import functional as transforms
-
-    short = min(height, width)
-    # The long side is rounded down, as torchvision's Resize does.
-    resized = _resize(image_3HW, size * height // short, size * width // short)
-    return cast(Tensor, transforms.center_crop(resized, [size, size]))
+    resized_height, resized_width = resized_sides(height, width, size)
+    top, left = centre(resized_height, size), centre(resized_width, size)
+    return _resize(image_3HW, resized_height, resized_width)[:, top : top + size, left : left + size].contiguous()
 
 
 def augmented_view(
@@ -113,8 +114,6 @@ def draw_box(height: int, width: int, key: int, crop: Crop) -> Box:
 
 
 def _resize(image_3HW: Tensor, height: int, width: int) -> Tensor:
-    from torchvision.transforms.v2 import InterpolationMode  # takes 2 seconds to import, and a driver makes no view
-    from torchvision.transforms.v2 import functional as transforms
-
-    resized = transforms.resize(image_3HW, [height, width], InterpolationMode.BICUBIC, antialias=True)
-    return cast(Tensor, resized)
+    if image_3HW.shape[-2:] == (height, width):
+        return image_3HW
+    return F.interpolate(image_3HW[None], (height, width), mode="bicubic", antialias=True)[0]

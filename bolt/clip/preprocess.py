@@ -50,11 +50,22 @@ _MAX_16_BIT = 65535
 
 def evaluation_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
     """Resize the shortest side (bicubic), crop the centre and convert to RGB, as open_clip does: uint8 (3, S, S)."""
-    from torchvision.transforms import InterpolationMode
-    from torchvision.transforms import functional as F
+    found = to_rgb_or_grey(image, exif_rotation)
+    height, width = resized_sides(found.height, found.width, size)
+    left, top = centre(width, size), centre(height, size)
+    resized = found.resize((width, height), Image.Resampling.BICUBIC)
+    return rgb_pixels(resized.crop((left, top, left + size, top + size)))
 
-    resized = F.resize(to_rgb_or_grey(image, exif_rotation), size, interpolation=InterpolationMode.BICUBIC)
-    return rgb_pixels(F.center_crop(resized, [size, size]))
+
+def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:
+    """Height and width after the shortest side is resized to ``size``; the other is rounded down, as by torchvision."""
+    short = min(height, width)
+    return size * height // short, size * width // short
+
+
+def centre(length: int, size: int) -> int:
+    """Where the middle ``size`` of ``length`` pixels begin; halves are rounded to even, as by torchvision."""
+    return round((length - size) / 2)
 
 
 def rgb_pixels(image: Image.Image, *, exif_rotation: bool = False) -> NDArray[np.uint8]:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 from torchvision import transforms
+from torchvision.transforms.v2 import functional
 
-from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Crop, augmented_view, draw_box, evaluation_view
+from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Crop, augmented_view, draw_box, evaluation_view, view_box
 
 
 def noise(height: int, width: int, seed: int = 0) -> Tensor:
@@ -40,6 +41,20 @@ def test_the_evaluation_view_is_clips(height: int, width: int) -> None:
     actual = evaluation_view(image, 32)
     assert actual.shape == (3, 32, 32)
     assert int((actual.int() - expected.int()).abs().max()) <= 1
+
+
+@pytest.mark.parametrize("size", [32, 224])
+@pytest.mark.parametrize("sides", [(375, 500), (224, 224), (40, 31), (31, 200), (600, 601), (225, 224), (1, 7)])
+def test_pixels_have_the_bits_of_torchvision(sides: tuple[int, int], size: int) -> None:
+    image = noise(*sides)
+    resized = functional.resize(image, [size], functional.InterpolationMode.BICUBIC, antialias=True)
+    assert torch.equal(evaluation_view(image, size), functional.center_crop(resized, [size, size]))
+    for index in range(5):
+        box = view_box(*sides, "d", 0, 1, index)
+        part = functional.crop(image, box.top, box.left, box.height, box.width)
+        expected = functional.resize(part, [size, size], functional.InterpolationMode.BICUBIC, antialias=True)
+        found = augmented_view(image, size, "d", 0, 1, index)
+        assert torch.equal(found, expected.flip(-1) if box.mirrored else expected)
 
 
 def test_views_repeat_and_depend_on_every_axis() -> None:
