@@ -94,10 +94,18 @@ class ImageTower(nn.Module):
 
         The tower is frozen and in evaluation mode. Raises ``UnsupportedTower`` for any other architecture.
         """
-        shape = shape_from_open_clip(visual)
+        tensors = {name: tensor.detach() for name, tensor in visual.state_dict().items()}
+        return cls.from_tensors(shape_from_open_clip(visual), tensors)
+
+    @classmethod
+    def from_tensors(cls, shape: TowerShape, tensors: Mapping[str, Tensor]) -> ImageTower:
+        """A frozen tower in evaluation mode of tensors with open_clip's names; it shares them, except ``proj``.
+
+        Raises ``TensorMismatch``, which lists the first missing, unexpected and wrongly shaped tensors.
+        """
         with torch.device("meta"):  # allocates no memory and draws no random numbers
             tower = cls(shape)
-        tower._assign({name: tensor.detach() for name, tensor in visual.state_dict().items()})
+        tower._assign(tensors)
         return tower.requires_grad_(False).eval()
 
     def forward(self, images_B3SS: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.clip.transfer import ReadAhead
 from bolt.task.scoring import SCORING_BATCH, scoring_batches
 from bolt.task.task import EVALUATION_VIEW
+from orchestrator.artifacts.frozen_tower import FrozenTower
 from orchestrator.artifacts.host_work import HostWork, launches, test_images_read, views_on_device
 from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -101,7 +102,7 @@ class SupportFeatures(ArtifactSpec):
 
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return (self.support,)
+        return FrozenTower(self.backbone), self.support
 
     def size_bytes(self, catalog: Catalog) -> int:
         return FLOAT_BYTES * self._encoded_images(catalog) * catalog.backbone(self.backbone.name).embed_dim

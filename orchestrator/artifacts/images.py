@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bolt.clip.preprocess import evaluation_pixels
+from orchestrator.artifacts.frozen_tower import FrozenTower
 from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
@@ -134,7 +135,7 @@ class OfTestSplit(ArtifactSpec):
 
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return (self.images,)
+        return FrozenTower(self.backbone), self.images
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bolt.freed_memory import return_freed_memory
+from orchestrator.artifacts.stored_backbone import frozen_tower_address, read_backbone
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone, swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
@@ -93,6 +94,8 @@ class LoadedArtifacts:
             entry = self.catalog.backbone(ref.name)
             for swapped, variant in ((False, entry), (True, swap_activation(entry))):
                 if backbone_ref(variant) == stored:
+                    with suppress(FileNotFoundError):
+                        return read_backbone(variant, self.artifact(frozen_tower_address(stored)), self.device)
                     found = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
                     return_freed_memory()  # of the checkpoint
                     return found

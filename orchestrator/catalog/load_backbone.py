@@ -9,7 +9,8 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.catalog import BackboneEntry, backbone_ref, missing_weights
@@ -18,7 +19,7 @@ from orchestrator.util.errors import UserError, one_line, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from torch import nn
+    from torch import Tensor, nn
 
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower_shape import TowerShape
@@ -75,43 +76,18 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     """
     if absent := missing_weights(entry):
         raise absent
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing: fail at once instead of waiting
-    import open_clip
-
     from bolt.clip.backbone import Backbone
 
-    architecture, config = entry.architecture, architecture_path(entry)
-    if config is not None:
-        open_clip.add_model_config(config)
-        architecture = config.stem
-    weights = str(weights_path(entry) or entry.weights.pretrained)
-    known = None if weights_path(entry) or swapped else tag_uses_quick_gelu(architecture, weights)
+    known = None if weights_path(entry) or swapped else tag_uses_quick_gelu(_architecture(entry), _weights(entry))
     if known not in (None, entry.quick_gelu):
         raise UserError(
-            f"backbone {entry.name}: the weights {weights} were trained with {'QuickGELU' if known else 'plain GELU'}, "
-            "says open_clip, and its catalog entry says otherwise",
+            f"backbone {entry.name}: the weights {_weights(entry)} were trained with "
+            f"{'QuickGELU' if known else 'plain GELU'}, says open_clip, and its catalog entry says otherwise",
             hint=f"write quick_gelu: {'true' if known else 'false'}",
         )
-
-    def load_model() -> nn.Module:
-        with _loading(entry, architecture):
-            model = open_clip.create_model(
-                architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
-            )
-        return cast("nn.Module", model)
-
-    def load_again() -> nn.Module:
-        if absent := missing_weights(entry):
-            raise absent
-        if backbone_ref(entry) != loaded_from:
-            what = f"the weights of backbone {entry.name} changed since they were loaded"
-            raise UserError(what, hint="run the same command again")
-        return load_model()
-
-    loaded_from, model = backbone_ref(entry), load_model()
-    with _loading(entry, architecture):
-        tokenizer = open_clip.get_tokenizer(architecture)
-    backbone = Backbone.from_open_clip(model, tokenizer, entry.name, load_again=None if keep_text else load_again)
+    text = TextSide(entry)
+    load_again = None if keep_text else text.load
+    backbone = Backbone.from_open_clip(text.load(), text.tokenize, entry.name, load_again=load_again)
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
         raise UserError(
@@ -120,6 +96,42 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
         )
     _check_sizes(entry, backbone.tower.shape)
     return backbone.to(device)
+
+
+class TextSide:
+    """Loads the text side of a backbone whenever prompts are encoded, with the whole model around it."""
+
+    def __init__(self, entry: BackboneEntry) -> None:
+        self._entry, self._loaded_from = entry, backbone_ref(entry)
+
+    def load(self) -> nn.Module:
+        """The open_clip model. Raises ``UserError`` if the weights are gone, have changed or do not fit."""
+        entry = self._entry
+        if absent := missing_weights(entry):
+            raise absent
+        if backbone_ref(entry) != self._loaded_from:
+            what = f"the weights of backbone {entry.name} changed since they were loaded"
+            raise UserError(what, hint="run the same command again")
+        import open_clip
+
+        architecture, weights = _architecture(entry), _weights(entry)
+        with _loading(entry, architecture):
+            model = open_clip.create_model(
+                architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
+            )
+        return cast("nn.Module", model)
+
+    def tokenize(self, prompts: list[str]) -> Tensor:
+        """The token numbers of prompts, (P, context length)."""
+        return self._tokenizer(prompts)
+
+    @cached_property
+    def _tokenizer(self) -> Callable[[list[str]], Tensor]:
+        import open_clip
+
+        architecture = _architecture(self._entry)
+        with _loading(self._entry, architecture):
+            return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
 
 
 def swap_activation(entry: BackboneEntry) -> BackboneEntry:
@@ -133,6 +145,23 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
     config = open_clip.get_pretrained_cfg(architecture, tag)
     return bool(config.get("quick_gelu", False)) if config else None
+
+
+def _architecture(entry: BackboneEntry) -> str:
+    """open_clip's name of the architecture; that of a model-config file is registered first."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing: fail at once instead of waiting
+    import open_clip
+
+    config = architecture_path(entry)
+    if config is None:
+        return entry.architecture
+    open_clip.add_model_config(config)
+    return config.stem
+
+
+def _weights(entry: BackboneEntry) -> str:
+    """The weights file, or the tag that open_clip lists."""
+    return str(weights_path(entry) or entry.weights.pretrained)
 
 
 def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:

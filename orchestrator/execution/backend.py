@@ -25,8 +25,8 @@ CELL_ATTEMPTS = 3
 
 _MEMORY_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(2**23), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 """glibc's settings for a worker. What takes 8 MiB or more goes back to the system as soon as it is freed, and only
-``return_freed_memory`` cuts the heap of the rest. Beside aTLAS at ViT-B/32 the gaps in the heap shrink from 0.4 GiB to 0.1,
-and its steps take the same time. glibc raises the threshold to 32 MiB; with 4 MiB the steps take 15 % longer."""
+``return_freed_memory`` cuts the heap of the rest. Beside aTLAS at ViT-B/32 the gaps in the heap shrink from 0.4 to 0.1
+GiB, and its steps take the same time. glibc raises the threshold to 32 MiB; with 4 MiB the steps take 15 % longer."""
 
 
 @dataclass(frozen=True)
