@@ -27,9 +27,9 @@ _GLIBC_TUNABLES = (
     "glibc.malloc.mmap_threshold=8388608:glibc.malloc.trim_threshold=4294967296:glibc.malloc.tcache_max=64"
 )
 """Settings of a worker's memory allocator. What takes 8 MiB or more goes back to the system as soon as it is freed, and
-only ``return_freed_memory`` cuts the heap of the rest. The cache of small blocks, which keeps them from being joined, is
-small. Beside aTLAS at ViT-B/32 the gaps in the heap shrink from 0.4 to 0.15 GiB. Its steps take the same time, those of
-the demo's tower 5 % less. glibc itself raises the threshold to 32 MiB. With 4 MiB, aTLAS takes 15 % longer."""
+only ``return_freed_memory`` cuts the heap of the rest. The cache of small blocks is small, because blocks in it are not
+joined with their neighbours. Beside aTLAS at ViT-B/32 the gaps in the heap shrink from 0.4 to 0.15 GiB. Its steps take
+the same time, those of the demo's tower 5 % less. With a threshold of 4 MiB, those of aTLAS take 15 % longer."""
 
 
 @dataclass(frozen=True)
