@@ -1,0 +1,63 @@
+"""A backbone whose image tower is read from the store: the same bits, and no open_clip."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from orchestrator.artifacts.frozen_tower import FrozenTower
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import build
+from orchestrator.catalog import backbone_ref, load_catalog
+from orchestrator.core.cell import BackboneRef
+from orchestrator.core.settings import RunSettings
+from tests.helpers.waiting import TIMEOUT
+
+IMPORTS = """
+import sys
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.catalog import backbone_ref, load_catalog
+from orchestrator.core.settings import RunSettings
+loaded = LoadedArtifacts(RunSettings(sys.argv[1], device="cpu"))
+loaded.backbone(backbone_ref(load_catalog().backbone("tiny-clip")))
+print(*sorted({"open_clip", "torchvision"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture
+def tiny() -> BackboneRef:
+    return backbone_ref(load_catalog().backbone("tiny-clip"))
+
+
+def test_a_backbone_read_from_the_store_has_the_bits_of_one_loaded_with_open_clip(
+    tiny: BackboneRef, tmp_path: Path
+) -> None:
+    settings = RunSettings(str(tmp_path), device="cpu")
+    loaded = LoadedArtifacts(settings).backbone(tiny)
+    build(FrozenTower(tiny), settings)
+    read = LoadedArtifacts(settings).backbone(tiny)
+    assert read.digest == loaded.digest
+    assert read.tower.shape == loaded.tower.shape
+    assert (read.logit_scale, read.mean, read.std) == (loaded.logit_scale, loaded.mean, loaded.std)
+    pixels = torch.arange(256, dtype=torch.uint8).repeat(2 * 3 * 32 * 32 // 256).view(2, 3, 32, 32)
+    assert torch.equal(read.encode_images(pixels), loaded.encode_images(pixels))
+    prompts = ["a drawing of a circle", "a star"]
+    assert torch.equal(read.encode_prompts(prompts), loaded.encode_prompts(prompts))
+    assert torch.equal(read.tokenize(prompts), loaded.tokenize(prompts))
+
+
+@pytest.mark.slow
+def test_reading_a_backbone_from_the_store_imports_neither_open_clip_nor_torchvision(
+    tiny: BackboneRef, tmp_path: Path
+) -> None:
+    def imported() -> str:
+        command = [sys.executable, "-c", IMPORTS, str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout.strip()
+
+    assert imported() == "open_clip torchvision"  # not built: the weights are loaded with open_clip
+    build(FrozenTower(tiny), RunSettings(str(tmp_path), device="cpu"))
+    assert imported() == ""
