@@ -94,8 +94,9 @@ class LoadedArtifacts:
             entry = self.catalog.backbone(ref.name)
             for swapped, variant in ((False, entry), (True, swap_activation(entry))):
                 if backbone_ref(variant) == stored:
-                    with suppress(FileNotFoundError):
-                        return read_backbone(variant, self.artifact(frozen_tower_address(stored)), self.device)
+                    tower = frozen_tower_address(stored)
+                    if self.store.is_intact(tower):
+                        return read_backbone(variant, self.artifact(tower), self.device)
                     found = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
                     return_freed_memory()  # of the checkpoint
                     return found

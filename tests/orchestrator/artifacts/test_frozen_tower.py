@@ -12,6 +12,7 @@ import torch
 from orchestrator.artifacts.frozen_tower import FrozenTower
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import build
+from orchestrator.artifacts.stored_backbone import TOWER_FILE
 from orchestrator.catalog import backbone_ref, load_catalog
 from orchestrator.core.cell import BackboneRef
 from orchestrator.core.settings import RunSettings
@@ -48,6 +49,15 @@ def test_a_backbone_read_from_the_store_has_the_bits_of_one_loaded_with_open_cli
     prompts = ["a drawing of a circle", "a star"]
     assert torch.equal(read.encode_prompts(prompts), loaded.encode_prompts(prompts))
     assert torch.equal(read.tokenize(prompts), loaded.tokenize(prompts))
+
+
+def test_without_an_intact_tower_in_the_store_the_weights_are_loaded(tiny: BackboneRef, tmp_path: Path) -> None:
+    settings = RunSettings(str(tmp_path), device="cpu")
+    loaded = LoadedArtifacts(settings).backbone(tiny)
+    artifact = LoadedArtifacts(settings).artifact(build(FrozenTower(tiny), settings))
+    file = artifact.path(TOWER_FILE)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert LoadedArtifacts(settings).backbone(tiny).digest == loaded.digest
 
 
 @pytest.mark.slow
