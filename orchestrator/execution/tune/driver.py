@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty
 
 import ray
@@ -26,7 +27,7 @@ from orchestrator.util.scratch import ScratchFolder
 STOP_SECONDS = 60.0
 """How long Tune may take to stop before this process leaves without it."""
 
-_TUNE_ENVIRONMENT = {  # settings of Tune that are environment variables only
+_TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no csv, json and tensorboard files per trial: 10 ms each
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # this module handles Ctrl-C
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's snapshots are never restored
@@ -80,9 +81,7 @@ def run_cells(
     )
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
     stopper = StopWhenTold()
-    for name in ("ray.tune", "ray.air", "ray.train"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    with environment_variables(_TUNE_ENVIRONMENT), ScratchFolder("tune") as folder:
+    with _quiet(), ScratchFolder("tune") as folder:
         chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
         trainable = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
         arguments = (trainable, waiting, callback, stopper, str(folder))
@@ -157,3 +156,18 @@ def _run_tune(
 
 def _trial_name(trial: Trial) -> str:
     return f"cell-{trial.config['cell']}-{trial.trial_id}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Tune's loggers for the block, and set those of its settings that are environment variables only."""
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air", "ray.train")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with environment_variables(_TUNE_ENVIRONMENT):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
