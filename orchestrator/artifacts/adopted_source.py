@@ -18,7 +18,8 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import TowerShape
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.source_model import TOWER_FILE, Source
+from orchestrator.artifacts.source_model import Source
+from orchestrator.artifacts.stored_backbone import TOWER_FILE
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import adopted_source

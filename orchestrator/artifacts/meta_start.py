@@ -18,6 +18,7 @@ from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.stored_backbone import TOWER_FILE
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
@@ -100,7 +101,7 @@ class MetaStart(ArtifactSpec):
             on_interval_end=on_interval_end,
             resume=snapshot["training"] if snapshot else None,
         )
-        save_tensors(tensors, builder.folder / "tower.safetensors")
+        save_tensors(tensors, builder.folder / TOWER_FILE)
         builder.meta.update(
             backbone=self.backbone.name, datasets=[dataset.name for dataset in self.datasets], meta_loss=curve
         )
@@ -117,5 +118,5 @@ class MetaStart(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
         """The tower's tensors by open_clip's visual names, on the device."""
-        tensors = load_file(artifact.path("tower.safetensors"))
+        tensors = load_file(artifact.path(TOWER_FILE))
         return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -28,6 +28,7 @@ from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.stored_backbone import TOWER_FILE
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
@@ -36,9 +37,6 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
-
-TOWER_FILE = "tower.safetensors"
-"""The file of a source model: the image tower's tensors by open_clip's visual names."""
 
 _KEPT_WIDTHS = 10
 """What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms and of its

@@ -23,8 +23,9 @@ from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.host_work import DIRECTIONS_PER_NUMBER, HostWork
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.source_model import TOWER_FILE, Source, source_address
+from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec, round_up
+from orchestrator.artifacts.stored_backbone import TOWER_FILE
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact, Builder
