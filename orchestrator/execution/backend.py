@@ -23,13 +23,10 @@ import what a worker needs."""
 CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
 
-_GLIBC_TUNABLES = (
-    "glibc.malloc.mmap_threshold=8388608:glibc.malloc.trim_threshold=4294967296:glibc.malloc.tcache_max=64"
-)
-"""Settings of a worker's memory allocator. What takes 8 MiB or more goes back to the system as soon as it is freed, and
-only ``return_freed_memory`` cuts the heap of the rest. The cache of small blocks is small, because blocks in it are not
-joined with their neighbours. Beside aTLAS at ViT-B/32 the gaps in the heap shrink from 0.4 to 0.15 GiB. Its steps take
-the same time, those of the demo's tower 5 % less. With a threshold of 4 MiB, those of aTLAS take 15 % longer."""
+_GLIBC_TUNABLES = "glibc.malloc.mmap_threshold=8388608:glibc.malloc.trim_threshold=4294967296"
+"""Settings of a worker's memory allocator. A block of 8 MiB or more that the heap has no room for lies outside of it
+and goes back to the system when it is freed. Only ``return_freed_memory`` returns parts of the heap. Both together take
+0.1 GiB off aTLAS at ViT-B/32, and its steps take the same time. With 4 MiB they take 11 to 14 % longer."""
 
 
 @dataclass(frozen=True)
