@@ -83,7 +83,8 @@ class LoadedArtifacts:
     def backbone(self, ref: BackboneRef) -> Backbone:
         """The frozen backbone on this process's device, with the activation and precision of ``ref``.
 
-        The last one is kept, for all number formats. Raises ``UserError`` if its catalog entry changed since the grid
+        Its image tower is read from the store, if an intact ``FrozenTower`` is there; otherwise open_clip loads it. The
+        last one is kept, for all number formats. Raises ``UserError`` if its catalog entry changed since the grid
         was read, or if the device cannot compute in that number format.
         """
         from bolt.clip.precision import UnsupportedPrecision

@@ -118,9 +118,8 @@ def load_grid(
         cells = cells[:limit]
     file = _read(path)
     refs = dict.fromkeys(ref for sources in dict.fromkeys(cell.sources for cell in cells) for ref in sources)
-    sources = {
-        ref: resolver.plans[ref] for ref in refs if ref in resolver.plans
-    }  # the others are images to meta-learn from
+    # The other references are images to meta-learn from.
+    sources = {ref: resolver.plans[ref] for ref in refs if ref in resolver.plans}
     datasets = [ref.name for cell in cells for ref in cell.evaluate_on]
     datasets += [cell.dataset.name for cell in cells]
     datasets += [ref.dataset for ref in refs if ref not in sources or isinstance(sources[ref].recipe, SourceRecipe)]

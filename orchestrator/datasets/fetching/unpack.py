@@ -79,6 +79,7 @@ class _Unpacking:
                     raise self.refused(member.name, str(error)) from None
 
     def unpack_zip(self) -> None:
+        """Every file of a zip archive."""
         with zipfile.ZipFile(self.archive) as opened:
             for member in opened.infolist():
                 if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
