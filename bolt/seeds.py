@@ -42,7 +42,7 @@ def torch_generator(*axes: str | int) -> torch.Generator:
 def isolated_torch_rng(*axes: str | int) -> Iterator[None]:
     """Seed torch's global generators by the axes inside the ``with`` block, and restore their state afterwards.
 
-    For library code that takes no generator: initialisation and dropout in ``peft`` and ``torch.nn``.
+    For library code that takes no generator: initialisation and dropout in ``torch.nn``.
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):

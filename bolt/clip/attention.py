@@ -1,16 +1,12 @@
 """Splits the fused query-key-value projection into three linear modules, so that each can get its own adapter.
 
 A LoRA adapter on the fused (3W, W) matrix has one factor A for query, key and value, and cannot leave one of them out.
-The three modules share the storage of the fused matrix. :func:`merged_weight` returns the fused weight, with the
-adapters that ``peft`` has put on the parts.
+The three modules share the storage of the fused matrix.
 
 Shape legend: B images, T tokens, W width.
 """
 
 from __future__ import annotations
-
-import copy
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,21 +33,3 @@ def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
     linear.weight = nn.Parameter(fused.weight.detach().chunk(3)[part], requires_grad=False)
     linear.bias = nn.Parameter(fused.bias.detach().chunk(3)[part], requires_grad=False)
     return linear
-
-
-def merged_weight(module: nn.Module) -> Tensor:
-    """The weight (out, in) of a linear module that may be a :class:`SplitProjection` or have a LoRA of ``peft``.
-
-    The module is not changed. A plain module's own weight is returned; otherwise the result is a new tensor.
-    """
-    from peft.tuners.lora import LoraLayer  # takes seconds to import
-
-    if isinstance(module, SplitProjection):
-        return torch.cat([merged_weight(part) for part in (module.q, module.k, module.v)])
-    if isinstance(module, LoraLayer):
-        # peft merges in place, and undoing it leaves a rounding error in the weight, which belongs to the backbone.
-        # So a copy is merged.
-        merged: Any = copy.deepcopy(module)
-        merged.merge()
-        return cast(Tensor, merged.get_base_layer().weight.detach())
-    return cast(nn.Linear, module).weight.detach()

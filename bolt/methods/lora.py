@@ -1,4 +1,4 @@
-"""LoRA and DoRA: low-rank updates of the image tower's weight matrices, by ``peft``; the text head can be adapted too.
+"""LoRA and DoRA: low-rank updates of the image tower's weight matrices; the text head can be adapted too.
 
 LoRA (Hu et al., 2021, arXiv:2106.09685) adds ``alpha / r * B A`` to a weight matrix (m, n). A (r, n) starts at random
 and B (m, r) at zero. DoRA (Liu et al., 2024, arXiv:2402.09353) also trains the length of every row of the sum.
@@ -31,11 +31,10 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from bolt.clip.attention import merged_weight
 from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.methods.base import ADDED_LATER, Method, TowerPasses, register
-from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower
+from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
 from bolt.methods.common.prompts import encode_tokens
 from bolt.seeds import isolated_torch_rng
 from bolt.task.classifiers import CosineClassifier, LinearClassifier
@@ -78,7 +77,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
     matrices = attach_to_tower(tower, settings, dora, task.dataset, task.seed)
     if published:
         for name, tensor in tower.named_parameters():
-            if ".lora_A." in name:
+            if name.endswith(".lora_A"):
                 tensor.data.mul_(math.sqrt(tensor.shape[1] / settings.rank))  # from 1 / sqrt(n) to 1 / sqrt(r)
     for name in unfrozen:
         tower.get_parameter(path[name]).requires_grad_()

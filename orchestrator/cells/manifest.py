@@ -17,7 +17,7 @@ from bolt.protocol import Precision
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.store.results import Manifest
 
-PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "scikit-learn", "peft", "ray")
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "scikit-learn", "ray")
 
 
 def make_manifest(loaded: LoadedArtifacts, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:

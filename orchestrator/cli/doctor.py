@@ -18,7 +18,7 @@ from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes, pluralize
 
-PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
 
 
 def machine_view(store_url: str) -> RenderableType:

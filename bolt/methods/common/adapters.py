@@ -1,21 +1,24 @@
-"""Low-rank adapters on the weight matrices of a tower, by ``peft``: where they sit, how large they are.
+"""Low-rank adapters on the weight matrices of a tower: where they sit, how large they are.
 
 Shape legend: r rank, (m, n) a weight matrix (out, in).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bolt.clip.attention import SplitProjection
 from bolt.clip.tensor_names import matrix_module_paths
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
 from bolt.clip.tower_shape import BlockShape, TextShape, TowerShape
+from bolt.methods.common.low_rank import LowRankLinear
 from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
 
@@ -105,18 +108,15 @@ def attach_adapters(
 
     ``axes`` key the random initialisation.
     """
-    from peft import LoraConfig, inject_adapter_in_model  # takes seconds to import; a plan never needs it
-
-    config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        use_rslora=settings.rank_stabilised,
-        lora_dropout=settings.dropout,
-        use_dora=dora,
-        target_modules=list(paths),
-    )
+    root.requires_grad_(False)
+    wanted = {*paths}
+    in_order = [path for path, _ in root.named_modules() if path in wanted]
+    scaling = settings.alpha / (math.sqrt(settings.rank) if settings.rank_stabilised else settings.rank)
     with isolated_torch_rng("lora", "adapters", *axes):
-        inject_adapter_in_model(config, root)
+        for path in in_order:
+            frozen = cast(nn.Linear, root.get_submodule(path))
+            adapter = LowRankLinear(frozen, settings.rank, scaling, dropout=settings.dropout, dora=dora)
+            root.set_submodule(path, adapter.train(root.training))
 
 
 def attach_to_tower(
@@ -140,3 +140,15 @@ def attach_to_tower(
             paths.append(known[name] + part)
     attach_adapters(tower, paths, settings, dora, *axes)
     return matrices
+
+
+def merged_weight(module: nn.Module) -> Tensor:
+    """The weight (m, n) of a linear module, a :class:`SplitProjection` or a :class:`LowRankLinear`, without gradient.
+
+    A plain module's own weight is returned; otherwise the result is a new tensor.
+    """
+    if isinstance(module, SplitProjection):
+        return torch.cat([merged_weight(part) for part in (module.q, module.k, module.v)])
+    if isinstance(module, LowRankLinear):
+        return module.merged_weight()
+    return cast(nn.Linear, module).weight.detach()

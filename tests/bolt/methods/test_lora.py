@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.attention import SplitProjection, merged_weight
+from bolt.clip.attention import SplitProjection
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower, SelfAttention
 from bolt.clip.tower_shape import TowerShape
@@ -20,6 +20,7 @@ from bolt.methods.common.adapters import (
     attach_adapters,
     attach_to_tower,
     bolt_coefficient_count,
+    merged_weight,
     parameters_per_block,
 )
 from bolt.methods.lora import LoraSettings, published_settings, trainable_adapters
@@ -105,8 +106,8 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
     attention.eval()
     for part, a, b in (("q", 0.2, 0.5), ("k", 0.4, 0.3), ("v", 0.6, 0.1)):
         layer: Any = attention.get_submodule(f"qkv.{part}")
-        layer.lora_A["default"].weight.copy_(0.5 * wave(2, 8, 1.7, a, 0.1))
-        layer.lora_B["default"].weight.copy_(0.5 * wave(8, 2, b, 1.2, 0.3))
+        layer.lora_A.copy_(0.5 * wave(2, 8, 1.7, a, 0.1))
+        layer.lora_B.copy_(0.5 * wave(8, 2, b, 1.2, 0.3))
     unmerged = attention(x_LBW.transpose(0, 1), nn.Identity(), 3)
     torch.testing.assert_close(unmerged[0, 0], torch.tensor(expected), rtol=0, atol=2e-6)
 
