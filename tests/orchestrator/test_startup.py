@@ -67,3 +67,10 @@ def test_source_models_are_listed_without_importing_anything_heavy(tmp_path: Pat
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
     assert run(tmp_path, "--version").stdout == f"{orchestrator.__version__}\n"
+
+
+def test_a_process_that_has_loaded_triton_ends_silently() -> None:
+    """Triton's binding prints a page about leaks if the last collections of garbage are left out."""
+    script = "import sys, torch._dynamo; from orchestrator.__main__ import main; sys.argv[1:] = ['--version']; main()"
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{orchestrator.__version__}\n", "")
