@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -97,8 +98,9 @@ def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellOutcome:
 
 
 def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellOutcome:
-    """Leave a note of the GPUs that this process sees."""
-    _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
+    """Leave a note of the GPUs that this process sees, and of whether it can import Triton if that is installed."""
+    triton = "none" if sys.modules.get("triton", "not imported yet") is None else "allowed"
+    _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')},triton={triton}")
     return CellOutcome("finished", 0.0)
 
 

@@ -13,7 +13,7 @@ from ray import tune
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellOutcome
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.process import worker_log
+from orchestrator.execution.process import leave_out_triton, worker_log
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
@@ -33,6 +33,8 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         settings: RunSettings,
         runner: str,
     ) -> None:
+        if not config["gpus"]:
+            leave_out_triton()
         self._chunks, self._runner = chunks, runner
         self._settings = replace(settings, gpu_share=min(1.0, config["gpus"] or 1.0))
         self._number = int(config["cell"])
