@@ -106,14 +106,13 @@ def attach_adapters(
 ) -> None:
     """Attach an adapter to each linear module at ``paths``, and freeze all other parameters of ``root``.
 
-    ``axes`` key the random initialisation.
+    ``axes`` key the random initialisation. Raises ``ValueError`` if there is no module at one of the paths.
     """
     root.requires_grad_(False)
-    wanted = {*paths}
-    in_order = [path for path, _ in root.named_modules() if path in wanted]
+    modules = [path for path, _ in root.named_modules()]
     scaling = settings.alpha / (math.sqrt(settings.rank) if settings.rank_stabilised else settings.rank)
     with isolated_torch_rng("lora", "adapters", *axes):
-        for path in in_order:
+        for path in sorted(paths, key=modules.index):  # so the order in which paths are given changes no number
             frozen = cast(nn.Linear, root.get_submodule(path))
             adapter = LowRankLinear(frozen, settings.rank, scaling, dropout=settings.dropout, dora=dora)
             root.set_submodule(path, adapter.train(root.training))

@@ -96,6 +96,11 @@ def test_without_dropout_it_is_the_merged_module(dora: bool) -> None:
         torch.testing.assert_close(layer(x), plain, rtol=1e-5, atol=1e-6)
 
 
+def test_a_path_without_a_module_is_refused() -> None:
+    with pytest.raises(ValueError, match="'3'"):
+        attach_adapters(network(), ["0", "3"], AdapterSettings(rank=1), False)
+
+
 def test_methods_with_adapters_do_not_import_peft() -> None:
     """It takes each worker 2.4 seconds and 240 MiB."""
     code = (
