@@ -48,7 +48,7 @@ def main() -> None:
 def _skip_last_collections() -> None:
     """Keep Python from looking for unreachable cycles while it exits: with PyTorch and MLflow loaded, that takes 1.8 s.
 
-    Triton's binding prints a page about leaks if its objects are not collected, so they are if it is loaded.
+    Not if Triton is loaded: its binding prints a page about leaks when its objects are not collected.
     """
     if "triton" not in sys.modules:
         gc.freeze()
