@@ -1,4 +1,4 @@
-"""What a GPU does with this project: eight measurements with synthetic weights and images, in about ten minutes.
+"""What a GPU does with this project: seven measurements with synthetic weights and images, in about ten minutes.
 
     python benchmarks/gpu.py                      # on a CPU the same measurements run small, to show that they work
     python benchmarks/gpu.py --only steps views --output gpu.json
@@ -15,8 +15,6 @@ of its own, so that running out of memory ends that one alone; its line then say
     atlas      the two products of an aTLAS step with its task vectors, in bytes a second
     views      a batch of random crops made on the device: equal to those of the host, and milliseconds of both
     packing    steps a second of 1, 4, 8 and 16 processes that share the GPU
-    graphs     steps launched operator by operator, with passes captured as in `grid --cuda-graphs` (equal bits?), and
-               captured whole, optimiser included
 """
 
 from __future__ import annotations

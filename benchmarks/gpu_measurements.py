@@ -16,7 +16,6 @@ from gpu_steps import (
     Row,
     Scale,
     bolt_tower,
-    count_operations,
     precisions,
     random_batch,
     random_tower,
@@ -32,7 +31,6 @@ from bolt.clip.precision import forward_pass
 from bolt.clip.tower import matrix_modules
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods.common.composition import Composition
-from bolt.training.captured import WARM_UPS, CudaGraphs, Recorder
 
 
 def timed(work: Callable[[], Any], repeats: int, device: str) -> float:
@@ -260,54 +258,7 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
         results.put(None)
 
 
-def measure_graphs(scale: Scale, device: str) -> list[Row]:
-    rows = []
-    for name, shape in scale.towers.items():
-        for method in METHODS:
-            row: Row = {"tower": name, "method": method}
-            try:
-                rows.append(row | _measure_graphs_of(shape, method, scale, device))
-            except torch.OutOfMemoryError:
-                rows.append(row | {"error": "out of memory"})
-            if device == "cuda":
-                torch.cuda.empty_cache()
-    return rows
-
-
-def _measure_graphs_of(shape: TowerShape, method: str, scale: Scale, device: str) -> Row:
-    """A launched step, one whose passes are captured as in a cell, and one that is captured with its optimiser."""
-    batch = random_batch(shape, scale.batch, device)
-
-    def trained_with(recorder: Recorder | None) -> tuple[float, list[Tensor]]:
-        trainable = METHODS[method](random_tower(shape, device), scale.sources)
-        step = partial(training_step(trainable, shape, recorder=recorder), *batch)
-        for _ in range(WARM_UPS):
-            step()
-        seconds = timed(step, scale.repeats, device)
-        return 1e3 * seconds, [tensor.detach() for tensor in trainable.parameters]
-
-    launched_ms, launched = trained_with(None)
-    passes, update = count_operations(shape, method)
-    row: Row = {"operations_passes": passes, "operations_update": update, "launched_ms": launched_ms}
-    row |= {"captured_ms": None, "equal_bits": None, "whole_step_ms": None}
-    if device == "cuda":
-        row["captured_ms"], captured = trained_with(CudaGraphs(torch.device(device)))
-        row["equal_bits"] = all(torch.equal(a, b) for a, b in zip(launched, captured, strict=True))
-        row["whole_step_ms"] = _whole_step_ms(shape, method, scale, device)
-    return row
-
-
-def _whole_step_ms(shape: TowerShape, method: str, scale: Scale, device: str) -> float:
-    trainable = METHODS[method](random_tower(shape, device), scale.sources)
-    step = partial(training_step(trainable, shape, capturable=True), *random_batch(shape, scale.batch, device))
-    graphs = CudaGraphs(torch.device(device))
-    for _ in range(WARM_UPS):
-        graphs.launch(step)
-    trainable.invalidate()
-    return 1e3 * timed(graphs.record(step), scale.repeats, device)
-
-
 MEASUREMENTS: dict[str, Callable[[Scale, str], list[Row]]] = {
     "rates": measure_rates, "steps": measure_steps, "bits": measure_bits, "transfers": measure_transfers,
-    "atlas": measure_atlas, "views": measure_views, "packing": measure_packing, "graphs": measure_graphs,
+    "atlas": measure_atlas, "views": measure_views, "packing": measure_packing,
 }  # fmt: skip

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bolt.clip.precision import forward_pass
 from bolt.clip.precision import training_step as as_a_cell
@@ -24,8 +23,7 @@ from bolt.spectral.bases import Basis
 from bolt.spectral.directions import directions_per_source
 from bolt.spectral.spectral_linear import attach_coefficients
 from bolt.training.adaptation import trainable_tower
-from bolt.training.captured import CapturedGradient, Recorder, launched_gradient
-from bolt.training.trainable import Losses, Trainable
+from bolt.training.trainable import Trainable
 
 Row = dict[str, Any]
 CLASSES = 100
@@ -140,80 +138,28 @@ def precisions(device: str) -> tuple[Precision, ...]:
 
 
 def training_step(
-    trainable: Trainable,
-    shape: TowerShape,
-    precision: Precision = "float32",
-    deterministic: bool = True,
-    recorder: Recorder | None = None,
-    counted: AbstractContextManager[Any] = nullcontext(),  # noqa: B008
-    **optimiser_settings: Any,
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """``step(images, labels)`` -> the loss before the step: forward, backward, clipping and AdamW.
+    trainable: Trainable, shape: TowerShape, precision: Precision = "float32", deterministic: bool = True
+) -> Callable[[Tensor, Tensor], None]:
+    """Return ``step(images, labels)``: forward, backward, clipping and AdamW.
 
-    Computes as a cell does, with deterministic kernels on a GPU, unless it is told otherwise. With a ``recorder``, the
-    forward and backward pass are captured as those of a cell with ``--cuda-graphs``. Clipping and optimiser run in the
-    context ``counted``.
+    It computes as a cell does, with deterministic kernels on a GPU unless ``deterministic`` is false.
     """
     trained = trainable.parameters
     device = trained[0].device
     head_CD = torch.empty(CLASSES, shape.embed_dim, device=device)
     head_CD = F.normalize(head_CD.normal_(generator=torch.Generator(device).manual_seed(2)), dim=-1)
-    optimiser = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0, fused=True, **optimiser_settings)
+    optimiser = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0, fused=True)
 
-    def step(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
+    def step(images_B3SS: Tensor, labels_B: Tensor) -> None:
         with as_a_cell(precision, device) if deterministic else nullcontext():
-            return update(images_B3SS, labels_B)
-
-    def loss_of(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
-        with forward_pass(precision, device):
-            features_BD = trainable.encode(images_B3SS)
-        return F.cross_entropy(100 * F.normalize(features_BD.float(), dim=-1) @ head_CD.T, labels_B)
-
-    batch: list[Tensor] = []
-    losses = Losses(lambda epoch, rows: tuple(batch), loss_of, lambda epoch: torch.arange(1))
-    gradient = launched_gradient(losses.of_rows) if recorder is None else CapturedGradient(losses, trainable, recorder)
-
-    def update(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
-        batch[:] = images_B3SS, labels_B
-        optimiser.zero_grad(set_to_none=True)
-        loss = gradient(0, labels_B, 1.0)
-        with counted:
+            optimiser.zero_grad(set_to_none=True)
+            with forward_pass(precision, device):
+                features_BD = trainable.encode(images_B3SS)
+            F.cross_entropy(100 * F.normalize(features_BD.float(), dim=-1) @ head_CD.T, labels_B).backward()
             torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
             optimiser.step()
-        return loss
 
     return step
-
-
-_WITHOUT_A_KERNEL = frozenset(
-    {"_unsafe_view", "empty", "promote_types", "_record_function_enter_new", "_record_function_exit"}
-)
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operations that a GPU would run a kernel for, among those that PyTorch dispatches."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not (func.is_view or func.overloadpacket.__name__ in _WITHOUT_A_KERNEL)
-        return func(*args, **(kwargs or {}))
-
-
-def count_operations(shape: TowerShape, method: str) -> tuple[int, int]:
-    """Operations of a step's forward and backward pass, and of its clipping and optimiser, for so many blocks.
-
-    Widths do not change them, so a narrow tower on the CPU is counted.
-    """
-    narrow = TowerShape(16, 8, 16, shape.layers, 2, 32, 8, "quick_gelu")
-    update = Operations()
-    step = training_step(METHODS[method](random_tower(narrow, "cpu"), 2), narrow, counted=update)
-    batch = random_batch(narrow, 2, "cpu")
-    step(*batch)  # the first step also makes the optimiser's state
-    update.count = 0
-    with Operations() as whole:
-        step(*batch)
-    return whole.count - update.count, update.count
 
 
 def random_batch(shape: TowerShape, batch: int, device: str) -> tuple[Tensor, Tensor]:

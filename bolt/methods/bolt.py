@@ -78,7 +78,6 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         encode=start.tower,
         parameters=list(start.coefficients.values()),
         current=lambda: merge_coefficients(start.tower),
-        capturable=True,
     )
     train(
         task,

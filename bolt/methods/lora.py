@@ -99,7 +99,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
         return merged
 
     parameters = [tensor for tensor in tower.parameters() if tensor.requires_grad]
-    return Trainable(encode, parameters, current, capturable=not settings.dropout)
+    return Trainable(encode, parameters, current)
 
 
 def published_settings(settings: LoraSettings) -> LoraSettings:

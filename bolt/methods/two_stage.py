@@ -78,7 +78,7 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_()
     classify = normalised_classifier(head_CD, task.backbone.logit_scale)
-    head = Trainable(tower, [head_CD], current=lambda: tower, classify=classify, capturable=True)
+    head = Trainable(tower, [head_CD], current=lambda: tower, classify=classify)
     train(_after(task, first.epochs), head, second)
     unit_CD = F.normalize(head_CD.detach(), dim=-1)
     return adapted(

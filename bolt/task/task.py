@@ -107,7 +107,6 @@ class Task:
             at that epoch. The ``meta`` track scores it.
         initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from it.
         text: class names and prompts; ``None`` for a method that reads the text head only.
-        cuda_graphs: capture training steps as CUDA graphs where a GPU and the method allow it. It changes no result.
     """
 
     backbone: Backbone
@@ -123,7 +122,6 @@ class Task:
     after_epoch: Callable[[int, Callable[[], Adapted]], None] = lambda epoch, make: None
     initial: Mapping[str, Tensor] | None = None
     text: ClassText | None = None
-    cuda_graphs: bool = False
 
     @property
     def class_text(self) -> ClassText:

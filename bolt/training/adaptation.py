@@ -20,7 +20,6 @@ from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.captured import captured_gradient
 from bolt.training.loop import NO_QUIRKS, Curve, ReferenceQuirks, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 from bolt.training.test_time import unlabelled_losses
@@ -38,7 +37,6 @@ def trainable_tower(
         parameters=[*(tensor for tensor in own.values() if tensor.requires_grad), *others],
         current=lambda: tower.copy(trainable=names).requires_grad_(False),
         classify=classify,
-        capturable=True,
     )
 
 
@@ -66,7 +64,6 @@ def train(
         losses = _labelled(task, trainable, recipe, min_batches)
     else:
         losses = unlabelled_losses(task, task.unlabelled, trainable, recipe, start)
-    captured = captured_gradient(losses, trainable, task.backbone.device) if task.cuda_graphs else None
     return fit(
         trainable.parameters,
         losses.of_rows,
@@ -78,7 +75,6 @@ def train(
         relative_rates=relative_rates,
         quirks=quirks,
         precision=task.backbone.precision,
-        gradient=captured,
     )
 
 
@@ -92,20 +88,18 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
     size = len(labels_N)
     copies = oversampling(size, recipe.batch_size, min_batches)
 
-    def inputs(epoch: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, copy = rows % size, rows // size
         of_copy = [copy == number for number in sorted(set(copy.tolist()))]
         parts = [task.support.pixels(epoch * copies + int(copy[mask][0]) + 1, images[mask]) for mask in of_copy]
         labels = to_device(torch.cat([images[mask] for mask in of_copy]), labels_N.device)
-        return task.backbone.normalise(torch.cat(parts)), labels_N[labels]
-
-    def of_inputs(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
-        return cross_entropy(classify(trainable.encode(images_B3SS)), labels_B)
+        images_B3SS = task.backbone.normalise(torch.cat(parts))
+        return cross_entropy(classify(trainable.encode(images_B3SS)), labels_N[labels])
 
     def order(epoch: int) -> Tensor:
         return torch.cat([copy * size + task.support.order(epoch * copies + copy) for copy in range(copies)])
 
-    return Losses(inputs, of_inputs, order)
+    return Losses(of_rows, order)
 
 
 def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:

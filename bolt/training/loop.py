@@ -18,7 +18,6 @@ from torch import Tensor
 
 from bolt.clip.precision import training_step
 from bolt.protocol import STRICT, Precision, Protocol
-from bolt.training.captured import Gradient, launched_gradient
 
 MetricsCallback = Callable[[int, Mapping[str, float]], None]
 """``callback(epoch, metrics)``, called after each epoch with numbers to plot."""
@@ -148,7 +147,6 @@ def fit(
     make_optimiser: Callable[[list[dict[str, Any]], TrainingRecipe], torch.optim.Optimizer] = adamw,
     schedule: Schedule | None = None,
     precision: Precision | None = "float32",
-    gradient: Gradient | None = None,
 ) -> Curve:
     """Train ``parameters`` in place; returns one row of ``train_loss`` and ``learning_rate`` per epoch.
 
@@ -170,7 +168,6 @@ def fit(
         make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
         schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
         precision: number format of a step's float32 products on a GPU; that of the tower, if a tower is trained.
-        gradient: computes the gradient of a batch; by default operator by operator, from ``loss_of_rows``.
 
     Raises:
         Diverged: naming epoch and step, if a loss is NaN or infinite, or a parameter is at the end of an epoch.
@@ -183,7 +180,6 @@ def fit(
         for share in dict.fromkeys(shares)
     ]
     optimiser = make_optimiser(groups, recipe)
-    add_gradient = gradient or launched_gradient(loss_of_rows)
     curve: Curve = []
     best: list[Tensor] = []
     lowest_loss = math.inf
@@ -213,7 +209,9 @@ def fit(
             for batch in step_batches:
                 share = 1 / (recipe.accumulate if quirks.step_on_full_batches else len(step_batches))
                 with training_step(precision, device):
-                    losses.append(add_gradient(epoch, batch, share))
+                    loss = loss_of_rows(epoch, batch)
+                    (share * loss).backward()  # type: ignore[no-untyped-call]
+                losses.append(loss.detach())
             carry_gradient = quirks.step_on_full_batches and len(step_batches) < recipe.accumulate
             if carry_gradient:
                 continue

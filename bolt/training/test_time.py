@@ -129,26 +129,20 @@ def unlabelled_losses(
     def pixels(view: int, images: Tensor) -> Tensor:
         return task.backbone.normalise(unlabelled.pixels(view, images))
 
-    def inputs(epoch: int, rows: Tensor) -> tuple[Tensor, ...]:
+    def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, trusted_B = rows % unlabelled.size, rows >= unlabelled.size
         strong_B3SS = pixels(epoch + 1, images)
-        rest = torch.nonzero(
-            ~trusted_B
-        ).flatten()  # trusted images have labels, so only the others need their weak view
+        # Trusted images have labels, so only the others need their weak view.
+        rest = torch.nonzero(~trusted_B).flatten()
         weak_R3SS = pixels(EVALUATION_VIEW, images[rest])
-        return strong_B3SS, weak_R3SS, *(to_device(each, device) for each in (rest, predicted_N[images], trusted_B))
-
-    def of_inputs(
-        strong_B3SS: Tensor, weak_R3SS: Tensor, rest_R: Tensor, predicted_B: Tensor, trusted_B: Tensor
-    ) -> Tensor:
         # The strong view first: older versions of autocast cache the weights they cast, under no_grad without a graph.
         strong_BC = classify(trainable.encode(strong_B3SS))
         weak_BC = torch.zeros_like(strong_BC)
         with torch.no_grad():
-            weak_BC[rest_R] = classify(trainable.encode(weak_R3SS))
-        return ufm_loss(weak_BC, strong_BC, predicted_B, trusted_B)
+            weak_BC[to_device(rest, device)] = classify(trainable.encode(weak_R3SS))
+        return ufm_loss(weak_BC, strong_BC, to_device(predicted_N[images], device), to_device(trusted_B, device))
 
-    return Losses(inputs, of_inputs, streams.order)
+    return Losses(of_rows, streams.order)
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:

@@ -35,7 +35,6 @@ def make_manifest(loaded: LoadedArtifacts, addresses: tuple[str, ...], precision
         artifacts=addresses,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         precision=used_precision(precision, loaded.device),
-        cuda_graphs=loaded.settings.cuda_graphs and loaded.device.startswith("cuda"),
     )
 
 

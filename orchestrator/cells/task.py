@@ -47,7 +47,6 @@ def make_task(inputs: CellInputs) -> Task:
         oracle=_oracle(inputs) if cell.protocol.selects_on_test else None,
         initial=loaded.get(artifacts.meta_start) if artifacts.meta_start else None,
         text=text,
-        cuda_graphs=loaded.settings.cuda_graphs,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,13 +54,6 @@ def grid(
         ),
     ] = None,
     gpu_memory: GpuMemory = None,
-    cuda_graphs: Annotated[
-        bool,
-        typer.Option(
-            "--cuda-graphs/--no-cuda-graphs",
-            help="on a GPU, capture training steps as CUDA graphs; not tried on a GPU yet, off by default",
-        ),
-    ] = False,
     *,
     settings: ComputeSettings,
 ) -> None:
@@ -77,7 +69,6 @@ def grid(
         raise UserError("--local and --address exclude each other", hint="give one of them")
     if local and cell_limit is not None:
         raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
-    settings = replace(settings, cuda_graphs=cuda_graphs)
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     if plan:
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory)

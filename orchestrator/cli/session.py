@@ -13,7 +13,6 @@ from rich.console import Console
 from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
-from orchestrator.core.settings import RunSettings
 from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
@@ -81,8 +80,6 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
     """Execute the plan. The terminal shows progress, and MLflow gets every finished cell from a background thread."""
     store, settings = workspace.store, workspace.settings
     on_gpu = settings.device != "cpu" and bool(local_gpus())
-    if line := cuda_graphs_line(settings, options):
-        print_line(line, console, "yellow")
     counter = ProgressCounter(
         plan.todo,
         {spec.address: spec.gflops(plan.catalog) for spec in plan.missing},
@@ -105,10 +102,3 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
     if problem:
         print_line(f"MLflow: {problem}; the sync below or the `sync` command writes them", console, "yellow")
     return counts
-
-
-def cuda_graphs_line(settings: RunSettings, options: RunOptions) -> str | None:
-    """Says that ``--cuda-graphs`` does nothing, if this run is known to use no GPU."""
-    if not settings.cuda_graphs or (settings.device != "cpu" and (options.address or local_gpus())):
-        return None
-    return "--cuda-graphs has no effect: this run uses no GPU"

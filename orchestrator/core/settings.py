@@ -22,7 +22,6 @@ class RunSettings:
         snapshot_seconds: seconds between two snapshots of a training that makes an artifact. A shorter training
             saves none and starts again from its beginning.
         gpu_share: the share of its GPU's memory that this process may use, 1 for all of it.
-        cuda_graphs: capture the training steps of cells as CUDA graphs, on a GPU and where the method allows it.
     """
 
     store_url: str
@@ -32,7 +31,6 @@ class RunSettings:
     catalog_files: tuple[str, ...] = ()
     snapshot_seconds: float = 60.0
     gpu_share: float = 1.0
-    cuda_graphs: bool = False
 
     @property
     def data_folder(self) -> Path | None:

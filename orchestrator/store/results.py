@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import InitVar, asdict, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -109,7 +109,7 @@ class Manifest(_Strict):
         finished_at: UTC time, ISO 8601.
         precision: number format of the towers' products: ``float32``, ``tf32`` or ``bfloat16``; empty in results of
             earlier versions, which used float32.
-        cuda_graphs: training steps were captured as CUDA graphs, if the method allows it.
+        cuda_graphs: read and left out: results of earlier versions have it.
     """
 
     commit: str
@@ -120,7 +120,7 @@ class Manifest(_Strict):
     artifacts: tuple[str, ...]
     finished_at: str
     precision: str = ""
-    cuda_graphs: bool = False
+    cuda_graphs: InitVar[bool] = False
 
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
         """What can change the last bits of a number and differs: name -> (in this manifest, in the other one)."""

@@ -69,4 +69,4 @@ def trainable_composition(tower: ImageTower, composition: Composition) -> Traina
             own[name].copy_(tensor.detach())
         return copy
 
-    return Trainable(encode, [composition.coefficients], current, capturable=True, invalidate=composition.invalidate)
+    return Trainable(encode, [composition.coefficients], current)

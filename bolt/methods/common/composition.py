@@ -107,10 +107,6 @@ class Composition:
                     composed.compose(used_NPK[:, position], self._weights[self.names[position]])
         return dict(self._weights)
 
-    def invalidate(self) -> None:
-        """Make the next call of :meth:`tensors` compute them again: the coefficients change without this object."""
-        self._state.changed = True
-
     def _have_changed(self) -> bool:
         """Whether the coefficients may have changed since the tensors were computed.
 

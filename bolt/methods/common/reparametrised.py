@@ -70,4 +70,4 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
         return copy
 
     tensors = [part for matrix in changes.values() for part in vars(matrix).values() if isinstance(part, Tensor)]
-    return Trainable(encode, [tensor for tensor in tensors if tensor.requires_grad], current, capturable=True)
+    return Trainable(encode, [tensor for tensor in tensors if tensor.requires_grad], current)

@@ -45,8 +45,7 @@ def _counted(values: Counter[str]) -> list[str]:
 
 def _device(manifest: Manifest) -> str:
     precision = "" if manifest.precision in ("", "float32") else f"{manifest.precision}, "
-    graphs = "CUDA graphs, " if manifest.cuda_graphs else ""
-    return f"{manifest.device} ({precision}{graphs}threads: {manifest.threads})"
+    return f"{manifest.device} ({precision}threads: {manifest.threads})"
 
 
 def _commit(manifest: Manifest) -> str:
