@@ -95,7 +95,7 @@ class Protocol:
         return self.config_selection == "best_on_test" or self.tta_alpha == "test_labels"
 
     def with_switches(self, **switches: object) -> Protocol:
-        """The protocol with some switches changed and appended to its name. Raises ``TypeError`` for unknown ones."""
+        """Change switches and append them to the protocol's name. Raises ``TypeError`` for unknown ones."""
         changed = {key: value for key, value in switches.items() if getattr(self, key, None) != value}
         if not changed and all(hasattr(self, key) for key in switches):
             return self

@@ -16,7 +16,7 @@ import torch
 
 
 def keyed_seed(*axes: str | int) -> int:
-    """A 63-bit seed, hashed from the axes; different axes give independent seeds.
+    """Return a 63-bit seed, hashed from the axes; different axes give independent seeds.
 
     Raises ``TypeError`` for an axis that is neither a string nor an integer. A float or an object has no canonical
     spelling, and a seed must not depend on how a value is printed.
@@ -29,12 +29,12 @@ def keyed_seed(*axes: str | int) -> int:
 
 
 def numpy_generator(*axes: str | int) -> np.random.Generator:
-    """A NumPy generator seeded by :func:`keyed_seed`."""
+    """Return a NumPy generator seeded by :func:`keyed_seed`."""
     return np.random.Generator(np.random.Philox(key=keyed_seed(*axes)))
 
 
 def torch_generator(*axes: str | int) -> torch.Generator:
-    """A CPU torch generator seeded by :func:`keyed_seed`."""
+    """Return a CPU torch generator seeded by :func:`keyed_seed`."""
     return torch.Generator().manual_seed(keyed_seed(*axes))
 
 

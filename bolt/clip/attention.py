@@ -23,7 +23,7 @@ class SplitProjection(nn.Module):
         self.q, self.k, self.v = (_split_third(fused, part) for part in range(3))
 
     def forward(self, x_BTW: Tensor) -> Tensor:
-        """Queries, keys and values, concatenated: (B, T, W) -> (B, T, 3W)."""
+        """Return queries, keys and values, concatenated: (B, T, W) -> (B, T, 3W)."""
         return torch.cat([self.q(x_BTW), self.k(x_BTW), self.v(x_BTW)], dim=-1)
 
 

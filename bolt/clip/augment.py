@@ -77,20 +77,20 @@ def augmented_view(
     index: int,
     crop: Crop = SUPPORT_CROP,
 ) -> Tensor:
-    """Random crop number ``view`` >= 1 of the image at position ``index`` of its split: uint8 (3, size, size)."""
+    """Make random crop number ``view`` >= 1 of the image at position ``index`` of its split: uint8 (3, size, size)."""
     height, width = image_3HW.shape[-2:]
     return crop_view(image_3HW, view_box(height, width, dataset, seed, view, index, crop), size)
 
 
 def crop_view(image_3HW: Tensor, box: Box, size: int) -> Tensor:
-    """The part of the image inside the box, resized, and mirrored if the box says so: uint8 (3, size, size)."""
+    """Crop the image to the box, resize it, and mirror it if the box says so: uint8 (3, size, size)."""
     part = image_3HW[:, box.top : box.top + box.height, box.left : box.left + box.width]
     resized = _resize(part, size, size)
     return resized.flip(-1) if box.mirrored else resized
 
 
 def view_box(height: int, width: int, dataset: str, seed: int, view: int, index: int, crop: Crop = SUPPORT_CROP) -> Box:
-    """The rectangle of random crop number ``view`` >= 1 of the image at position ``index`` of its split."""
+    """Return the rectangle of random crop number ``view`` >= 1 of the image at position ``index`` of its split."""
     return draw_box(height, width, keyed_seed("view", dataset, seed, view, index), crop)
 
 

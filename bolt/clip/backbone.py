@@ -102,7 +102,7 @@ class Backbone:
         return self.tower.precision
 
     def at(self, precision: Precision | None) -> Backbone:
-        """The same backbone, computing in another number format; it shares all tensors. ``None`` changes nothing.
+        """Return the same backbone in another number format; it shares all tensors. ``None`` changes nothing.
 
         Raises :class:`bolt.clip.precision.UnsupportedPrecision` if its device cannot compute in it.
         """
@@ -141,11 +141,11 @@ class Backbone:
         return tower
 
     def tokenize(self, prompts: Sequence[str]) -> Tensor:
-        """The token numbers of prompts, (P, context length), on the backbone's device; the end token is the largest."""
+        """Tokenise prompts: (P, context length), on the backbone's device; the end token is the largest number."""
         return self._tokenizer(list(prompts)).to(self.device)
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
-        """uint8 pixels (B, 3, S, S) -> float32 tower input on the backbone's device."""
+        """Convert uint8 pixels (B, 3, S, S) to float32 tower input on the backbone's device."""
         return normalise(pixels_B3SS, self.mean, self.std, self.device)
 
     def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
@@ -177,7 +177,7 @@ class Backbone:
         return embeddings_PD
 
     def zero_shot_head(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """Unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
+        """Return unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
 
         Raises ``ValueError`` if a list is empty or a template has no ``{}``.
         """

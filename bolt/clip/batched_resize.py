@@ -32,7 +32,7 @@ _MOST_PIXELS = 32 * 3 * 600 * 600
 
 
 def resize_crops(images: Sequence[Tensor], boxes: Sequence[Box], size: int) -> Tensor:
-    """The crops of the images, resized to ``size`` and mirrored where their box says so: uint8 (B, 3, S, S).
+    """Resize the crops of the images to ``size``, mirrored where their box says so: uint8 (B, 3, S, S).
 
     Equal to :func:`bolt.clip.augment.crop_view` of each image.
 
@@ -62,7 +62,7 @@ def _resize_together(images: Sequence[Tensor], boxes: Sequence[Box], size: int) 
 
 
 def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor, Tensor]:
-    """The weights of one pass: integers as float64 (B, S, L), and the bits by which each crop's sums are shifted, (B,).
+    """Return one pass's weights, integers as float64 (B, S, L), and the bits that each crop's sums shift by, (B,).
 
     Args:
         lengths_B: n of each crop, float64. Columns beyond n are zero.
@@ -88,7 +88,7 @@ def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor,
 
 
 def _cubic(distance: Tensor) -> Tensor:
-    """The cubic convolution filter with a = -0.5 (Keys, 1981)."""
+    """Apply the cubic convolution filter with a = -0.5 (Keys, 1981)."""
     x, a = distance.abs(), -0.5
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = (((x - 5) * x + 8) * x - 4) * a

@@ -88,7 +88,7 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
 
 
 def _locate_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
-    """The prefix of the image tower's tensor names, and whether the names are Hugging Face's."""
+    """Return the prefix of the image tower's tensor names, and whether they are Hugging Face's."""
     found = [name for name in tensors if name == _CLASS_EMBEDDING or name.endswith(f".{_CLASS_EMBEDDING}")]
     if len(found) > 1:
         raise TensorMismatch(f"several image towers in one checkpoint ({', '.join(found[:3])}): save one of them alone")

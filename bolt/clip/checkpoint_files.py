@@ -25,7 +25,7 @@ class UnreadableCheckpoint(ValueError):
 
 
 def checkpoint_files(path: Path) -> tuple[Path, ...]:
-    """The files that hold a checkpoint's tensors, in a fixed order.
+    """Return the files that hold a checkpoint's tensors, in a fixed order.
 
     Args:
         path: a checkpoint file, the index file of a checkpoint in parts, or a folder with one of these.
@@ -45,7 +45,7 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
 
 
 def files_digest(paths: Iterable[Path]) -> str:
-    """The SHA-256 of a file, or of several files one after the other."""
+    """Return the SHA-256 of a file, or of several files one after the other."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as stream:
@@ -54,7 +54,7 @@ def files_digest(paths: Iterable[Path]) -> str:
 
 
 def config_file(path: Path) -> Path | None:
-    """The ``config.json`` in a checkpoint's folder or next to its file; ``None`` if there is none."""
+    """Return the ``config.json`` in a checkpoint's folder or next to its file; ``None`` if there is none."""
     found = (path if path.is_dir() else path.parent) / "config.json"
     return found if found.is_file() else None
 

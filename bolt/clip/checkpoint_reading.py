@@ -46,7 +46,7 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
 
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
-    """Tensors of a ``torch.save`` file, also inside wrapper dictionaries such as ``{"state_dict": ...}``."""
+    """Read the tensors of a ``torch.save`` file, also inside wrapper dictionaries such as ``{"state_dict": ...}``."""
     if is_torchscript(file):
         raise UnreadableCheckpoint(
             f"{file} is a TorchScript program, not a dictionary of tensors; convert it with "
@@ -89,7 +89,7 @@ def _unwrap(loaded: Any, file: Path) -> dict[str, Tensor]:
 
 
 def _why_unreadable(file: Path, zipped: bool, error: Exception) -> str:
-    """Why torch cannot read a file. For pickled objects: which classes they need, and how to convert them."""
+    """Say why torch cannot read a file and, for pickled objects, which classes they need and how to convert them."""
     if not isinstance(error, pickle.UnpicklingError):
         first = next(iter(str(error).splitlines()), type(error).__name__)
         return f"{file} is not a complete file of torch.save{_lfs_hint(file)}: {first}"
@@ -108,7 +108,7 @@ def _why_unreadable(file: Path, zipped: bool, error: Exception) -> str:
 
 
 def is_torchscript(file: Path) -> bool:
-    """Whether a file is a TorchScript program, as OpenAI publishes its CLIP models."""
+    """Return whether a file is a TorchScript program, as OpenAI publishes its CLIP models."""
     try:
         with zipfile.ZipFile(file) as archive:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())
@@ -117,7 +117,7 @@ def is_torchscript(file: Path) -> bool:
 
 
 def _lfs_hint(file: Path) -> str:
-    """A hint, if the file is a git-lfs pointer: the most common cause of a file that is too short."""
+    """Return a hint if the file is a git-lfs pointer: the most common cause of a file that is too short."""
     with file.open("rb") as stream:
         pointer = stream.read(40).startswith(b"version https://git-lfs")
     return " (it is a git-lfs pointer: run git lfs pull)" if pointer else ""

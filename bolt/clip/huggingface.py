@@ -117,7 +117,7 @@ def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
-    """The tower shape in a ``config.json`` of transformers.
+    """Return the tower shape in a ``config.json`` of transformers.
 
     Args:
         config: configuration of a ``CLIPModel`` (with ``vision_config``) or of a CLIP vision model.
@@ -147,7 +147,7 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
 
 
 def config_from_shape(shape: TowerShape) -> dict[str, Any]:
-    """The ``config.json`` of a ``CLIPVisionModelWithProjection`` of this shape."""
+    """Return the ``config.json`` of a ``CLIPVisionModelWithProjection`` of this shape."""
     return {
         "architectures": ["CLIPVisionModelWithProjection"],
         "model_type": "clip_vision_model",
@@ -166,6 +166,6 @@ def config_from_shape(shape: TowerShape) -> dict[str, Any]:
 
 
 def _layers(names: Mapping[str, Tensor], pattern: str) -> int:
-    """Number of transformer blocks, from the tensor names."""
+    """Count the transformer blocks in the tensor names."""
     found = (re.match(pattern, name) for name in names)
     return 1 + max((int(match[1]) for match in found if match), default=-1)

@@ -28,14 +28,14 @@ class UnsupportedPrecision(ValueError):
 
 
 def used_precision(precision: Precision | None, device: torch.device | str) -> Precision:
-    """The number format that a tower computes in on a device; ``None`` stands for the device's default."""
+    """Return the number format that a tower computes in on a device; ``None`` stands for the device's default."""
     if precision is not None:
         return precision
     return "tf32" if _has_tf32(torch.device(device)) else "float32"
 
 
 def check_precision(precision: Precision | None, device: torch.device | str) -> None:
-    """Raises ``UnsupportedPrecision`` if the device cannot compute in this number format."""
+    """Raise ``UnsupportedPrecision`` if the device cannot compute in this number format."""
     where = torch.device(device)
     if precision == "tf32" and not _has_tf32(where):
         raise UnsupportedPrecision(
@@ -53,7 +53,7 @@ def _has_tf32(device: torch.device) -> bool:
 
 
 def forward_pass(precision: Precision | None, device: torch.device) -> AbstractContextManager[None]:
-    """A context in which a tower's forward pass computes in this number format."""
+    """Return a context in which a tower's forward pass computes in this number format."""
     used = used_precision(precision, device)
     if device.type != "cuda" and used != "bfloat16":
         return nullcontext()
@@ -87,7 +87,7 @@ def training_step(precision: Precision | None, device: torch.device) -> Iterator
 
 @contextmanager
 def _float32_products(used: Precision) -> Iterator[None]:
-    """On a GPU, compute products of float32 numbers in TF32 or, for ``float32``, without rounding their factors."""
+    """Compute float32 products on a GPU in TF32 or, for ``float32``, without rounding their factors."""
     cuda: Any = torch.backends.cuda
     cudnn: Any = torch.backends.cudnn
     if hasattr(cuda.matmul, "fp32_precision"):

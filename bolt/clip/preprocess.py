@@ -58,24 +58,24 @@ def evaluation_pixels(image: Image.Image, size: int, *, exif_rotation: bool = Fa
 
 
 def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:
-    """Height and width after the shortest side is resized to ``size``; the other is rounded down, as by torchvision."""
+    """Return height and width with the shortest side at ``size``; the other is rounded down, as by torchvision."""
     short = min(height, width)
     return size * height // short, size * width // short
 
 
 def centre(length: int, size: int) -> int:
-    """Where the middle ``size`` of ``length`` pixels begin; halves are rounded to even, as by torchvision."""
+    """Return the first of the middle ``size`` of ``length`` pixels; halves round to even, as by torchvision."""
     return round((length - size) / 2)
 
 
 def rgb_pixels(image: Image.Image, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
-    """The image in RGB at its own size: uint8 (3, H, W)."""
+    """Open an image in RGB at its own size: uint8 (3, H, W)."""
     rgb = to_rgb_or_grey(image, exif_rotation).convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
 def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
-    """uint8 pixels (B, 3, S, S) -> float32 tower input on a device, normalised per channel as in CLIP."""
+    """Convert uint8 pixels (B, 3, S, S) to float32 tower input on a device, normalised per channel as in CLIP."""
     from bolt.clip.transfer import to_device  # imports PyTorch, which decoding does without
 
     images = to_device(pixels_B3SS, device).float().div_(255)
@@ -85,7 +85,7 @@ def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], 
 
 @lru_cache(maxsize=16)
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers per channel, (3, 1, 1), copied to the device once."""
+    """Return values per channel, (3, 1, 1), copied to the device once."""
     import torch
 
     with torch.inference_mode(False):
@@ -102,7 +102,7 @@ def open_image(image: Image.Image | str | Path) -> Image.Image:
 
 
 def open_named(image: Image.Image | str | Path) -> Image.Image:
-    """The same as :func:`open_image`, but raises ``OSError`` with the path of a file that cannot be decoded."""
+    """Open an image as :func:`open_image` does; the ``OSError`` for a damaged file names its path."""
     try:
         return open_image(image)
     except FileNotFoundError:

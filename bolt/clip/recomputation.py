@@ -22,7 +22,7 @@ fifths of its activations. In the demo's small tower it would take 10 % of a ste
 
 
 def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:
-    """``linear(module(x))`` for x (..., k), giving (..., m), with the same bits and the same gradients.
+    """Return ``linear(module(x))`` for x (..., k), giving (..., m), with the same bits and the same gradients.
 
     If ``linear`` is a plain linear module whose weight is trained, and x is large, ``module(x)`` is not kept.
 

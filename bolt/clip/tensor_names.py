@@ -29,7 +29,7 @@ class TensorMismatch(ValueError):
 
 
 def tensor_names(layers: int) -> dict[str, str]:
-    """open_clip's tensor name -> parameter name of :class:`bolt.clip.tower.ImageTower`, in open_clip's order."""
+    """Map open_clip's tensor names to those of :class:`bolt.clip.tower.ImageTower`, in open_clip's order."""
     names = {name: name for name in ("class_embedding", "positional_embedding")}
     names[PROJECTION] = "proj.weight"
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
@@ -62,7 +62,7 @@ _BLOCK_TENSORS = {
 
 
 def matrix_module_paths(layers: int) -> dict[str, str]:
-    """open_clip's matrix name -> path of the linear module of the image tower that holds it, in network order."""
+    """Map open_clip's matrix names to the paths of the image tower's linear modules, in network order."""
     paths = {
         f"transformer.resblocks.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
         for index in range(layers)
@@ -78,7 +78,7 @@ def check_matrix_kinds(kinds: Collection[str]) -> None:
 
 
 def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MATRIX_KINDS)) -> list[str]:
-    """Names of the image tower's weight matrices, in the order of ``state``.
+    """Return the names of the image tower's weight matrices, in the order of ``state``.
 
     These are the two-dimensional tensors without the embeddings: per block the fused query-key-value, the attention
     output and the two feed-forward matrices, and the visual projection; 49 in ViT-B, 97 in ViT-L/14.
@@ -96,7 +96,7 @@ def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MAT
 
 
 def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Names of the weights and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
+    """Return the image tower's weights and biases of layer norms by name; ``state`` as in :func:`matrix_names`."""
     return [name for name in _image_tower_tensors(state) if any(part.startswith("ln_") for part in name.split("."))]
 
 

@@ -62,16 +62,16 @@ class TextTower(nn.Module):
         return tower.requires_grad_(False).eval()
 
     def copy(self) -> TextTower:
-        """A copy that shares all tensors, to attach adapters to."""
+        """Return a copy that shares all tensors, to attach adapters to."""
         shared = {id(tensor): tensor for tensor in self.parameters()}
         return copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
 
     def embed(self, tokens_PL: Tensor) -> Tensor:
-        """Token numbers (P, L) -> their embeddings (P, L, W), without those of the positions."""
+        """Embed token numbers (P, L): (P, L, W), without the embeddings of the positions."""
         return cast(Tensor, self.token_embedding(tokens_PL))
 
     def forward(self, embeddings_PLW: Tensor, ends_P: Tensor) -> Tensor:
-        """Raw (not normalised) text embeddings, (P, D).
+        """Return raw (not normalised) text embeddings, (P, D).
 
         Args:
             embeddings_PLW: embeddings of the tokens, without those of the positions.

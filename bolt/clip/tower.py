@@ -41,7 +41,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x_BTW: Tensor, norm: nn.Module, outputs: int) -> Tensor:
-        """Attention output of the first ``outputs`` tokens of ``norm(x_BTW)``: (B, T, W) -> (B, outputs, W)."""
+        """Return the attention of the first ``outputs`` tokens of ``norm(x_BTW)``: (B, T, W) -> (B, outputs, W)."""
         projected = linear_after(norm, x_BTW, self.qkv)
         heads = projected.view(*projected.shape[:2], 3, self.heads, -1)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
@@ -62,7 +62,7 @@ class Block(nn.Module):
         self.c_proj = nn.Linear(shape.mlp_width, shape.width)
 
     def forward(self, x_BTW: Tensor, outputs: int) -> Tensor:
-        """Block output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
+        """Return the block output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
         x = x_BTW[:, :outputs] + self.attn(x_BTW, self.ln_1, outputs)
         hidden = linear_after(self.ln_2, x, self.c_fc)
         return cast(Tensor, x + linear_after(self.activation, hidden, self.c_proj))
@@ -99,7 +99,7 @@ class ImageTower(nn.Module):
 
     @classmethod
     def from_tensors(cls, shape: TowerShape, tensors: Mapping[str, Tensor]) -> ImageTower:
-        """A frozen tower in evaluation mode of tensors with open_clip's names; it shares them, except ``proj``.
+        """Return a frozen tower in evaluation mode of tensors with open_clip's names; it shares them, except ``proj``.
 
         Raises ``TensorMismatch``, which lists the first missing, unexpected and wrongly shaped tensors.
         """
@@ -109,7 +109,7 @@ class ImageTower(nn.Module):
         return tower.requires_grad_(False).eval()
 
     def forward(self, images_B3SS: Tensor) -> Tensor:
-        """Raw (not normalised) embeddings, (B, D)."""
+        """Return raw (not normalised) embeddings, (B, D)."""
         with forward_pass(self.precision, images_B3SS.device):
             features_BD = self._encode(images_B3SS)
         return features_BD.float() if self.precision == "bfloat16" else features_BD
@@ -126,7 +126,7 @@ class ImageTower(nn.Module):
         return cast(Tensor, self.proj(self.ln_post(x[:, 0])))
 
     def state_dict_open_clip(self) -> dict[str, Tensor]:
-        """Every tensor by its name in open_clip's *visual* tower, detached; all but ``proj`` are shared."""
+        """Return every tensor by its name in open_clip's *visual* tower, detached; all but ``proj`` are shared."""
         own = dict(self.named_parameters())
         return {
             name: own[path].detach().T.contiguous() if name == PROJECTION else own[path].detach()
@@ -176,7 +176,7 @@ class ImageTower(nn.Module):
 
 
 def tower_digest(tower: ImageTower) -> str:
-    """Digest of a tower's activation and tensors (names, shapes, values): 16 hexadecimal digits of a SHA-256."""
+    """Return 16 hexadecimal digits of the SHA-256 of a tower's activation and tensors (names, shapes, values)."""
     digest = hashlib.sha256(tower.shape.activation.encode())
     for name, tensor in tower.state_dict_open_clip().items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -185,7 +185,7 @@ def tower_digest(tower: ImageTower) -> str:
 
 
 def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
-    """open_clip's matrix name -> the linear module of the tower that holds it, in network order.
+    """Map open_clip's matrix names to the tower's linear modules that hold them, in network order.
 
     open_clip's tensor is the module's ``weight`` (out, in), except for ``proj``: open_clip stores it as (width, embed),
     the transpose of the module's weight.

@@ -12,7 +12,7 @@ from bolt.clip.tower import ImageTower
 
 
 def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
-    """The tensors in which a tower differs from the frozen one, by open_clip's names and in its orientation.
+    """Return the tensors in which a tower differs from the frozen one, in open_clip's names and orientation.
 
     Tensors that share memory are not compared, so this is fast if little was trained.
     """
@@ -27,7 +27,7 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
 
 
 def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
-    """A copy of a frozen tower with some tensors replaced, by open_clip's names; it shares the other tensors.
+    """Return a copy of a frozen tower with some tensors replaced, by open_clip's names; it shares the other tensors.
 
     Raises ``bolt.clip.tensor_names.TensorMismatch`` for tensors that do not fit.
     """

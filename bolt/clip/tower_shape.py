@@ -64,7 +64,7 @@ class TextShape:
 
 
 def shape_from_open_clip(visual: nn.Module) -> TowerShape:
-    """The shape of an open_clip vision transformer.
+    """Return the shape of an open_clip vision transformer.
 
     Raises ``UnsupportedTower``, naming what is not supported: another class of network, blocks of a custom kind,
     pooling other than the class token, patch dropout, layer scale, no layer norm before the blocks, no output
@@ -102,7 +102,7 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
 
 
 def text_shape_from_open_clip(text: nn.Module) -> TextShape:
-    """The shape of open_clip's text tower: the part of a model that has ``token_embedding`` and ``transformer``.
+    """Return the shape of open_clip's text tower: the part of a model that has ``token_embedding`` and ``transformer``.
 
     Raises ``UnsupportedTower``, naming what is not supported: another class of network such as one of Hugging Face,
     attention without the causal mask, pooling other than the end token, or another projection than a plain matrix.
@@ -148,7 +148,7 @@ def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
 
 
 def _activation(which: str, block: Any) -> Activation:
-    """The activation of a block. Raises ``UnsupportedTower`` for another than GELU and QuickGELU."""
+    """Return a block's activation. Raises ``UnsupportedTower`` unless it is GELU or QuickGELU."""
     import open_clip.transformer as open_clip_transformer
 
     activation = block.mlp.gelu

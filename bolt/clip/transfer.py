@@ -22,7 +22,7 @@ _AHEAD = 2
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A tensor on a device. A copy from the host to a GPU goes through pinned memory, and is not waited for."""
+    """Move a tensor to a device, to a GPU through pinned memory and without waiting for the copy."""
     where = torch.device(device)
     if where.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(where, non_blocking=True)
@@ -48,7 +48,7 @@ class ReadAhead(Generic[Job]):
         self._fill()
 
     def __call__(self, job: Job) -> Tensor:
-        """The images of the next batch. A job that is not the next one is read now. Raises what ``read`` raises."""
+        """Return the images of the next batch; read them now if another job is next. Raises what ``read`` raises."""
         if not self._waiting or self._waiting[0][0] != job:
             return self._read(job)
         _, found = self._waiting.popleft()

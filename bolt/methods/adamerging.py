@@ -67,7 +67,7 @@ class AdaMergingSettings:
 
 
 def summed_entropy(logits_BC: Tensor, batch_size: int) -> Tensor:
-    """The mean entropy of the predictions of every batch of ``batch_size`` rows, summed over the batches, in nats."""
+    """Sum the mean prediction entropies, in nats, of all batches of ``batch_size`` rows."""
     entropy_B = -(logits_BC.softmax(dim=-1) * logits_BC.log_softmax(dim=-1)).sum(dim=-1)
     return torch.stack([batch.mean() for batch in torch.split(entropy_B, batch_size)]).sum()
 

@@ -68,7 +68,7 @@ class AtlasSettings(TrainingRecipe):
 
 
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
-    """The group of every entry of every tensor, drawn uniformly and independently: int64 of the tensor's shape.
+    """Draw a group for every entry of every tensor, uniformly and independently: int64 of the tensor's shape.
 
     Tensors of one shape share their groups. The draw is keyed by ``axes`` and the shape. ``tensors`` are in the tower's
     orientation; ``proj`` is drawn in open_clip's, which is the transpose.
@@ -84,7 +84,7 @@ def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | 
 
 
 def make_composition(task: Task, settings: AtlasSettings) -> Composition:
-    """The task's tower as a function of the sources' coefficients. Raises ``ValueError`` for a task without sources."""
+    """Return the task's tower as a function of the coefficients. Raises ``ValueError`` without sources."""
     sources, tower = required_sources(task), task.backbone.tower
     base = tensors_by_open_clip_name(tower, tensor_names(tower.shape.layers))
     groups = None

@@ -87,7 +87,7 @@ def adapt(task: Task, settings: AutoSettings) -> Adapted:
 
 
 def _correct_images(task: Task, settings: AutoSettings) -> dict[str, int]:
-    """How many held-out images each candidate classifies correctly, by its text; empty if none can be held out."""
+    """Count each candidate's correct held-out images, by its text; empty if none can be held out."""
     labels_N = task.support.labels_N.cpu()
     if len(settings.candidates) == 1 or fewest_images(labels_N) < 2:
         return {}
@@ -111,7 +111,7 @@ def _folds(task: Task, settings: AutoSettings) -> int:
 
 
 def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
-    """``held_out_NAME`` and the text of each candidate, with a number where several have the same method."""
+    """Return ``held_out_NAME`` and the text of each candidate, with a number where several have the same method."""
     seen: Counter[str] = Counter()
     for candidate in settings.parsed:
         seen[candidate.method.name] += 1
@@ -120,18 +120,18 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """The last view that any candidate reads; the un-augmented view is needed to score held-out images."""
+    """Return the last view that any candidate reads, at least the un-augmented one, which scores held-out images."""
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 
 
 def _source_directions(settings: AutoSettings, width: int, sources: int) -> int:
-    """The most directions that any candidate reads."""
+    """Return the most directions that any candidate reads."""
     return max(each.method.source_directions(each.settings, width, sources) for each in settings.parsed)
 
 
 def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
-    """All folds of all candidates, and the whole support once by the costliest of them."""
+    """Return the cost of all folds of all candidates plus that of the costliest on the whole support."""
     on_all = [each.tower_passes(support_size) for each in settings.parsed]
     if len(on_all) == 1:
         return on_all[0]

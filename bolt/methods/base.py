@@ -122,11 +122,11 @@ class Method:
         return self.uses_sources and self.meta_recipe is None
 
     def needs_sources(self, settings: Any) -> bool:
-        """Whether it reads the source datasets with these settings."""
+        """Return whether it reads the source datasets with these settings."""
         return self.uses_sources and self.reads_sources(settings)
 
     def configure(self, changes: Mapping[str, Any], track: str = "fewshot") -> Any:
-        """The settings for a track, with ``changes`` applied to the defaults.
+        """Return the settings for a track, with ``changes`` applied to the defaults.
 
         The key ``preset`` in ``changes`` selects a named group of settings; the other keys override it. An integer is
         converted to float where the setting is a float.
@@ -162,7 +162,7 @@ class Method:
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
-        """The settings that are part of a cell's identity, sorted by name: see :data:`ADDED_LATER`."""
+        """Return the settings that are part of a cell's identity, sorted by name: see :data:`ADDED_LATER`."""
         return tuple(
             (field.name, getattr(settings, field.name))
             for field in sorted(dataclasses.fields(settings), key=lambda field: field.name)
@@ -195,11 +195,11 @@ class Method:
 
 
 def _ignore(epoch: int, value: Any) -> None:
-    """A callback that does nothing."""
+    """Do nothing."""
 
 
 def _converted(setting: str, value: Any, default: Any) -> Any:
-    """``value`` as the type of ``default``. Raises ``ValueError`` naming the setting and the type it takes."""
+    """Convert ``value`` to the type of ``default``. Raises ``ValueError`` naming the setting and its type."""
     if default is None:  # an optional number; the settings check its range themselves
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{setting} is {value!r}; it takes a number or nothing")

@@ -53,7 +53,7 @@ class BitFitSettings(TrainingRecipe):
 
 
 def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(_BIAS_KINDS)) -> list[str]:
-    """open_clip's names of an image tower's biases of some kinds; ``state`` is its state dictionary."""
+    """Return open_clip's names of an image tower's biases of some kinds; ``state`` is its state dictionary."""
     return [name for name in state if name.endswith(tuple(end for kind in kinds for end in _BIAS_KINDS[kind]))]
 
 

@@ -95,7 +95,7 @@ def _pooled(start: PooledStart) -> dict[str, Tensor]:
 
 
 def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
-    """The authors' sweep: learning rates of 1, 5 and 10 times the given one."""
+    """Return the authors' sweep: learning rates of 1, 5 and 10 times the given one."""
     return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
 
 

@@ -72,7 +72,7 @@ class ClapSettings:
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
-    """lambda (C,): the mean probability of each class over its own rows; absent classes get the mean of the others."""
+    """Return lambda (C,): each class's mean probability over its own rows; absent classes get the others' mean."""
     classes = probabilities_PC.shape[1]
     own_P = probabilities_PC.gather(1, labels_P[:, None]).squeeze(1)
     counts_C = labels_P.bincount(minlength=classes)

@@ -63,7 +63,7 @@ class ClipAdapterSettings:
 
 
 def initial_layers(task: Task) -> tuple[Tensor, Tensor]:
-    """The untrained layers V (H, D) and U (D, H), uniform within 1 / sqrt(number of inputs)."""
+    """Return the untrained layers V (H, D) and U (D, H), uniform within 1 / sqrt(number of inputs)."""
     width = task.head_CD.shape[1]
     hidden = max(1, width // _REDUCTION)
     generator = torch_generator("clip adapter", task.dataset, task.seed)

@@ -75,14 +75,14 @@ class CoOpSettings:
 
 
 def epochs_of(settings: CoOpSettings, shots: int) -> int:
-    """How many epochs are trained if the largest class has so many images."""
+    """Return the number of epochs if the largest class has this number of images."""
     if settings.epochs is not None:
         return int(settings.epochs)
     return next((epochs for most, epochs in _EPOCHS if shots <= most), _MOST_EPOCHS)
 
 
 def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
-    """The context before training: random numbers or embeddings of words, (K, W), or (C, K, W) if class-specific."""
+    """Return the initial context: random numbers or embeddings of words, (K, W), or (C, K, W) if class-specific."""
     backbone, classes = task.backbone, len(task.class_text.class_names)
     if settings.initial_words:
         context_KW = word_embeddings(backbone, settings.initial_words)
@@ -134,7 +134,7 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
 
 
 def _tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
-    """At most: with the default number of epochs, few images per class train for fewer."""
+    """Return an upper bound: with the default number of epochs, few images per class train for fewer."""
     return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
 
 

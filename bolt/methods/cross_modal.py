@@ -81,7 +81,7 @@ class CrossModalSettings:
 
 
 def warmup_schedule(rate: float, iterations: int) -> Schedule:
-    """The learning rate of every step: 1e-5, linear over 50 steps, then a cosine that ends just above zero."""
+    """Return every step's learning rate: 1e-5, linear over 50 steps, then a cosine that ends just above zero."""
 
     def at(step: int, steps_per_epoch: int) -> float:
         if step == 0:
@@ -94,7 +94,7 @@ def warmup_schedule(rate: float, iterations: int) -> Schedule:
 
 
 def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tensor]:
-    """An endless stream of batches of sample numbers; every pass is in another order and drops a partial batch."""
+    """Yield batches of sample numbers without end; every pass has another order and drops a partial batch."""
     lap = 0
     while True:
         generator = torch_generator("cross modal", stream, task.dataset, task.seed, lap, size)
@@ -104,7 +104,7 @@ def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tenso
 
 
 def iterations_of(settings: CrossModalSettings, samples: int, in_batch: int) -> int:
-    """How many iterations are made on so many image samples, ``in_batch`` of which are in a batch."""
+    """Return the number of iterations over the image samples with batches of ``in_batch``."""
     needed = math.ceil(settings.passes * samples / in_batch / _STEPS_PER_EPOCH) * _STEPS_PER_EPOCH
     return min(settings.iterations, needed)
 

@@ -92,11 +92,11 @@ class Gaussians:
     precision_DD: Tensor
 
     def weight(self) -> Tensor:
-        """The transposed weight W^T of the linear classifier, (C, D)."""
+        """Return the transposed weight W^T of the linear classifier, (C, D)."""
         return self.means_CD @ self.precision_DD
 
     def bias(self) -> Tensor:
-        """The bias b of the linear classifier, (C,)."""
+        """Return the bias b of the linear classifier, (C,)."""
         classes = len(self.means_CD)
         energy_C = (self.weight() * self.means_CD).sum(dim=-1)
         return -torch.tensor(float(classes)).log().to(energy_C) - 0.5 * energy_C
@@ -121,7 +121,7 @@ def fit_gaussians(samples_nD: Tensor, labels_n: Tensor, classes: int) -> Gaussia
 
 
 def leave_one_out_logits(gaussians: Gaussians, samples_AND: Tensor, queries_ND: Tensor, labels_N: Tensor) -> Tensor:
-    """``f W + b`` of every image (N, C), where all views of the image are removed from the mean of its class.
+    """Return ``f W + b`` of every image (N, C), with all its views removed from the mean of its class.
 
     Args:
         samples_AND: unit features of A views of N images, from which ``gaussians`` were fitted.
@@ -141,14 +141,14 @@ def leave_one_out_logits(gaussians: Gaussians, samples_AND: Tensor, queries_ND: 
 
 
 def best_alpha(text_NC: Tensor, gaussian_NC: Tensor, labels_N: Tensor) -> float:
-    """The alpha with which ``text + alpha gaussian`` classifies most images correctly; of equals the smallest."""
+    """Return the alpha with which ``text + alpha gaussian`` is most accurate; ties go to the smallest."""
     logits = (text_NC.double() + alpha * gaussian_NC.double() for alpha in ALPHAS)
     correct = [int((each_NC.argmax(dim=-1) == labels_N).sum()) for each_NC in logits]
     return ALPHAS[correct.index(max(correct))]
 
 
 def alpha_of_share(text_NC: Tensor, gaussian_NC: Tensor, share: float) -> float:
-    """The alpha with which the Gaussian's logits spread over the classes by this share of the text's logits.
+    """Return the alpha at which the Gaussian's logits spread over the classes by this share of the text's.
 
     The spread is the standard deviation over the classes, as a mean over the images. 0 if the Gaussian has none, or if
     there is a single class.

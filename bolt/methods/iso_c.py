@@ -33,7 +33,7 @@ class IsoCSettings(MergingSettings):
 
 
 def isotropic(matrix: Tensor) -> Tensor:
-    """A matrix (m, n) with all its singular values replaced by their mean.
+    """Return a matrix (m, n) with all its singular values replaced by their mean.
 
     The mean is taken over all min(m, n) singular values; those that are numerically zero stay zero.
     """

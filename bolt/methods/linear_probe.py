@@ -93,7 +93,7 @@ def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
 
 
 def held_out_correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float]) -> list[int]:
-    """How many images of the support each rate classifies correctly when they are held out.
+    """Count the held-out support images that each rate classifies correctly.
 
     All rates and folds are trained at once, unless every training has to restore its own best epoch.
     """
@@ -115,7 +115,7 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
         return task.backbone.logit_scale * append_one(unit_FBD) @ torch.stack(heads_FCE).mT  # (R, F, B, C)
 
     def loss_of_rows(epoch: int, rows_BF: Tensor) -> Tensor:
-        """The sum over rates and folds of the mean loss: each head gets the gradient of its own training."""
+        """Sum the mean losses over rates and folds, so that each head gets the gradient of its own training."""
         rows_FB = rows_BF.T
         logits_RFBC = logits(unit(epoch)[rows_FB])
         labels_RFB = labels_N[rows_FB].expand(logits_RFBC.shape[:-1])
@@ -172,7 +172,7 @@ def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | 
 
 
 def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...]:
-    """The authors' sweep: the given learning rate and a tenth of it."""
+    """Return the authors' sweep: the given learning rate and a tenth of it."""
     fixed = replace(settings, search="fixed")
     return fixed, replace(fixed, learning_rate=settings.learning_rate / 10)
 

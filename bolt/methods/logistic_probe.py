@@ -85,12 +85,12 @@ class FittedRegression:
     converged: bool
 
     def predict(self, data_ND: Features) -> Labels:
-        """The most likely class of each row."""
+        """Return the most likely class of each row."""
         predicted: Labels = self.classes[(data_ND @ self.weights.T + self.biases).argmax(axis=1)]
         return predicted
 
     def for_all_classes(self, class_count: int) -> tuple[Tensor, Tensor]:
-        """Weights (C, D) and biases (C,) of all classes.
+        """Return the weights (C, D) and biases (C,) of all classes.
 
         A class without an image gets a constant logit, lower than any other class can have for a unit feature.
         """
@@ -126,7 +126,7 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
 
 
 def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
-    """How many images are classified correctly by a regression fitted on the other folds."""
+    """Count the images classified correctly by a regression fitted on the other folds."""
     correct = 0
     for fold in np.unique(fold_N):
         held_out = fold_N == fold
@@ -136,7 +136,7 @@ def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels,
 
 
 def search_c(score: Callable[[float], int], prior: float) -> tuple[float, int]:
-    """The C with the highest ``score(C)``, and its score: first on a coarse grid, then by halving an interval 8 times.
+    """Find the C with the highest ``score(C)``: on a coarse grid, then by halving an interval 8 times.
 
     The interval initially spans a tenth to ten times the best C of the grid. Each time its middle, on the logarithmic
     scale, replaces the end with the lower score. Of equally good C, the one nearest to ``prior`` is taken.
@@ -178,7 +178,7 @@ def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
 
 
 def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings) -> tuple[float, int | None, str]:
-    """C, how many held-out images it classifies correctly (``None`` if none were), and how it was chosen."""
+    """Return C, the held-out images it classifies correctly (``None`` without any), and how it was chosen."""
     if settings.c is not None:
         return settings.c, None, "fixed"
     counts = np.unique(labels_N, return_counts=True)[1]

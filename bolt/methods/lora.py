@@ -66,7 +66,7 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
 
 
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
-    """The backbone's tower with adapters. ``published`` also unfreezes what the module's docstring says, but the head.
+    """Attach adapters to the backbone's tower. ``published`` also unfreezes what the module lists, except the head.
 
     Raises ``ValueError`` where :func:`bolt.methods.common.adapters.adapted_blocks` does.
     """
@@ -103,14 +103,14 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
 
 
 def published_settings(settings: LoraSettings) -> LoraSettings:
-    """The settings with the BOLT authors' adapters and recipe; epochs, batch size and rate stay as they are."""
+    """Return the settings with the BOLT authors' adapters and recipe; epochs, batch size and rate stay."""
     settings = replace(settings, weight_decay=0.0, schedule="halving", clip_norm=1.0, accumulate=1)
     settings = replace(settings, targets=("c_fc", "c_proj"), last_blocks=0, match_sources=0)
     return replace(settings, rank=8, alpha=32, rank_stabilised=False, dropout=0.0, towers="image")
 
 
 def with_head(task: Task, tower: Trainable) -> Trainable:
-    """The tower, trained together with a head: ``logit_scale * T`` and a bias that starts at zero, on unit features."""
+    """Pair the tower with a trained head on unit features: ``logit_scale * T`` and a bias that starts at zero."""
     head_CD = (task.backbone.logit_scale * task.head_CD.to(task.backbone.device)).requires_grad_()
     bias_C = torch.zeros(len(head_CD), device=head_CD.device, requires_grad=True)
     return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=LinearClassifier(head_CD, bias_C))
@@ -131,7 +131,7 @@ class AdaptedText:
         self._tokens_CL = self._tokenize(task.class_text.class_names)
 
     def classify(self, features_BD: Tensor) -> Tensor:
-        """Raw features -> logits (B, C) in training; every call encodes all classes, with another dropout."""
+        """Return the logits (B, C) of raw features in training; every call encodes all classes, with new dropout."""
         self._tower.train()
         if not self._dropout:
             return self._classifier(encode_tokens(self._tower, self._tokens_CL))(features_BD)
@@ -140,12 +140,12 @@ class AdaptedText:
 
     @torch.no_grad()
     def embed_classes(self, class_names: Sequence[str]) -> Tensor:
-        """The unit text embeddings (C, D) of class names with the current adapters, without dropout."""
+        """Return the unit text embeddings (C, D) of class names with the current adapters, without dropout."""
         self._tower.eval()
         return encode_tokens(self._tower, self._tokenize(class_names))
 
     def classifier(self) -> CosineClassifier:
-        """The head with the current adapters."""
+        """Return the head with the current adapters."""
         return self._classifier(self.embed_classes(self._task.class_text.class_names))
 
     def _tokenize(self, class_names: Sequence[str]) -> Tensor:
@@ -206,7 +206,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
-    """The BOLT authors' sweep: 3e-5 and 1e-4, or the same ratios of another rate."""
+    """Return the BOLT authors' sweep: 3e-5 and 1e-4, or the same ratios of another rate."""
     # Rounded, so that 0.3 times 1e-4 is exactly 3e-5 in a cell's identity and in its details.
     rates = (float(f"{share * settings.learning_rate:.6g}") for share in (0.3, 1.0))
     return tuple(replace(settings, learning_rate=rate) for rate in rates)

@@ -72,13 +72,13 @@ class SingularCore(MatrixChange):
 
     @classmethod
     def of(cls, weight: Tensor, rank: int, alpha: float) -> SingularCore:
-        """The core of a weight matrix (m, n), at zero. Raises ``ValueError`` if the weight is not finite."""
+        """Return the core of a weight matrix (m, n), at zero. Raises ``ValueError`` if the weight is not finite."""
         top = top_directions(weight, min(rank, *weight.shape))
         core = torch.zeros(len(top.s), len(top.s), dtype=weight.dtype, device=weight.device)
         return cls(alpha / rank * top.u, top.s[:, None] * top.v.mT, core.requires_grad_())
 
     def change(self) -> Tensor:
-        """What the core adds to the matrix, (m, n)."""
+        """Return the core's contribution to the matrix, (m, n)."""
         return self.b @ self.r @ self.a
 
 

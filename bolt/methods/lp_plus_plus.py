@@ -134,7 +134,7 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
 
 
 def held_out_correct(task: Task, settings: LpPlusPlusSettings, counts: Sequence[int]) -> list[int]:
-    """How many images of the support are classified correctly after each number of steps (ascending), held out."""
+    """Count the held-out support images classified correctly after each number of steps (ascending)."""
     views = _Views(task)
     numbers = len(views.labels_N) * max(views.head_CD.shape[0], views.head_CD.shape[1] + 1)
     return summed(_correct(settings, counts, views, stack) for stack in fold_stacks(task, settings.folds, numbers))
@@ -168,7 +168,7 @@ def _adapt(task: Task, settings: LpPlusPlusSettings, details: Mapping[str, str] 
 def _begin(
     settings: LpPlusPlusSettings, unit: Callable[[int], Tensor], labels_N: Tensor, head_CD: Tensor
 ) -> tuple[Blend, Step, Tensor]:
-    """The untrained classifier, its training step, and the step size of (w, b).
+    """Return the untrained classifier, its training step, and the step size of (w, b).
 
     ``unit(view)`` are the unit features (N, D) of a view or, for a stack of classifiers, (F, N, D).
     """
@@ -179,7 +179,7 @@ def _begin(
 
 
 def _adapt_officially(task: Task, settings: LpPlusPlusSettings) -> Adapted:
-    """The official loop or, under ``as_published``, AdamW with the official step sizes as learning rates."""
+    """Train by the official loop or, under ``as_published``, by AdamW with the official step sizes as rates."""
     views = _Views(task)
     blend = initial_blend(views.unit(0), views.labels_N, views.head_CD, "sum")
     blend.weight_CE[:, -1] = random_bias(task, views.head_CD.shape[1]).to(task.backbone.device)
@@ -202,7 +202,7 @@ class _Views:
 
 
 def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[Tensor, Tensor], momentum: float) -> Step:
-    """A gradient step with momentum in (w, b), then one in alpha at the new (w, b)."""
+    """Step with momentum in (w, b), then in alpha at the new (w, b)."""
     velocity_CE = torch.zeros_like(blend.weight_CE)
     of_w, of_alpha = rates[0].to(velocity_CE)[..., None, None], rates[1].to(velocity_CE)[..., None]
     onehot_NC = F.one_hot(labels_N, len(blend.head_CD))
@@ -220,7 +220,7 @@ def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[Tensor, Tensor
 
 
 def official_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float]) -> Step:
-    """A step with momentum in (w, b); every tenth step also moves alpha, by the sum of all its gradients so far."""
+    """Step with momentum in (w, b); every tenth step also moves alpha, by the sum of all its gradients so far."""
     velocity_CE, alpha_sum_C = torch.zeros_like(blend.weight_CE), torch.zeros_like(blend.alpha_C)
 
     def step(number: int, unit_ND: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ def official_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float]) ->
 
 
 def random_bias(task: Task, width: int) -> Tensor:
-    """The initial bias (C,) of a linear layer with ``width`` inputs: uniform within 1 / sqrt(width)."""
+    """Return the initial bias (C,) of a linear layer with ``width`` inputs: uniform within 1 / sqrt(width)."""
     generator = torch_generator("lp++ bias", task.dataset, task.seed)
     bound: float = width**-0.5
     return bound * (2 * torch.rand(len(task.head_CD), generator=generator) - 1)
@@ -259,7 +259,7 @@ def _train(
 
 
 def _finite(losses: Sequence[Tensor]) -> list[float]:
-    """The losses as numbers, read at once: reading each would make a GPU wait at every step."""
+    """Read all losses at once: reading each would make a GPU wait at every step."""
     numbers: list[float] = torch.stack(list(losses)).tolist()
     for step, loss in enumerate(numbers):
         if not math.isfinite(loss):

@@ -50,7 +50,7 @@ class MetaInitSettings(TrainingRecipe):
 
 
 def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:
-    """The recipe of the meta-learned start that these settings ask for."""
+    """Return the recipe of the meta-learned start that these settings ask for."""
     names = [field.name for field in fields(MetaRecipe) if field.name != "variant"]
     return MetaRecipe(settings.variant, **{name: getattr(settings, f"meta_{name}") for name in names})
 

@@ -74,7 +74,7 @@ class ShiftedMatrix(MatrixChange):
         return cls(u, s, vh, torch.zeros_like(s).requires_grad_(), free)
 
     def change(self) -> Tensor:
-        """What the shifts add to the matrix, (m, n)."""
+        """Return the shifts' contribution to the matrix, (m, n)."""
         shift = self.delta if self.free else (self.s + self.delta).relu() - self.s
         return self.u * shift @ self.vh
 

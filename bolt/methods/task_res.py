@@ -76,7 +76,7 @@ class TaskResSettings:
 
 
 def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
-    """How many epochs are trained on images of these classes."""
+    """Return the number of epochs on images of these classes."""
     if settings.epochs is not None:
         return int(settings.epochs)
     return _EPOCHS_FEW if int(labels_N.bincount().max()) <= _FEW_SHOTS else _EPOCHS_MANY
@@ -88,7 +88,7 @@ def adapt(task: Task, settings: TaskResSettings) -> Adapted:
 
 
 def text_length(settings: TaskResSettings, width: int) -> float:
-    """The length of a raw text embedding of ``width`` numbers: shorter in a tower narrower than 512."""
+    """Return the usual length of a raw text embedding of this width: shorter in a tower narrower than 512."""
     return settings.text_norm * min(1.0, math.sqrt(width / _REFERENCE_WIDTH))
 
 

@@ -83,7 +83,7 @@ class LowestEntropies:
     entropies: dict[int, list[float]] = field(default_factory=dict)
 
     def insert(self, predicted: int, entropy: float) -> int | None:
-        """The place in its class that an image of this entropy takes, or ``None``.
+        """Return the row of its class that an image of this entropy takes, or ``None``.
 
         It takes a free place or, in a full class, that of the highest entropy, if its own is strictly lower.
         """
@@ -142,7 +142,7 @@ class Caches:
         self.classifier.values_NC[row] = value_C.to(unit_D)
 
     def final(self) -> CacheClassifier:
-        """The classifier without its free rows."""
+        """Return the classifier without its free rows."""
         full = self.classifier
         used_K = full.values_NC.any(dim=-1)
         assert isinstance(full.beta, Tensor)

@@ -58,12 +58,12 @@ class TentSettings:
         self.recipe()
 
     def recipe(self) -> TrainingRecipe:
-        """The same as a training recipe, without weight decay, warm-up and gradient clipping."""
+        """Return the settings as a training recipe, without weight decay, warm-up and gradient clipping."""
         return TrainingRecipe(self.epochs, self.batch_size, self.learning_rate, warmup_fraction=0.0, clip_norm=0.0)
 
 
 def mean_entropy(logits_BC: Tensor) -> Tensor:
-    """The mean entropy of the softmax, in nats; zero and not NaN for a saturated softmax."""
+    """Return the mean entropy of the softmax, in nats; zero and not NaN for a saturated softmax."""
     log_p_BC = logits_BC.float().log_softmax(dim=-1)
     return -(log_p_BC.exp() * log_p_BC).sum(dim=-1).mean()
 
@@ -76,7 +76,7 @@ def minimise_entropy(
     settings: TentSettings,
     make: Callable[[], Adapted],
 ) -> Curve:
-    """One step of Adam on the mean entropy of every batch.
+    """Take one step of Adam on the mean entropy of every batch.
 
     Args:
         logits_of: numbers of test images (B,) -> logits (B, C), differentiable in ``parameters``.

@@ -54,7 +54,7 @@ class TiesSettings(MergingSettings):
 
 
 def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
-    """The smallest magnitude in a task vector (M,) that is kept.
+    """Return the smallest magnitude in a task vector (M,) that is kept.
 
     Of M entries, floor(M keep_percent / 100) lie above it. Entries that equal it are kept too, as in the official code:
     one entry more than the share, or several if magnitudes are equal.
@@ -66,7 +66,7 @@ def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
 def merge_task_vectors(
     read: Callable[[str], Tensor], sources: Sequence[str], keep_percent: float, merge: Literal["mean", "sum"]
 ) -> Tensor:
-    """The merged task vector (M,), without scale; every source is read twice, one at a time.
+    """Return the merged task vector (M,), without scale; every source is read twice, one at a time.
 
     Args:
         read: source -> its task vector as one vector (M,).

@@ -77,7 +77,7 @@ class TransClipSettings:
             raise ValueError("gamma and text_weight must not be negative")
 
     def exponent(self, with_support: bool) -> float:
-        """lambda, for a task with or without a support."""
+        """Return lambda, for a task with or without a support."""
         return (0.5 if with_support else 1.0) if self.text_weight is None else self.text_weight
 
 
@@ -111,7 +111,7 @@ class Solution:
 
 
 def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-    """The cosines and numbers (n, J) of the nearest other images of each; fewer where there are fewer images."""
+    """Return the cosines and numbers (n, J) of each image's nearest others; fewer if there are fewer images."""
     count = min(neighbours, len(unit_nD) - 1)
     cosines, numbers = [], []
     for start in range(0, len(unit_nD), _BLOCK):
@@ -125,7 +125,7 @@ def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
 
 
 def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, skipped: int) -> tuple[Tensor, Tensor]:
-    """The cosines and numbers of the test images nearest to each support image, without the first ``skipped``.
+    """Return the cosines and numbers of the test images nearest to each support image, after the first ``skipped``.
 
     The result has as many columns as :func:`nearest_others` has.
     """
@@ -136,7 +136,7 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
 
 
 def log_likelihood(unit_nD: Tensor, means_CD: Tensor, variance_D: Tensor) -> Tensor:
-    """L (n, C): minus half the squared distance in units of the variance, without the normalising constant."""
+    """Return L (n, C): minus half the squared distance in units of the variance, without the constant."""
     scaled_CD = means_CD / variance_D
     squares_n1 = (unit_nD.square() / variance_D).sum(dim=-1, keepdim=True)
     return unit_nD @ scaled_CD.T - 0.5 * (squares_n1 + (scaled_CD * means_CD).sum(dim=-1))
@@ -148,7 +148,7 @@ def _start_means(unit_nD: Tensor, z_nC: Tensor) -> Tensor:
 
 
 def _gaussians(unit_nD: Tensor, z_nC: Tensor, old_CD: Tensor, support: Labelled | None) -> tuple[Tensor, Tensor]:
-    """The new means and variance, in which the test images together weigh 1."""
+    """Return the new means and variance, in which the test images together weigh 1."""
     unit_MD, weight_MC = unit_nD, z_nC / len(z_nC)
     if support is not None:
         unit_MD = torch.cat([unit_nD, support.unit_ND])
@@ -170,7 +170,7 @@ def transduce(
     support: Labelled | None = None,
     start: Solution | None = None,
 ) -> Solution:
-    """Class probabilities of the test images, in float64, because v is a difference of nearly equal numbers.
+    """Return the test images' class probabilities in float64: v is a difference of nearly equal numbers.
 
     Args:
         unit_nD, head_CD: unit features of the test images, and the text head.
@@ -229,7 +229,7 @@ def _classifier(
     settings: TransClipSettings,
     support: Labelled | None,
 ) -> TransductiveClassifier:
-    """The exponent of z as a linear function of f, without the square of f that all classes share."""
+    """Return the exponent of z as a linear function of f, without the square of f that all classes share."""
     text_weight = settings.exponent(support is not None)
     scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
     weight_CD = text_weight * scale * head_CD.double() + scaled_CD

@@ -45,7 +45,7 @@ def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
 
 
 def _directions(settings: TsvMergeSettings, width: int, sources: int) -> int:
-    """How many directions per source the largest matrix needs: no matrix of a tower has min(m, n) above the width."""
+    """Return the directions per source for the largest matrix: no matrix has min(m, n) above the width."""
     return max(1, width // sources)
 
 

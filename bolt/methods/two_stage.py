@@ -92,14 +92,14 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
-    """Features (B, D) -> ``logit_scale * cos(feature, row)``, (B, C), for rows of any length."""
+    """Return ``logit_scale * cos(feature, row)``, (B, C), of features (B, D), for rows of any length."""
     return lambda features_BD: (
         logit_scale * F.normalize(features_BD.to(head_CD), dim=-1) @ F.normalize(head_CD, dim=-1).T
     )
 
 
 def _after(task: Task, epochs: int) -> Task:
-    """The task as it continues after so many epochs: later views, orders and numbers of epochs."""
+    """Return the task as it continues after ``epochs`` epochs: with later views, orders and epoch numbers."""
     support = replace(
         task.support,
         pixels=lambda view, rows: task.support.pixels(view + epochs, rows),

@@ -70,12 +70,12 @@ class ScaledProjection(MatrixChange):
     scale_b: Tensor
 
     def change(self) -> Tensor:
-        """What the scaled product adds to the matrix, (m, n)."""
+        """Return the scaled product's contribution to the matrix, (m, n)."""
         return (self.scale_b[:, None] * self.b * self.scale_d) @ self.a
 
 
 def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tuple[Tensor, Tensor]:
-    """A (r, largest n) and B (largest m, r) for matrices of these shapes, float32 on the CPU; A is drawn first."""
+    """Return A (r, largest n) and B (largest m, r) for these matrix shapes, float32 on the CPU; A is drawn first."""
     sizes = list(shapes)
     generator = torch.Generator().manual_seed(seed)
 
@@ -88,7 +88,7 @@ def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tu
 
 
 def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> ScaledProjection:
-    """The change of a weight matrix (m, n) at its start, zero; ``a`` and ``b`` are the whole random matrices."""
+    """Return a zero change of a weight matrix (m, n); ``a`` and ``b`` are the whole random matrices."""
     m, n = weight.shape
     scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device)
     scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device)

@@ -194,7 +194,7 @@ def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None
 
 
 def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: int) -> Tensor:
-    """The labels (N,), int64; empty if ``labels`` is ``None``."""
+    """Return the labels (N,), int64; empty if ``labels`` is ``None``."""
     labels_N = torch.as_tensor([] if labels is None else labels, dtype=torch.int64)
     if labels is None:
         return labels_N

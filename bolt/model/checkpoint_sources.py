@@ -53,22 +53,22 @@ class CheckpointSources(Sources):
         return tuple(self._files)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Per source, the leading ``top_k`` directions of one matrix (m, n); reads all files if these are not known."""
+        """Return each source's leading ``top_k`` directions of a matrix (m, n); reads all files the first time."""
         if top_k > self._top_k:
             self._decompose(max(top_k, _INITIAL_TOP_K))
         return [Directions(d.u[:, :top_k], d.s[:top_k], d.v[:, :top_k]) for d in self._directions[matrix]]
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """The mean over the sources of one tensor's task vector, in the tensor's shape."""
+        """Return the mean over the sources of one tensor's task vector, in the tensor's shape."""
         return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's task vector. Raises what ``convert_image_tower`` raises."""
+        """Return one source's task vector. Raises what ``convert_image_tower`` raises."""
         tuned = convert_image_tower(read_tensors(self._files[source]), self._frozen).tensors
         return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 
     def file_digests(self) -> tuple[str, ...]:
-        """The SHA-256 of each checkpoint's file, or of its parts one after the other."""
+        """Return the SHA-256 of each checkpoint's file, or of its parts one after the other."""
         return self._file_digests
 
     @cached_property
@@ -94,7 +94,7 @@ class CheckpointSources(Sources):
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:
-    """The checkpoints in a folder by name: every file with a checkpoint's suffix and every sub-folder, sorted by name.
+    """List a folder's checkpoints by name: every file with a checkpoint's suffix and every sub-folder, sorted.
 
     Raises ``FileNotFoundError`` if there is no folder or no checkpoint.
     """

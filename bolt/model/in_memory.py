@@ -55,7 +55,7 @@ class InMemoryImages:
         return len(self._images)
 
     def pixels(self, view: int, rows: Tensor) -> Tensor:
-        """One view of some images, uint8 (B, 3, S, S)."""
+        """Return one view of some images, uint8 (B, 3, S, S)."""
         size, name, seed = self._backbone.image_size, self._name, self._seed
         if view == EVALUATION_VIEW:
             return torch.stack([evaluation_view(self._images[row], size) for row in rows.tolist()])
@@ -64,11 +64,11 @@ class InMemoryImages:
         )
 
     def features(self, view: int) -> Tensor:
-        """The frozen tower's raw features of one view of all images, (N, D)."""
+        """Return the frozen tower's raw features of one view of all images, (N, D)."""
         return self._backbone.encode_images(self.pixels(view, torch.arange(len(self))))
 
     def support(self, labels_N: Tensor) -> Support:
-        """All images as a support; an empty support if there are no labels."""
+        """Return all images as a support; an empty support if there are no labels."""
         size = len(labels_N)
         return Support(
             labels_N=labels_N.to(self._backbone.device),
@@ -79,7 +79,7 @@ class InMemoryImages:
         )
 
     def unlabelled(self) -> Unlabelled:
-        """All images as unlabelled images."""
+        """Return all images as unlabelled images."""
         return Unlabelled(
             size=len(self),
             pixels=self.pixels,

@@ -174,7 +174,7 @@ def _spectral_change(
 
 
 def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
-    """The source models of a saved basis in its order: found by the digests of their files, else by their names.
+    """Find the source models of a saved basis, in its order: by the digests of their files, else by their names.
 
     The given ones as they are if neither fits, such as renamed files of another format.
     """
@@ -187,7 +187,7 @@ def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[st
 
 
 def _aligned_copies(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
-    """Copies in newly allocated memory. Tensors from a file may be unaligned, and their matrix-vector products can then
+    """Copy tensors to new memory. Tensors from a file may be unaligned, and their matrix-vector products can then
     differ in the last bits."""
     return {name: tensor.clone().to(device) for name, tensor in tensors.items()}
 

@@ -96,7 +96,7 @@ class Model(ModelParts):
         return torch.from_numpy(evaluation_pixels(open_named(image), size, exif_rotation=self.about.exif_rotation))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
-        """Logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
+        """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
         about, parts = self.about, []
         with torch.inference_mode():

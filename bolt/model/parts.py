@@ -70,7 +70,7 @@ class ModelParts:
             )
 
     def changed_tensors(self) -> dict[str, Tensor]:
-        """The tower's tensors that differ from the frozen tower's and are not in ``change``, by open_clip's names.
+        """Return the tensors that differ from the frozen tower's and are not in ``change``, by open_clip's names.
 
         Raises ``ValueError`` if ``frozen`` is ``None``.
         """

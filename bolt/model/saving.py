@@ -81,7 +81,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
 
 
 def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
-    """The content of the files of a model's ``adapter`` form without basis, by name; the index file is last.
+    """Return the files of a model's ``adapter`` form without basis: name -> content, the index file last.
 
     ``None`` where the tensors together exceed ``max_bytes``. Raises what :func:`save` raises.
     """
@@ -107,7 +107,7 @@ def _index(model: ModelParts, form: Form, extra: Mapping[str, Any], files: Mappi
 
 
 def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of an adapter by their stored names, and its additional entries in the index file."""
+    """Return the tensors of an adapter by their stored names, and its additional entries in the index file."""
     tensors = _with_prefix("classifier", model.classifier.tensors()) | _with_prefix("tower", model.changed_tensors())
     if model.change is None:
         return tensors, {}
@@ -156,7 +156,7 @@ _WRITERS: Mapping[Form, Callable[[ModelParts, Path, bool], dict[str, Any]]] = {
 
 
 def _preprocessor(model: ModelParts) -> dict[str, Any]:
-    """The evaluation transform as the configuration of transformers' ``CLIPImageProcessor``."""
+    """Return the evaluation transform as the configuration of transformers' ``CLIPImageProcessor``."""
     size = model.tower.shape.image_size
     return {
         "image_processor_type": "CLIPImageProcessor",
@@ -175,7 +175,7 @@ def _preprocessor(model: ModelParts) -> dict[str, Any]:
 
 
 def _cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """CPU copies that share no memory, as safetensors requires. Raises ``NonFiniteTensor``, naming the tensor."""
+    """Copy to the CPU without shared memory, as safetensors requires. Raises ``NonFiniteTensor``, naming the tensor."""
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise NonFiniteTensor(f"{name} has NaN or infinite entries; the model is not written")
@@ -190,6 +190,6 @@ def _with_prefix(group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

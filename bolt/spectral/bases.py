@@ -31,7 +31,7 @@ class Basis:
 
 
 def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Basis:
-    """Orthonormal basis of all sources' directions of a matrix (m, n): the polar factors of the stacked u and v.
+    """Return an orthonormal basis of all sources' directions of a matrix (m, n): the polar factors of the stacks.
 
     Columns are ordered by source, then by singular value. Column j of u and column j of v come from the same
     direction.
@@ -47,7 +47,7 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
 
 
 def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int], epsilon: float) -> Basis:
-    """The BOLT paper's second form of the basis: whitened stacks, X (X^T X + epsilon I)^(-1/2) for u and for v.
+    """Return the BOLT paper's second form of the basis: whitened stacks X (X^T X + epsilon I)^(-1/2) for u and for v.
 
     It has one column for every direction, also for linearly dependent ones. Those columns are then not orthonormal; see
     :func:`bolt.spectral.orthogonal.whiten`.
@@ -57,7 +57,7 @@ def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, in
 
 
 def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
-    """An orthonormal basis, extended by random orthonormal columns to min(``width``, m, n) columns.
+    """Return an orthonormal basis, extended by random orthonormal columns to min(``width``, m, n) columns.
 
     An empty basis stays empty, because a matrix that no source has changed is not adapted.
     """
@@ -68,20 +68,20 @@ def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
 
 
 def pretrained_basis(weight: Tensor, width: int, trailing: bool = False) -> Basis:
-    """The leading (or trailing) ``width`` singular directions of a pre-trained weight matrix (m, n)."""
+    """Return the leading (or trailing) ``width`` singular directions of a pre-trained weight matrix (m, n)."""
     u, _, v_h = torch.linalg.svd(weight.double(), full_matrices=False)
     first = u.shape[1] - width if trailing else 0
     return Basis(*(part[:, first : first + width].to(weight.dtype).contiguous() for part in (u, v_h.mT)))
 
 
 def random_basis(matrix_shape: tuple[int, int], width: int, generator: torch.Generator) -> Basis:
-    """Random orthonormal columns for a matrix (m, n): two independent uniform draws, float32 on the CPU."""
+    """Return random orthonormal columns for a matrix (m, n): two independent uniform draws, float32 on the CPU."""
     u, v = (complete_columns(torch.zeros(rows, 0), width, generator) for rows in matrix_shape)
     return Basis(u, v)
 
 
 def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """All sources' u (m, r), s (r,) and v (n, r), concatenated. Raises ``ValueError`` if a shape does not fit."""
+    """Concatenate all sources' u (m, r), s (r,) and v (n, r). Raises ``ValueError`` if a shape does not fit."""
     m, n = matrix_shape
     for source in directions:
         if source.u.shape[0] != m or source.v.shape[0] != n or source.u.shape[1] != source.v.shape[1]:
@@ -95,12 +95,12 @@ def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) ->
 
 
 def diagonal_coefficients(basis: Basis, matrix: Tensor) -> Tensor:
-    """Coefficients (r,) of a matrix M (m, n) in a basis: diag(U^T M V), which minimises ||M - U diag(s) V^T||."""
+    """Return M's coefficients (r,) in a basis: diag(U^T M V), which minimises ||M - U diag(s) V^T||."""
     return (basis.u * (matrix.to(basis.v.dtype) @ basis.v)).sum(dim=0)
 
 
 def tsv_merge(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Tensor:
-    """TSV-M's merged update (m, n) of several tasks (Gargiulo et al., "Task Singular Vectors", 2025), without scale.
+    """Return TSV-M's merged update (m, n), unscaled (Gargiulo et al., "Task Singular Vectors", 2025).
 
     Each of N tasks contributes its min(m, n) // N leading directions (at least one) with their singular values. The
     update is U_perp diag(s) V_perp^T, where U_perp and V_perp are the polar factors of the stacked directions.

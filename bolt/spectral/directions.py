@@ -26,7 +26,7 @@ class Directions:
 
 
 def top_directions(matrix: Tensor, k: int) -> Directions:
-    """The leading ``k`` singular directions of a matrix (m, n); fewer if its numerical rank is lower.
+    """Return the leading ``k`` singular directions of a matrix (m, n); fewer if its numerical rank is lower.
 
     The numerical rank counts the singular values above the rounding noise of the matrix's dtype, so a zero matrix has
     no direction. The sign is fixed: the entry of largest magnitude of each column of u is positive.
@@ -49,14 +49,14 @@ def top_directions(matrix: Tensor, k: int) -> Directions:
 
 
 def _svd(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Leading singular triplets whose values exceed ``noise`` times the largest value."""
+    """Return the leading singular triplets whose values exceed ``noise`` times the largest value."""
     left, s, right_h = torch.linalg.svd(tall, full_matrices=False)
     count = min(k, int((s > noise * s[0]).sum()))
     return left[:, :count], s[:count], right_h[:count].mT
 
 
 def _svd_by_gram(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The same as :func:`_svd`, by the eigenvectors of the smaller Gram matrix."""
+    """Return the same as :func:`_svd`, by the eigenvectors of the smaller Gram matrix."""
     values, vectors = torch.linalg.eigh(tall.mT @ tall)
     s = values.flip(0).clamp_min(0).sqrt()
     count = min(k, int((s > noise * s[0]).sum()))
@@ -65,12 +65,12 @@ def _svd_by_gram(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Te
 
 
 def directions_per_source(top_k: int, rank_limit: int, sources: int) -> int:
-    """Number of directions that each source contributes to a basis of at most ``rank_limit = min(m, n)`` columns."""
+    """Return how many directions each source contributes to a basis of at most ``rank_limit`` columns."""
     return min(top_k, max(1, rank_limit // sources))
 
 
 def truncate_directions(directions: Sequence[Directions], k: int) -> list[Directions]:
-    """The first ``k`` directions of each source.
+    """Return the first ``k`` directions of each source.
 
     The same number of directions is stored for every matrix; a smaller matrix needs fewer of them.
     """

@@ -18,7 +18,7 @@ _WELL_CONDITIONED = 1e-6
 
 
 def polar_factor(stack: Tensor) -> Tensor:
-    """The matrix with orthonormal columns nearest to a stack (m, r): P Q^T, where the stack is P S Q^T.
+    """Return the matrix with orthonormal columns nearest to a stack (m, r): P Q^T, where the stack is P S Q^T.
 
     Raises ``ValueError`` if the columns are linearly dependent: the nearest matrix is then not unique.
     """
@@ -33,7 +33,7 @@ def polar_factor(stack: Tensor) -> Tensor:
 
 
 def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """Polar factors (m, kept) and (n, kept) of two stacks (m, r) and (n, r) of paired columns, and the columns kept.
+    """Return the polar factors (m, kept), (n, kept) of two stacks of paired columns, and the columns kept.
 
     If the columns of either stack are dependent, a pair is kept only if its u and its v both lie outside the span of
     the pairs kept before it. So both factors always have orthonormal columns.
@@ -62,7 +62,7 @@ def whiten(stack: Tensor, epsilon: float) -> Tensor:
 
 
 def complete_columns(columns: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """Orthonormal columns (m, r), extended by random ones to orthonormal columns (m, width).
+    """Extend orthonormal columns (m, r) by random ones to orthonormal columns (m, width).
 
     ``generator`` lies on the CPU; ``width`` is between r and m.
     """
@@ -78,7 +78,7 @@ def complete_columns(columns: Tensor, width: int, generator: torch.Generator) ->
 
 
 def _polar_by_gram(stack: Tensor) -> Tensor | None:
-    """X (X^T X)^(-1/2) of a float64 stack; ``None`` if X is too ill-conditioned for this to be accurate."""
+    """Return X (X^T X)^(-1/2) of a float64 stack; ``None`` if X is too ill-conditioned for this to be accurate."""
     if stack.shape[1] > stack.shape[0]:
         return None
     if stack.shape[1] == 0:
@@ -90,7 +90,7 @@ def _polar_by_gram(stack: Tensor) -> Tensor | None:
 
 
 def _independent(u: Tensor, v: Tensor) -> list[int]:
-    """Columns whose u and v both lie outside the span of the columns kept before them (Gram-Schmidt)."""
+    """Return the columns whose u and v both lie outside the span of the columns kept before (Gram-Schmidt)."""
     kept: list[int] = []
     spans = [stack.new_zeros(stack.shape[0], min(u.shape[0], v.shape[0])) for stack in (u, v)]
     for column in range(u.shape[1]):

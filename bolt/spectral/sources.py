@@ -50,16 +50,16 @@ class Sources(Interface):
         """Names of the source datasets, in a fixed order."""
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Per source, the leading ``top_k`` singular directions (or all there are) of one weight matrix (m, n)."""
+        """Return each source's leading ``top_k`` singular directions (or all it has) of one weight matrix (m, n)."""
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """The mean over the sources of one weight matrix's task vector, (m, n)."""
+        """Return the mean over the sources of one weight matrix's task vector, (m, n)."""
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's whole task vector: every float tensor of the image tower by its open_clip name."""
+        """Return one source's whole task vector: every float tensor of the image tower by its open_clip name."""
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-        """The orthonormal basis of all sources' directions of one matrix, and their mean coefficients in it.
+        """Return the orthonormal basis of all sources' directions of a matrix, and their mean coefficients in it.
 
         It depends on the sources alone, not on the target's images, shots or seed, so an implementation may cache it.
         A class that inherits from this interface gets the uncached computation.
@@ -67,21 +67,21 @@ class Sources(Interface):
         return pooled_basis(self, matrix, top_k)
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
-        """The leading (or trailing) ``width`` singular directions of a pre-trained matrix ``weight``, (m, n).
+        """Return the leading (or trailing) ``width`` singular directions of a pre-trained matrix ``weight``, (m, n).
 
         It depends on the backbone alone, so an implementation may cache it.
         """
         return pretrained_basis(weight, width, trailing)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of ``make()``, which depends on the sources, the pre-trained tower and ``key`` alone.
+        """Return ``make()``, computed once: it depends on the sources, the pre-trained tower and ``key`` alone.
 
         An implementation may cache it for the method's next cells, so the caller must not change it.
         """
         return make()
 
     def file_digests(self) -> tuple[str, ...]:
-        """The SHA-256 of each source's file, in the order of the names; empty for sources that are no files."""
+        """Return the SHA-256 of each source's file, in the order of the names; empty for sources that are no files."""
         return ()
 
 
@@ -103,22 +103,22 @@ class SelectedSources(Sources):
         return tuple(names[position] for position in self._positions)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Per source, the leading directions of one matrix, in the order of the selected names."""
+        """Return each source's leading directions of one matrix, in the order of the selected names."""
         found = self._sources.directions(matrix, top_k)
         return [found[position] for position in self._positions]
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """The mean over the selected sources of one matrix's task vector."""
+        """Return the mean over the selected sources of one matrix's task vector."""
         if len(self._positions) == len(self._sources.names):  # the order does not matter
             return self._sources.mean_task_vector(matrix)
         return leave_out_mean(self._sum[matrix], [], len(self._positions))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's task vector."""
+        """Return one source's task vector."""
         return self._sources.task_vector(source)
 
     def file_digests(self) -> tuple[str, ...]:
-        """The SHA-256 of each selected source's file."""
+        """Return the SHA-256 of each selected source's file."""
         digests = self._sources.file_digests()
         return tuple(digests[position] for position in self._positions) if digests else ()
 
@@ -158,7 +158,7 @@ class BasisRecipe:
 
 
 def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
-    """The orthonormal basis of all sources' directions of one matrix, and their mean coefficients in it.
+    """Return the orthonormal basis of all sources' directions of a matrix, and their mean coefficients in it.
 
     The mean over the sources of diag(U^T M_i V) is diag(U^T M V) of the mean M, so one projection is enough.
     """
@@ -170,7 +170,7 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
 
 
 def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tensor) -> PooledBasis:
-    """The basis of one matrix by a recipe, and the sources' mean coefficients in it.
+    """Return the basis of one matrix by a recipe, and the sources' mean coefficients in it.
 
     :meth:`Sources.pooled_basis` and :meth:`Sources.pretrained_basis` may be cached; the others are computed here.
 

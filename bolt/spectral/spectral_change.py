@@ -49,16 +49,16 @@ class SpectralChange:
     digests: tuple[str, ...] = ()
 
     def apply_to(self, tower: ImageTower) -> ImageTower:
-        """The tower with the update merged in. Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite."""
+        """Merge the update into the tower. Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite."""
         return merge_coefficients(attach_coefficients(tower, self.bases, self.coefficients)[0])
 
     def probes(self) -> dict[str, Tensor]:
-        """A checksum of each matrix's update: P numbers that differ for any other update; see :func:`_probe`."""
+        """Return a checksum of each matrix's update: P numbers that differ for any other update; see :func:`_probe`."""
         return {name: _probe(name, self.bases[name], s) for name, s in self.coefficients.items()}
 
 
 def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
-    """The first P entries of U diag(s) V^T x, for a random x keyed by the matrix; independent of the columns' signs."""
+    """Return the first P entries of U diag(s) V^T x, x random and keyed by the matrix; column signs do not matter."""
     u, v = basis.u.double().cpu(), basis.v.double().cpu()
     x_n = torch.randn(len(v), generator=torch_generator("probe", matrix), dtype=torch.float64)
     return (u @ (s.double().cpu() * (v.mT @ x_n)))[:_PROBED].float()

@@ -96,7 +96,7 @@ class SpectralLinear(nn.Module):
         return cast(Tensor, _SpectralMap.apply(x, self._effective(), self.weight, self.bias, self.u, self.v))
 
     def merged(self) -> nn.Linear:
-        """A plain frozen linear module with the merged weight. Raises ``NonFiniteTensor``."""
+        """Return a plain frozen linear module with the merged weight. Raises ``NonFiniteTensor``."""
         if not torch.isfinite(self.coefficients).all():
             raise NonFiniteTensor("coefficients are NaN or infinite; they are not merged")
         with torch.no_grad():
@@ -142,7 +142,7 @@ def attach_coefficients(
 
 
 def merge_coefficients(tower: ImageTower) -> ImageTower:
-    """A plain frozen tower with all coefficients merged into its weights; it shares the other tensors.
+    """Merge all coefficients into the weights of a plain frozen tower, which shares the other tensors.
 
     Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite.
     """

@@ -30,7 +30,7 @@ def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
 
 
 def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) -> Tensor:
-    """The float32 mean of the task vectors of a domain without the held-out ones.
+    """Return the float32 mean of the task vectors of a domain without the held-out ones.
 
     The result contains nothing of a held-out model. The sum holds multiples of ``GRID`` that were added without
     rounding, so subtracting one gives, bit for bit, the sum that never contained it. (A plain float64 sum of float32
@@ -54,7 +54,7 @@ def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) ->
 
 
 def _on_grid(task_vector: Tensor) -> Tensor:
-    """A task vector rounded to multiples of ``GRID``, in float64."""
+    """Return a task vector rounded to multiples of ``GRID``, in float64."""
     low, high = torch.aminmax(task_vector)
     if not (float(low) > -_LARGEST and float(high) < _LARGEST):  # true for NaN too
         raise ValueError(f"a task vector has entries that are NaN, infinite or not below {_LARGEST:g} in magnitude")

@@ -15,7 +15,7 @@ EQUAL = 1e-6
 
 
 def classes_by_vector(head_CD: NDArray[np.float32]) -> list[list[int]]:
-    """The classes in groups of equal vectors, in label order; a class with a vector of its own is a group of one."""
+    """Group classes of equal vectors, in label order; a class with a unique vector is a group of one."""
     groups: list[list[int]] = []
     first_CD = np.empty_like(head_CD)  # the vector of each group's first class
     for label, vector_D in enumerate(head_CD):
@@ -30,7 +30,7 @@ def classes_by_vector(head_CD: NDArray[np.float32]) -> list[list[int]]:
 
 
 def highest_accuracy(groups: Sequence[Sequence[int]], images_per_class: Sequence[int]) -> float:
-    """The highest accuracy in per cent of a classifier that gives equal logits to the classes of a group.
+    """Return the highest possible accuracy (per cent) of a classifier with equal logits within each group.
 
     At best it predicts the most frequent class for all images of a group.
 

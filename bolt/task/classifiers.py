@@ -55,24 +55,24 @@ class Classifier(ABC):
         return len(getattr(self, fields(self)[0].name))
 
     def add_classes(self, head_CD: Tensor) -> Self:
-        """The classifier of more classes: those it has, then new ones with the given unit text embeddings.
+        """Return the classifier of its own classes followed by new ones with the given unit text embeddings.
 
         Raises ``NoNewClasses`` unless a class is nothing but its text embedding for this kind of classifier.
         """
         raise NoNewClasses(f"a {self.kind} classifier cannot classify classes that it was not adapted to")
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that are tensors, detached; a field that is ``None`` has no entry."""
+        """Return the fields that are tensors, detached; a field that is ``None`` has no entry."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value.detach() for name, value in found.items() if isinstance(value, Tensor)}
 
     def numbers(self) -> dict[str, float]:
-        """The fields that are numbers."""
+        """Return the fields that are numbers."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
     def to(self, device: torch.device | str) -> Self:
-        """A copy on the device."""
+        """Copy to the device."""
         return replace(self, **{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
@@ -158,7 +158,7 @@ class BlendClassifier(Classifier):
         return self.logits(F.normalize(features_BD.to(self.head_CD), dim=-1))
 
     def logits(self, unit_BD: Tensor) -> Tensor:
-        """Unit features -> logits (B, C)."""
+        """Return the logits (B, C) of unit features."""
         return append_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
 
 
@@ -188,7 +188,7 @@ class AdapterClassifier(Classifier):
         return self.scale * F.normalize(adapted_BD, dim=-1) @ self.head_CD.T
 
     def adapter(self, features_BD: Tensor) -> Tensor:
-        """The adapter's output (B, D); no entry is negative."""
+        """Return the adapter's output (B, D); no entry is negative."""
         return torch.relu(torch.relu(features_BD @ self.down_HD.T) @ self.up_DH.T)
 
     def add_classes(self, head_CD: Tensor) -> Self:
@@ -232,7 +232,7 @@ class TransductiveClassifier(Classifier):
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """The cache's logits (B, C) at alpha = 1, from the cosines (B, N) of queries and keys."""
+    """Return the cache's logits (B, C) at alpha = 1, from the cosines (B, N) of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 

@@ -76,5 +76,5 @@ def scoring_batches(total: int) -> list[tuple[int, int]]:
 
 
 def accuracy(predicted_N: Tensor, labels_N: Tensor) -> float:
-    """Top-1 accuracy in per cent."""
+    """Return the top-1 accuracy in per cent."""
     return 100.0 * int((predicted_N == labels_N).sum()) / len(labels_N)

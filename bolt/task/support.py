@@ -92,7 +92,7 @@ def draw_support(
 
 
 def validation_tenth(size: int) -> NDArray[np.int64]:
-    """Positions of the images that the task-vector repositories hold out of a training split of ``size`` images.
+    """Return the positions of the images that the task-vector repositories hold out of ``size`` training images.
 
     They hold out a tenth, at most 5,000: the tail of ``torch.randperm`` seeded by 0, as their ``random_split`` does.
     For MNIST's 60,000 images the first one left for training is number 36,044, as in their code.
@@ -103,5 +103,5 @@ def validation_tenth(size: int) -> NDArray[np.int64]:
 
 
 def batch_order(size: int, *, dataset: str, seed: int, epoch: int) -> Tensor:
-    """The permutation (size,) in which an epoch visits the images of the support."""
+    """Return the permutation (size,) in which an epoch visits the images of the support."""
     return torch.randperm(size, generator=torch_generator("order", dataset, seed, epoch, size))

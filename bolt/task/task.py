@@ -168,5 +168,5 @@ class Adapted:
 
 
 def cosine_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:
-    """The zero-shot classifier: features (B, D) -> ``logit_scale * cos(feature, class)``, (B, C)."""
+    """Return the zero-shot classifier: features (B, D) -> ``logit_scale * cos(feature, class)``, (B, C)."""
     return CosineClassifier(head_CD, logit_scale)

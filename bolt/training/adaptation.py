@@ -29,7 +29,7 @@ from bolt.training.trainable import Losses, Trainable
 def trainable_tower(
     tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None
 ) -> Trainable:
-    """A tower whose tensors that require a gradient are trained, together with the tensors ``others``."""
+    """Return a tower whose tensors that require a gradient are trained, together with the tensors ``others``."""
     own = dict(tower.named_parameters())
     names = [name for name, path in tensor_names(tower.shape.layers).items() if own[path].requires_grad]
     return Trainable(
@@ -79,7 +79,7 @@ def train(
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
-    """Cross-entropy on augmented views of the support.
+    """Return the cross-entropy on augmented views of the support.
 
     With oversampling, row r of an epoch stands for copy r // N of image r % N. Every copy is another view.
     """
@@ -103,7 +103,7 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
 
 
 def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
-    """The method's result with the current parameters; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
+    """Return the result with the current parameters; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if trainable.classifier is not None:
         classify = trainable.classifier()
@@ -112,7 +112,7 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
 
 
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:
-    """How often the support is repeated so that an epoch has at least ``min_batches`` batches, as in aTLAS's code.
+    """Return how often to repeat the support for at least ``min_batches`` batches an epoch, as in aTLAS's code.
 
     With ``r = size / batch_size`` below ``min_batches``, ``int(min_batches / r) + 1`` times; otherwise once. An epoch
     always has one batch, so a minimum of 1 repeats nothing.

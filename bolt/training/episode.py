@@ -27,7 +27,7 @@ HEAD = "head"
 
 
 def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Loss:
-    """The cross-entropy of normalised images, as a function of the tower's parameters and of a head (C, D).
+    """Return the cross-entropy of normalised images, as a function of the tower's parameters and of a head (C, D).
 
     The head is applied to unit features and includes the logit scale.
     """
@@ -43,7 +43,7 @@ def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Lo
 def outer_gradient(
     start: Parameters, support_loss: Loss, query_loss: Loss, recipe: MetaRecipe
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The outer gradient of one episode, per parameter of ``start`` except the head, and the episode's loss.
+    """Return an episode's outer gradient, per parameter of ``start`` except the head, and its loss.
 
     Let theta be the start, F(theta) the parameters after the inner steps and L the loss of the query images. The outer
     gradient is the gradient of L(F(theta)) in theta for ``maml``, the gradient of L at F(theta) for ``first_order``,
@@ -82,7 +82,7 @@ class _PlainQuickGELU(nn.Module):
 
 
 def twice_differentiable(tower: ImageTower) -> ImageTower:
-    """A copy of the tower that shares all tensors, and whose gradient can be differentiated again.
+    """Return a copy of the tower that shares all tensors, and whose gradient can be differentiated again.
 
     The tower's own QuickGELU has a first derivative only. So does fused attention: the caller must select the ``MATH``
     kernel with ``torch.nn.attention.sdpa_kernel``.

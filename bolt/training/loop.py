@@ -77,7 +77,7 @@ class TrainingRecipe:
             raise ValueError("warmup_fraction must lie in [0, 1] and warmup_steps must not be negative")
 
     def steps(self, rows: int) -> int:
-        """How many optimiser steps a training on so many rows takes in all."""
+        """Return the number of optimiser steps of a training on ``rows`` rows."""
         return self.epochs * math.ceil(math.ceil(rows / self.batch_size) / self.accumulate)
 
 
@@ -107,7 +107,7 @@ NO_QUIRKS = ReferenceQuirks()
 
 
 def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
-    """The learning rate of step ``step`` (from 0) of ``total``: linear up to ``base``, then a cosine to zero."""
+    """Return the learning rate of step ``step`` (from 0) of ``total``: linear up to ``base``, then a cosine to zero."""
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
     progress = (step - warmup_steps) / (total - warmup_steps)
@@ -120,7 +120,7 @@ def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) ->
 
 
 def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
-    """AdamW with its usual betas, and the recipe's epsilon and weight decay."""
+    """Return AdamW with its usual betas, and the recipe's epsilon and weight decay."""
     fused = _supports_fused([tensor for group in groups for tensor in group["params"]])
     return torch.optim.AdamW(
         groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=fused
@@ -128,7 +128,7 @@ def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.O
 
 
 def fused_on_gpu(device: torch.device) -> bool | None:
-    """``True`` on a GPU; elsewhere ``None``, PyTorch's default, because a fused optimiser rounds in another way."""
+    """Return ``True`` on a GPU, else ``None``, PyTorch's default: a fused optimiser rounds in another way."""
     return True if device.type == "cuda" else None
 
 
@@ -235,7 +235,7 @@ def fit(
 
 
 def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of step ``step``, counted from 0 over all epochs."""
+    """Return the learning rate of step ``step``, counted from 0 over all epochs."""
     if recipe.schedule == "halving":
         return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)
     total = recipe.epochs * steps_per_epoch

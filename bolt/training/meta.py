@@ -135,7 +135,7 @@ def meta_learn(
 def _episode(
     backbone: Backbone, encoder: ImageTower, task: MetaTask, recipe: MetaRecipe, seed: int, step: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The outer gradient and the loss of one episode; its images are drawn without regard to their class."""
+    """Return an episode's outer gradient and loss; its images are drawn regardless of class."""
     generator = torch_generator("episode", seed, step, task.name)
     rows = torch.randperm(len(task.labels_N), generator=generator)[: recipe.support + recipe.query]
     images_B3SS = backbone.normalise(task.pixels(step + 1, rows))
@@ -154,7 +154,7 @@ def _episode(
 
 
 def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
-    """The tasks sorted by name. Raises ``ValueError`` if they cannot be learned on."""
+    """Return the tasks sorted by name. Raises ``ValueError`` if they cannot be learned on."""
     if not tasks:
         raise ValueError("there is no dataset to meta-learn on")
     pool = sorted(tasks, key=lambda task: task.name)

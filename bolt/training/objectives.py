@@ -11,14 +11,14 @@ from torch.nn import functional as F
 
 
 def cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
-    """The mean cross-entropy, computed in float32."""
+    """Return the mean cross-entropy, computed in float32."""
     return F.cross_entropy(logits_BC.float(), labels_B)
 
 
 def ufm_loss(
     weak_BC: Tensor, strong_BC: Tensor, targets_B: Tensor, trusted_B: Tensor, threshold: float = 0.99
 ) -> Tensor:
-    """Unsupervised FixMatch (UFM): trains the strong view of an image to be classified like its weak view.
+    """Return the loss of Unsupervised FixMatch (UFM): an image's strong view is to be classified like its weak view.
 
     The target of an image is the softmax of its weak logits or, if the image is trusted, the class ``targets_B``.
     Images whose target has no entry above ``threshold`` are left out; the loss is the mean over the others. The

@@ -32,12 +32,12 @@ _ENCODE_BATCH = 256
 
 
 def trusted_per_class(images: int, classes: int) -> int:
-    """How many images each class may trust: a tenth of its average share of all images, at most 100, possibly 0."""
+    """Return how many images a class may trust: a tenth of its average share of all images, at most 100."""
     return min(images // (_TRUSTED_DIVISOR * classes), _MAX_TRUSTED)
 
 
 def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
-    """Which images are trusted, boolean (N,): for every class, the ``per_class`` images with its highest probability.
+    """Mark trusted images, boolean (N,): for every class, the ``per_class`` images with its highest probability.
 
     An image that several classes select counts once; its label is its predicted class. Of equally probable images, the
     earlier is taken.
@@ -82,7 +82,7 @@ class TwoStreams:
         return max(1, len(self.unlabelled) // (self.batch_size - self.trusted_in_batch))
 
     def order(self, epoch: int) -> Tensor:
-        """The rows of an epoch, one batch after the other."""
+        """Return the rows of an epoch, one batch after the other."""
         fresh = self.unlabelled[self.images.order("unlabelled", epoch, len(self.unlabelled))]
         in_batch = min(len(fresh), self.batch_size - self.trusted_in_batch)
         return torch.cat(
@@ -94,7 +94,7 @@ class TwoStreams:
         ).flatten()
 
     def _trusted_rows(self, epoch: int) -> Tensor:
-        """The trusted images of an epoch: a section of an endless stream of permutations of all trusted images."""
+        """Return an epoch's trusted images: a section of an endless stream of permutations of all trusted images."""
         wanted, count = self.batches * self.trusted_in_batch, len(self.trusted)
         if not wanted:
             return self.trusted[:0]
@@ -108,7 +108,7 @@ class TwoStreams:
 def unlabelled_losses(
     task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: TrainingRecipe, start: ImageTower | None
 ) -> Losses:
-    """The UFM loss on batches of two streams, and the order of their rows.
+    """Return the UFM loss on batches of two streams, and the order of their rows.
 
     Args:
         unlabelled: the task's unlabelled images.
@@ -146,7 +146,7 @@ def unlabelled_losses(
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:
-    """Logits of every test image under the text head before training, on the CPU, (N, C)."""
+    """Return every test image's logits under the text head before training, on the CPU, (N, C)."""
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if start is None:
         features_ND = unlabelled.features().to(task.head_CD)

@@ -68,7 +68,7 @@ class AdapterSettings:
 
 
 def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
-    """How many coefficients BOLT trains on a tower of this shape: per matrix and source 12, or as many as fit."""
+    """Count the coefficients that BOLT trains on this shape: per matrix and source 12, or as many as fit."""
     with torch.device("meta"):
         matrices = matrix_modules(ImageTower(shape)).values()
     limits = [min(matrix.in_features, matrix.out_features) for matrix in matrices]
@@ -76,7 +76,7 @@ def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
 
 
 def parameters_per_block(shape: BlockShape, settings: AdapterSettings, dora: bool = False) -> int:
-    """How many parameters the adapters of one block have: r (m + n) per matrix, and m more with DoRA."""
+    """Count the parameters of one block's adapters: r (m + n) per matrix, and m more with DoRA."""
     width, hidden = shape.width, shape.mlp_width
     mlp = {"c_fc": (hidden, width), "c_proj": (width, hidden)}
     sizes = [mlp.get(target, (width, width)) for target in settings.targets]
@@ -84,7 +84,7 @@ def parameters_per_block(shape: BlockShape, settings: AdapterSettings, dora: boo
 
 
 def adapted_blocks(shape: TowerShape | TextShape, settings: AdapterSettings, dora: bool = False) -> int:
-    """How many blocks have adapters, counted from the last one.
+    """Return how many blocks have adapters, counted from the last one.
 
     Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if no block fits into BOLT's coefficients.
     """
@@ -142,7 +142,7 @@ def attach_to_tower(
 
 
 def merged_weight(module: nn.Module) -> Tensor:
-    """The weight (m, n) of a linear module, a :class:`SplitProjection` or a :class:`LowRankLinear`, without gradient.
+    """Return a linear module's, :class:`SplitProjection`'s or :class:`LowRankLinear`'s weight (m, n), detached.
 
     A plain module's own weight is returned; otherwise the result is a new tensor.
     """

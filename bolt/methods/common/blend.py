@@ -34,18 +34,18 @@ class Blend(BlendClassifier):
         return self.logits_of(append_one(unit_ND), unit_ND @ self.head_CD.T)
 
     def logits_of(self, ones_NE: Tensor, text_NC: Tensor) -> Tensor:
-        """Logits (N, C) from features with a one, and their cosines with the text embeddings."""
+        """Return the logits (N, C) from features with a one, and their cosines with the text embeddings."""
         return ones_NE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_NC
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``, in closed form."""
+        """Return the mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``, in closed form."""
         ones_NE, text_NC = append_one(unit_ND), unit_ND @ self.head_CD.T
         logits_NC = self.logits_of(ones_NE, text_NC)
         excess_NC = excess(logits_NC, F.one_hot(labels_N, logits_NC.shape[-1]))
         return mean_loss(logits_NC, labels_N), excess_NC.mT @ ones_NE, (excess_NC * text_NC).sum(dim=-2)
 
     def adapted(self) -> Adapted:
-        """The method's result with the current tensors."""
+        """Return the method's result with the current tensors."""
         current = BlendClassifier(self.head_CD, self.weight_CE.detach().clone(), self.alpha_C.detach().clone())
         return Adapted(
             current,
@@ -55,17 +55,17 @@ class Blend(BlendClassifier):
 
 
 def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """The mean cross-entropy; over all classifiers of a stack."""
+    """Return the mean cross-entropy; over all classifiers of a stack."""
     return cross_entropy(logits_NC.flatten(0, -2), labels_N.flatten())
 
 
 def excess(logits_NC: Tensor, onehot_NC: Tensor) -> Tensor:
-    """The gradient of the mean cross-entropy in the logits, (N, C): how far the probabilities exceed the labels."""
+    """Return the mean cross-entropy's gradient in the logits, (N, C): the probabilities minus the labels."""
     return (logits_NC.softmax(dim=-1) - onehot_NC) / logits_NC.shape[-2]
 
 
 def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
-    """The untrained classifier: w is the mean or sum of a class's features, b is 0, alpha is equal for all classes.
+    """Return the untrained classifier: w is a class's mean or summed features, b is 0, alpha is equal for all.
 
     alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image is left
     out of that mean, and its w is 0. Features (F, N, D) and labels (F, N) make a stack.
@@ -90,17 +90,17 @@ def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def official_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
-    """The official code's step sizes for (w, b) and alpha."""
+    """Return the official code's step sizes for (w, b) and alpha."""
     size = len(unit_ND)
     return 4 * size / float(_curvature(unit_ND)), size / (4 * float(_text_energy(unit_ND, head_CD)))
 
 
 def _curvature(features_ND: Tensor) -> Tensor:
-    """The largest eigenvalue of F^T F, for features F (N, D), in float64."""
+    """Return the largest eigenvalue of F^T F, for features F (N, D), in float64."""
     eigenvalues_D: Tensor = torch.linalg.eigvalsh(features_ND.mT @ features_ND)
     return eigenvalues_D[..., -1].double()
 
 
 def _text_energy(unit_ND: Tensor, head_CD: Tensor) -> Tensor:
-    """max over the classes of sum_i (t_c . f_i)^2, in float64."""
+    """Return the maximum over the classes of sum_i (t_c . f_i)^2, in float64."""
     return (unit_ND @ head_CD.T).square().sum(dim=-2).amax(dim=-1).double()

@@ -49,7 +49,7 @@ class Candidate:
         return self.method.adapt(replace(task, sources=sources, text=text), self.settings)
 
     def tower_passes(self, support_size: int) -> TowerPasses:
-        """The images that it takes through the tower for a support of that size."""
+        """Return how many images it encodes with the tower for a support of that size."""
         return self.method.tower_passes(support_size, self.settings)
 
 
@@ -76,13 +76,13 @@ def parse_candidate(text: str) -> Candidate:
 
 
 def recipes_digest(candidates: Sequence[Candidate]) -> str:
-    """Eight hexadecimal digits of the candidates' versions and settings, with their defaults."""
+    """Return eight hexadecimal digits of the candidates' versions and settings, with their defaults."""
     content = [(each.method.name, each.method.version, each.method.identity_of(each.settings)) for each in candidates]
     return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
 
 
 def held_out_predictions(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
-    """The classes (B,) that a candidate predicts for rows of the support after adapting to all the other rows.
+    """Predict the classes (B,) of support rows with a candidate that is adapted to all the other rows.
 
     Raises what the candidate's method raises, and :class:`bolt.task.scoring.NonFiniteLogits`.
     """

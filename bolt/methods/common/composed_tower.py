@@ -20,7 +20,7 @@ from bolt.training.trainable import Trainable
 def stack_task_vectors(
     tower: ImageTower, sources: Sources, names: Iterable[str], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """All sources' task vectors of the named tensors: open_clip name -> (N, M) in ``dtype``, on the tower's device.
+    """Stack all sources' task vectors of the named tensors: name -> (N, M) in ``dtype``, on the tower's device.
 
     The entries are in the tower's own orientation. The function holds one source in memory at a time beside the stacks.
 
@@ -48,13 +48,13 @@ def stack_task_vectors(
 
 
 def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """The tower's own tensors by open_clip name, detached but not copied; ``proj`` is in the tower's orientation."""
+    """Return the tower's tensors by open_clip name, not copied; ``proj`` is in the tower's orientation."""
     own, path = dict(tower.named_parameters()), tensor_names(tower.shape.layers)
     return {name: own[path[name]].detach() for name in names}
 
 
 def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
-    """The tower with composed tensors, for training; ``composition`` uses open_clip's names."""
+    """Return the tower with composed tensors, for training; ``composition`` uses open_clip's names."""
     path = tensor_names(tower.shape.layers)
 
     def encode(images_B3SS: Tensor) -> Tensor:

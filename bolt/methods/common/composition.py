@@ -92,7 +92,7 @@ class Composition:
             self._weights[name] = weight
 
     def tensors(self, anew: bool = False) -> dict[str, Tensor]:
-        """The composed tensors by name, for ``torch.func.functional_call``.
+        """Return the composed tensors by name, for ``torch.func.functional_call``.
 
         They are computed again only if a coefficient has changed, or if ``anew`` asks for it. They are rewritten in
         place, so tensors of an earlier call change too.
@@ -108,7 +108,7 @@ class Composition:
         return dict(self._weights)
 
     def _have_changed(self) -> bool:
-        """Whether the coefficients may have changed since the tensors were computed.
+        """Return whether the coefficients may have changed since the tensors were computed.
 
         On a CPU their values are compared, because the fused optimiser changes them without raising their version
         counter. On a GPU that would wait for all work so far, so there they count as changed after a backward pass.
@@ -187,7 +187,7 @@ class _ComposedTensor:
         torch.add(self.base, update_M.view(self.base.shape), out=out)
 
     def contract(self, gradient: Tensor) -> Tensor:
-        """The gradient in the coefficients, (N, K): the tensor's gradient times each task vector, per group."""
+        """Return the coefficients' gradient, (N, K): the tensor's gradient times each task vector, per group."""
         gradient_M = gradient.to(self.precision).flatten()
         if self.order_M is not None:
             gradient_M = gradient_M[self.order_M]
@@ -203,7 +203,7 @@ class _ComposedTensor:
 
 
 def compares_values(device: torch.device) -> bool:
-    """Whether comparing tensors on this device waits for no other work."""
+    """Return whether comparing tensors on this device waits for no other work."""
     return device.type == "cpu"
 
 
@@ -219,7 +219,7 @@ def _contract(
     state: _State,
     weight: Tensor,
 ) -> None:
-    """The hook: add a weight's gradient, just accumulated, to the coefficients' gradient, and free it."""
+    """Add a weight's gradient, just accumulated, to the coefficients' gradient, and free it."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return
@@ -236,7 +236,7 @@ def _contract(
 def compose_by_autograd(
     base: Mapping[str, Tensor], stacks: Mapping[str, Tensor], coefficients_NP: Tensor
 ) -> dict[str, Tensor]:
-    """The same composed weights as a plain sum that autograd differentiates; tests and benchmarks compare with it.
+    """Compose the same weights as a plain sum that autograd differentiates, for tests and benchmarks to compare with.
 
     The sums are in the base's type. Stacks of another type are converted, and autograd keeps the converted copies for
     its backward.

@@ -23,7 +23,7 @@ _MOMENTUM = 0.9
 
 
 def coop_schedule(recipe: TrainingRecipe) -> Schedule:
-    """The learning rate of every step: 1e-5 in the first epoch, then a cosine per epoch."""
+    """Return the learning rate of every step: 1e-5 in the first epoch, then a cosine per epoch."""
 
     def rate(step: int, steps_per_epoch: int) -> float:
         epoch = step // steps_per_epoch
@@ -35,17 +35,17 @@ def coop_schedule(recipe: TrainingRecipe) -> Schedule:
 
 
 def sgd(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
-    """Stochastic gradient descent with momentum 0.9; the recipe's weight decay is an L2 penalty."""
+    """Return stochastic gradient descent with momentum 0.9; the recipe's weight decay is an L2 penalty."""
     rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
     return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay, fused=fused)
 
 
 def adam(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
-    """Adam with its usual betas; the recipe's weight decay is an L2 penalty inside the gradient."""
+    """Return Adam with its usual betas; the recipe's weight decay is an L2 penalty inside the gradient."""
     rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
     return torch.optim.Adam(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
 
 
 def coop_recipe(epochs: int, batch_size: int, learning_rate: float, weight_decay: float) -> TrainingRecipe:
-    """A training recipe without warm-up and gradient clipping, which this training has not."""
+    """Return the training recipe: without warm-up and gradient clipping."""
     return TrainingRecipe(epochs, batch_size, learning_rate, weight_decay, warmup_fraction=0.0, clip_norm=0.0)

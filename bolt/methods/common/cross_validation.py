@@ -49,24 +49,24 @@ class FoldStack(NamedTuple):
     labels_FH: Tensor
 
     def order(self, epoch: int) -> Tensor:
-        """The rows of the support (F, M) in the order in which an epoch visits them: the support's, less a fold's."""
+        """Return the rows of the support (F, M) that an epoch visits, in its order, without the fold's own."""
         order_N = self.support.order(epoch).to(self.kept_FM.device)
         kept_FN = torch.zeros(len(self.kept_FM), len(order_N), dtype=torch.bool, device=order_N.device)
         kept_FN.scatter_(1, self.kept_FM, True)
         return order_N.expand_as(kept_FN)[kept_FN[:, order_N]].view_as(self.kept_FM)
 
     def correct(self, logits_FHC: Tensor) -> Tensor:
-        """Of logits (..., F, H, C) of the held-out images of all folds: how many images get their own class, (...)."""
+        """Count the held-out images that logits (..., F, H, C) of all folds classify correctly, (...)."""
         return (logits_FHC.argmax(dim=-1) == self.labels_FH).sum(dim=(-2, -1))
 
 
 def fewest_images(labels_N: Tensor) -> int:
-    """The number of images of the smallest class that has any."""
+    """Return the number of images of the smallest class that has any."""
     return int(labels_N.bincount()[labels_N].min())
 
 
 def stratified_folds(labels_N: Tensor, folds: int) -> Tensor:
-    """The fold of each image, (N,). The images of each class are assigned to the folds in turn."""
+    """Return the fold of each image, (N,). The images of each class are assigned to the folds in turn."""
     fold_N = torch.empty_like(labels_N)
     for label in torch.unique(labels_N).tolist():
         members = torch.nonzero(labels_N == label).flatten()
@@ -75,7 +75,7 @@ def stratified_folds(labels_N: Tensor, folds: int) -> Tensor:
 
 
 def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[FoldStack]:
-    """The folds of the support; as many as the smallest class has images, if that is fewer than ``folds``.
+    """Yield the support's folds: at most as many as the smallest class has images.
 
     Every class must have at least two images, see :func:`fewest_images`.
 
@@ -98,18 +98,18 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
 
 
 def summed(correct: Iterable[Tensor]) -> list[int]:
-    """The sum over all stacks of what :meth:`FoldStack.correct` gave for each."""
+    """Sum :meth:`FoldStack.correct` over all stacks."""
     total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
     return total
 
 
 def _columns(chosen_FN: Tensor) -> Tensor:
-    """The columns that are chosen in each row; every row has equally many."""
+    """Return the chosen columns of each row; every row has the same number of them."""
     return torch.nonzero(chosen_FN)[:, 1].view(len(chosen_FN), -1)
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """The task with only some rows (B,) of its support, in the same order of training; it reports nothing."""
+    """Return the task with only some rows (B,) of its support, in the same order of training; it reports nothing."""
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)
@@ -134,7 +134,7 @@ def with_images(task: Task, rows: Tensor) -> Task:
 
 
 def compared_with_zero_shot(task: Task, correct: int) -> dict[str, str]:
-    """An entry for ``details`` if fewer support images are correct than with the text head; else none.
+    """Return an entry for ``details`` if fewer support images are correct than with the text head, else nothing.
 
     Args:
         correct: how many images of the support the method classifies correctly when they are held out.

@@ -76,16 +76,16 @@ class FeatureCache(CacheClassifier):
     """A text head with a cache beside it, whose alpha, beta or keys are still being chosen."""
 
     def logits(self, features_BD: Tensor) -> Tensor:
-        """Raw features -> logits (B, C)."""
+        """Return the logits (B, C) of raw features."""
         return self(features_BD)
 
     def adapted(self, trained: int, details: Mapping[str, str]) -> Adapted:
-        """The result of the method; its details are alpha, beta and ``details``."""
+        """Return the result of the method; its details are alpha, beta and ``details``."""
         return Adapted(self, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
 def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Tensor) -> FeatureCache:
-    """The cache of views 1 to ``passes`` of the support. Raises ``ValueError`` for features that are not finite."""
+    """Return the cache of the support's views 1 to ``passes``. Raises ``ValueError`` unless features are finite."""
     head_CD = task.head_CD.to(task.backbone.device, torch.float32)
     keys_ND = cache_keys([support_features(task, view) for view in range(1, passes + 1)])
     values_NC = F.one_hot(task.support.labels_N.to(head_CD.device), len(head_CD)).to(head_CD.dtype)
@@ -93,12 +93,12 @@ def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Te
 
 
 def cache_keys(views: Sequence[Tensor]) -> Tensor:
-    """Unit keys (N, D) from A views of raw features (N, D): averaged first, normalised after."""
+    """Return unit keys (N, D) from A views of raw features (N, D): averaged first, normalised after."""
     return F.normalize(torch.stack(list(views)).mean(dim=0), dim=-1)
 
 
 def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, dict[str, str]]:
-    """The cache with alpha and beta as ``settings.search`` chooses them, and ``details`` of the choice.
+    """Choose alpha and beta as ``settings.search`` says; returns the cache and ``details`` of the choice.
 
     The keys must not be trained: a key that was trained on the labels of the images that it is tried on misleads.
     """
@@ -119,7 +119,7 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
 
 
 def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[float]]:
-    """Tip-Adapter's official search grid: 200 betas and 20 alphas, evenly spaced from 0.1, without the upper ends."""
+    """Return Tip-Adapter's search grid: 200 betas and 20 alphas, evenly spaced from 0.1, without the upper ends."""
     betas = [0.1 + step * (beta_max - 0.1) / _BETA_STEPS for step in range(_BETA_STEPS)]
     alphas = [0.1 + step * (alpha_max - 0.1) / _ALPHA_STEPS for step in range(_ALPHA_STEPS)]
     return betas, alphas
@@ -133,7 +133,7 @@ def search_alpha_beta(
     betas: Sequence[float],
     alphas: Sequence[float],
 ) -> tuple[float, float]:
-    """The (beta, alpha) that classifies most queries correctly: of equal pairs the first, with beta as the outer loop.
+    """Return the most accurate (beta, alpha) on the queries; ties go to the first, with beta as the outer loop.
 
     An affinity of minus infinity removes a key from a query's cache.
     """

@@ -19,7 +19,7 @@ from bolt.training.objectives import cross_entropy
 
 
 def support_features(task: Task, view: int) -> Tensor:
-    """The raw features (N, D) of one view of the support, in float32 on the backbone's device.
+    """Return the raw features (N, D) of one view of the support, in float32 on the backbone's device.
 
     Raises ``ValueError`` if one is NaN or infinite. A cache or a closed form would turn it into a wrong accuracy.
     """
@@ -34,12 +34,12 @@ def support_features(task: Task, view: int) -> Tensor:
 
 
 def unit_support_features(task: Task, view: int) -> Tensor:
-    """:func:`support_features`, each row normalised to length 1."""
+    """Return :func:`support_features` with each row normalised to length 1."""
     return F.normalize(support_features(task, view), dim=-1)
 
 
 def unit_test_features(task: Task) -> Tensor:
-    """The unit features (N, D) of the unlabelled test images, in float32 on the backbone's device.
+    """Return the unit features (N, D) of the unlabelled test images, in float32 on the backbone's device.
 
     Raises ``ValueError`` if the task has none, or if one is NaN or infinite.
     """

@@ -40,7 +40,7 @@ class LowRankLinear(nn.Module):
         self.magnitude = nn.Parameter(torch.linalg.norm(frozen.weight, dim=1)) if dora else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., n) -> (..., m), in the type that the frozen module gives."""
+        """Map (..., n) to (..., m), in the type that the frozen module gives."""
         plain: Tensor = self.frozen(x)
         x = x.to(self.frozen.weight.dtype)
         drops = self.dropout > 0 and self.training
@@ -59,7 +59,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def _row_lengths(self) -> Tensor:
-        """The lengths (m) of the rows of ``W + scaling * B A``; section 4.3 of DoRA takes them for constants."""
+        """Return the lengths (m) of the rows of ``W + scaling * B A``, constants as in section 4.3 of DoRA."""
         weight: Tensor = self.frozen.weight
         product = F.linear(self.lora_A.T.contiguous(), self.lora_B).T
         lengths: Tensor = torch.linalg.norm(weight + self.scaling * product.to(weight.dtype), dim=1)
@@ -67,7 +67,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """The weight (m, n) of the plain linear module that gives the same outputs without dropout; a new tensor."""
+        """Return the weight (m, n) of the plain linear module with the same outputs without dropout; a new tensor."""
         merged: Tensor = self.frozen.weight + (self.lora_B @ self.lora_A) * self.scaling
         if self.magnitude is None:
             return merged

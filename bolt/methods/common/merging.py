@@ -20,14 +20,14 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 
 
 def required_sources(task: Task) -> Sources:
-    """The task's sources. Raises ``ValueError`` if it has none."""
+    """Return the task's sources. Raises ``ValueError`` if it has none."""
     if task.sources is None or not task.sources.names:
         raise ValueError("this method is made of the sources' task vectors, and this task has none")
     return task.sources
 
 
 def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
-    """The mean task vector of each named tensor over all sources. Raises ``ValueError`` if one is not finite."""
+    """Return the sources' mean task vector of each named tensor. Raises ``ValueError`` if one is not finite."""
     update = {name: sources.mean_task_vector(name) for name in names}
     for name, tensor in update.items():
         if not torch.isfinite(tensor).all():
@@ -36,7 +36,7 @@ def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tenso
 
 
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
-    """A frozen copy of the tower plus ``scale`` times the update; tensors that are not in the update are shared."""
+    """Add ``scale`` times the update to a frozen copy of the tower; it shares the tensors not in the update."""
     copy = tower.copy(update)
     own, names = dict(copy.named_parameters()), tensor_names(tower.shape.layers)
     with torch.no_grad():
@@ -63,14 +63,14 @@ class MergingSettings:
 
 
 def merging_passes(support_size: int, settings: MergingSettings) -> TowerPasses:
-    """The images that choosing the scale takes through the tower."""
+    """Return how many images are encoded to choose the scale."""
     return TowerPasses(forward=images_scored(settings.alphas, support_size))
 
 
 def adapt_by_merging(
     task: Task, settings: MergingSettings, merge: Callable[[Sources], Mapping[str, Tensor]]
 ) -> Adapted:
-    """The frozen tower plus an update, at the scale that is most accurate on the support; of equals the smallest.
+    """Add an update to the frozen tower, at the most accurate scale on the support; ties go to the smallest.
 
     Args:
         merge: sources -> the update, which depends on nothing but them, the frozen tower and the settings.

@@ -108,7 +108,7 @@ class PooledStart:
         }
 
     def change(self) -> SpectralChange:
-        """The tower's change that the current coefficients make."""
+        """Return the tower's change under the current coefficients."""
         free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
         used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
         bases = {name: self.bases[name] for name in used}
@@ -175,7 +175,7 @@ def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecip
 
 
 def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
-    """The same bases, with the largest (signed) of the sources' coefficients; each source is read once."""
+    """Return the same bases with the largest (signed) of the sources' coefficients; reads each source once."""
     largest: dict[str, Tensor] = {}
     for source in sources.names:
         task_vector = sources.task_vector(source)

@@ -55,18 +55,18 @@ class LearnedPrompts:
         self._order_CL = torch.tensor(orders, device=tokens_CL.device)
 
     def embeddings(self, context_KW: Tensor) -> Tensor:
-        """The token embeddings of all prompts, (C, L, W), with a context (K, W), or one per class, (C, K, W)."""
+        """Return the token embeddings of all prompts, (C, L, W), with a context (K, W), or one per class, (C, K, W)."""
         context_CKW = context_KW.expand(len(self._ends_C), -1, -1)
         prompts_CLW = torch.cat([self._start_CLW, context_CKW, self._rest_CLW], dim=1)
         return prompts_CLW.gather(1, self._order_CL[..., None].expand_as(prompts_CLW))
 
     def encode(self, context_KW: Tensor) -> Tensor:
-        """The unit text embedding of every class, (C, D), differentiable in the context."""
+        """Return the unit text embedding of every class, (C, D), differentiable in the context."""
         return F.normalize(self._tower(self.embeddings(context_KW), self._ends_C), dim=-1)
 
 
 def _token_order(name_length: int, context_tokens: int, length: int, position: ClassPosition) -> list[int]:
-    """Positions of a prompt's tokens in "start, context, class name, rest" for a class name at another place."""
+    """Return where a prompt's tokens are in "start, context, class name, rest" if its class name is elsewhere."""
     before = {"end": context_tokens, "middle": context_tokens // 2, "front": 0}[position]
     name = range(1 + context_tokens, 1 + context_tokens + name_length)
     context, rest = range(1, 1 + context_tokens), range(name.stop, length)
@@ -74,11 +74,11 @@ def _token_order(name_length: int, context_tokens: int, length: int, position: C
 
 
 def word_embeddings(backbone: Backbone, words: str) -> Tensor:
-    """The token embeddings of some words without start and end token, (K, W)."""
+    """Return the token embeddings of some words without start and end token, (K, W)."""
     tokens_L = backbone.tokenize([words])[0]
     return backbone.text_tower.embed(tokens_L[1 : int(tokens_L.argmax())])
 
 
 def encode_tokens(tower: TextTower, tokens_CL: Tensor) -> Tensor:
-    """Token numbers of one prompt per class -> the unit text embedding of every class, (C, D), by the given tower."""
+    """Return the unit text embeddings of all classes, (C, D), from the token numbers of one prompt per class."""
     return F.normalize(tower(tower.embed(tokens_CL), tokens_CL.argmax(dim=-1)), dim=-1)

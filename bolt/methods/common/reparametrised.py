@@ -27,11 +27,11 @@ class MatrixChange(ABC):
 
     @abstractmethod
     def change(self) -> Tensor:
-        """The change (m, n), oriented as in :func:`weight_matrices`."""
+        """Return the change (m, n), oriented as in :func:`weight_matrices`."""
 
 
 def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KINDS)) -> dict[str, Tensor]:
-    """The tower's weight matrices (m, n) of some kinds by open_clip's name, detached but not copied.
+    """Return the tower's weight matrices (m, n) of some kinds by open_clip's name, detached but not copied.
 
     Each is (out, in), as the tower's linear modules hold it; open_clip itself stores ``proj`` transposed.
     """
@@ -48,7 +48,7 @@ def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, Matr
 
 
 def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:
-    """The frozen tower with ``W + change`` in place of some weight matrices W, by open_clip's names.
+    """Return the frozen tower with ``W + change`` in place of some weight matrices W, by open_clip's names.
 
     The sums are computed without autocast: in bfloat16 a small change would be lost.
     """

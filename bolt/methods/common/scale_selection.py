@@ -42,7 +42,7 @@ class ScaleChoice(NamedTuple):
 def choose_scale(
     task: Task, scales: Sequence[float], tower_at: Callable[[float], ImageTower], by: ScaleBy = "support"
 ) -> ScaleChoice:
-    """The best of the candidate scales; of equals the smallest. A single candidate is returned without any scoring.
+    """Return the best candidate scale; ties go to the smallest. A single candidate is returned without scoring.
 
     Under the switch ``alpha_views: augmented``, candidate number i is scored on view i + 1 of the support: the BOLT
     authors' loader draws new augmentations for every candidate.
@@ -72,7 +72,7 @@ def choose_scale(
 
 
 def _caching_views(task: Task) -> Task:
-    """The task, with un-augmented views that are made once for all candidates, up to ``_KEPT_BYTES`` of them."""
+    """Return the task with un-augmented views made once for all candidates, up to ``_KEPT_BYTES`` of them."""
 
     def caching(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
         made: dict[tuple[int, ...], Tensor] = {}
@@ -99,12 +99,12 @@ def _caching_views(task: Task) -> Task:
 
 
 def images_scored(scales: Sequence[float], images: int) -> int:
-    """How many images are encoded to choose among ``scales`` on so many images; 0 for a single scale."""
+    """Return how many images are encoded to choose among ``scales``; 0 for a single scale."""
     return len(scales) * images if len(scales) > 1 else 0
 
 
 def mutual_information(probabilities: Iterator[Tensor]) -> float:
-    """Mutual information of image and predicted class in nats, H(mean p) - mean H(p), from batches of p (B, C)."""
+    """Return the mutual information of image and predicted class in nats, H(mean p) - mean H(p)."""
     total_C, entropies, count = torch.zeros(()), 0.0, 0
     for batch_BC in probabilities:
         p_BC = batch_BC.double().cpu()
@@ -115,7 +115,7 @@ def mutual_information(probabilities: Iterator[Tensor]) -> float:
 
 
 def _correct(task: Task, tower: ImageTower, candidate: int) -> float:
-    """How many support images the tower classifies correctly."""
+    """Count the support images that the tower classifies correctly."""
     labels_N = task.support.labels_N
     return float(
         sum(
@@ -130,7 +130,7 @@ def _information(task: Task, tower: ImageTower, candidate: int) -> float:
 
 
 def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of rows and their logits: of the support or, at test time, of a subset of the test images."""
+    """Yield rows and their logits batch by batch: of the support or, at test time, of some test images."""
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if task.unlabelled is None:
         view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1 + candidate
