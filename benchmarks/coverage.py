@@ -52,16 +52,13 @@ def _heavy(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
     return np.asarray(DEVIATION / math.sqrt(3) * rng.standard_t(3, size=shape))
 
 
-def _one_scatters(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    scores_RMN = _normal(rng, shape)
-    scores_RMN[:, -1] *= 5
-    return scores_RMN
+def _scatters(method: int) -> Scenario:
+    def scores(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+        scores_RMN = _normal(rng, shape)
+        scores_RMN[:, method] *= 5
+        return scores_RMN
 
-
-def _best_scatters(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    scores_RMN = _normal(rng, shape)
-    scores_RMN[:, 0] *= 5
-    return scores_RMN
+    return scores
 
 
 def _spreads(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
@@ -77,8 +74,8 @@ EQUAL: Mapping[str, Scenario] = {
     "rounded to whole points, so that many tie": _tied,
     "skewed (exponential)": _skewed,
     "heavy tails (t, 3 degrees of freedom)": _heavy,
-    "one method scatters 5 times more": _one_scatters,
-    "the best method scatters 5 times more": _best_scatters,
+    "one method scatters 5 times more": _scatters(-1),
+    "the best method scatters 5 times more": _scatters(0),
     "spreads from 0.2 to 5 times": _spreads,
     "some datasets scatter more than others": _hard_datasets,
 }
@@ -132,7 +129,7 @@ PROCEDURES: Mapping[str, Tests] = {"t": paired_t_tests, "Wilcoxon": signed_rank_
 
 
 def best_sets(scores_RMN: Floats, tests: Tests) -> NDArray[np.bool_]:
-    """Which methods are in the best set of each draw (R x M)."""
+    """Mark the methods in the best set of each draw (R x M)."""
     draws, methods, datasets = scores_RMN.shape
     first, second = np.triu_indices(methods, 1)
     result = tests((scores_RMN[:, first] - scores_RMN[:, second]).reshape(-1, datasets))
@@ -145,19 +142,19 @@ def best_sets(scores_RMN: Floats, tests: Tests) -> NDArray[np.bool_]:
 
 
 def covers(sets_RM: NDArray[np.bool_]) -> float:
-    """How often method 0 is in the best set."""
+    """Return how often method 0 is in the best set."""
     return float(sets_RM[:, 0].mean())
 
 
 def alone(sets_RM: NDArray[np.bool_]) -> float:
-    """How often method 0 is the whole best set."""
+    """Return how often method 0 is the whole best set."""
     return float((sets_RM[:, 0] & (sets_RM.sum(axis=1) == 1)).mean())
 
 
 def crossed_tables(
     rng: np.random.Generator, seeds: int, images: int, seed_deviation: float, image_deviation: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Correct predictions of two methods that are equal in truth, seeds x images.
+    """Draw correct predictions of two methods that are equal in truth, seeds x images.
 
     A prediction is correct if a latent value is positive: the image's ease, which both methods share, plus the method's
     own ease with the image, plus its luck with the seed, plus noise.
@@ -173,7 +170,7 @@ def crossed_tables(
 def crossed_coverage(
     rng: np.random.Generator, draws: int, seeds: int, images: int, seed_deviation: float, image_deviation: float
 ) -> tuple[float, float]:
-    """How often the 95 % intervals hold 0: Cochran and Cox's, and Satterthwaite's."""
+    """Return how often the 95 % intervals hold 0: Cochran and Cox's, and Satterthwaite's."""
     held = np.zeros((draws, 2), dtype=bool)
     for draw in range(draws):
         parts = variance_parts(*crossed_tables(rng, seeds, images, seed_deviation, image_deviation))

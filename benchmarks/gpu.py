@@ -1,20 +1,18 @@
-"""What a GPU does with this project: seven measurements with synthetic weights and images, in about ten minutes.
+"""What a GPU does with this project: five measurements with synthetic weights and images, in about ten minutes.
 
-    python benchmarks/gpu.py                      # on a CPU the same measurements run small, to show that they work
+    python benchmarks/gpu.py                      # on a CPU the same measurements run tiny, to show that they work
     python benchmarks/gpu.py --only steps views --output gpu.json
-    python benchmarks/gpu.py --mps                # `packing` a second time, with NVIDIA's multi-process service
 
-Needs torch and bolt only. Prints a table and writes the same numbers as JSON. On a GPU each measurement has a process
-of its own, so that running out of memory ends that one alone; its line then says so.
+Needs torch and bolt only. Prints the numbers, and writes them as JSON with --output. On a GPU each measurement has a
+process of its own, so that running out of memory ends that one alone; its line then says so.
 
     rates      10^12 operations a second of matrix products and of forward passes, in every precision
     steps      a training step of BOLT, LoRA, full fine-tuning and aTLAS: time on the GPU and on the clock, share of the
                time that the GPU computes, reserved memory
     bits       a cell of 50 steps twice, with PyTorch's default kernels and with those that cells use: equal bits?
-    transfers  a batch of views and of test images to the GPU, from pageable and from pinned memory
-    atlas      the two products of an aTLAS step with its task vectors, in bytes a second
     views      a batch of random crops made on the device: equal to those of the host, and milliseconds of both
-    packing    steps a second of 1, 4, 8 and 16 processes that share the GPU
+    packing    steps a second of 1, 4, 8 and 16 processes that share the GPU; to compare, start NVIDIA's multi-process
+               service first
 """
 
 from __future__ import annotations
@@ -23,19 +21,14 @@ import argparse
 import json
 import multiprocessing
 import os
-import shutil
-import subprocess
-import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_measurements import MEASUREMENTS
-from gpu_steps import SCALES, Row
+from gpu_measurements import MEASUREMENTS, SCALES, Row
 
 
 def _run_into(pipe: Any, name: str, scale: str, device: str) -> None:
@@ -48,7 +41,7 @@ def _run_into(pipe: Any, name: str, scale: str, device: str) -> None:
 
 
 def run(name: str, scale: str, device: str, limit: float, isolated: bool) -> list[Row]:
-    """A measurement's rows; if ``isolated`` from a process of its own, which is ended after ``limit`` seconds."""
+    """Return a measurement's rows; if ``isolated``, measure in a process of its own and end it after ``limit`` s."""
     if not isolated:
         return MEASUREMENTS[name](SCALES[scale], device)
     context = multiprocessing.get_context("spawn")
@@ -66,52 +59,29 @@ def run(name: str, scale: str, device: str, limit: float, isolated: bool) -> lis
     return rows
 
 
-@contextmanager
-def multi_process_service() -> Iterator[None]:
-    """NVIDIA's multi-process service in a folder of its own, for processes that are started meanwhile."""
-    command = shutil.which("nvidia-cuda-mps-control")
-    if command is None:
-        raise SystemExit("--mps needs nvidia-cuda-mps-control, which is not installed")
-    with tempfile.TemporaryDirectory() as folder:
-        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        os.environ.update(places)
-        subprocess.run([command, "-d"], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run([command], input="quit\n", text=True, check=False)
-            for name in places:
-                del os.environ[name]
-
-
-def table(name: str, rows: Sequence[Row]) -> str:
-    """The rows as text, one column for each number."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[_shown(row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    lines = [
-        "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in (columns, *cells)
-    ]
-    return "\n".join([f"\n{name}", *lines])
-
-
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
     return "-" if value is None else str(value)
 
 
+def show(title: str, rows: Sequence[Row]) -> None:
+    """Print a line for each row."""
+    print(f"\n{title}")
+    for row in rows:
+        print("  " + ", ".join(f"{key} {_shown(value)}" for key, value in row.items()), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
-    parser.add_argument("--scale", choices=list(SCALES), help="default: full on a GPU, small on a CPU")
+    parser.add_argument("--scale", choices=list(SCALES), help="default: full on a GPU, tiny on a CPU")
     parser.add_argument("--output", type=Path, help="where the JSON goes")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds that a measurement may take on a GPU")
     parser.add_argument("--isolate", action="store_true", help="a process for each measurement on a CPU too")
-    parser.add_argument("--mps", action="store_true", help="measure packing again with the multi-process service")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    device, scale = arguments.device, arguments.scale or ("full" if arguments.device == "cuda" else "small")
+    device, scale = arguments.device, arguments.scale or ("full" if arguments.device == "cuda" else "tiny")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, deterministic cuBLAS products are refused
     isolated = arguments.isolate or device == "cuda"
     if device == "cpu":
@@ -122,11 +92,7 @@ def main() -> None:
     for name in arguments.only:
         started = time.perf_counter()
         found[name] = run(name, scale, device, arguments.limit, isolated)
-        print(table(f"{name} ({time.perf_counter() - started:.0f} s)", found[name]), flush=True)
-        if name == "packing" and arguments.mps:
-            with multi_process_service():
-                found["packing_mps"] = run(name, scale, device, arguments.limit, isolated)
-            print(table("packing with MPS", found["packing_mps"]), flush=True)
+        show(f"{name} ({time.perf_counter() - started:.0f} s)", found[name])
         if arguments.output:  # after each, so that what was measured is kept if the next one ends the machine's lease
             arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     if failed := [name for name in arguments.only if any("error" in row for row in found[name])]:

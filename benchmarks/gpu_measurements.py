@@ -6,31 +6,118 @@ import multiprocessing
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import methods
 import torch
-from gpu_steps import (
-    METHODS,
-    Row,
-    Scale,
-    bolt_tower,
-    precisions,
-    random_batch,
-    random_tower,
-    synchronise,
-    training_step,
-)
+from step import random_tower
 from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.augment import SUPPORT_CROP, Box, crop_view, draw_box
 from bolt.clip.batched_resize import resize_crops
 from bolt.clip.precision import forward_pass
-from bolt.clip.tower import matrix_modules
+from bolt.clip.precision import training_step as as_a_cell
+from bolt.clip.tower import ImageTower, matrix_modules
 from bolt.clip.tower_shape import TowerShape
-from bolt.methods.common.composition import Composition
+from bolt.protocol import Precision
+
+Row = dict[str, Any]
+CLASSES = 100
+METHODS: dict[str, Callable[[ImageTower, int], methods.Ready]] = {
+    "bolt": methods.bolt,
+    "lora": lambda tower, sources: methods.lora(tower),
+    "full_finetune": lambda tower, sources: methods.CANDIDATES["full_finetune"](tower),
+    "atlas": methods.atlas,
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured.
+
+    Attributes:
+        towers: by name.
+        batch: images of a training step.
+        cell_steps: steps of the cell that is repeated.
+        repeats: how often a step, a copy or a product is timed.
+        sources: task vectors of aTLAS, and sources of BOLT's bases.
+        photograph: height and width of the images that views are made of.
+        processes: how many share the GPU, one after the other.
+        seconds: how long they do.
+    """
+
+    towers: dict[str, TowerShape]
+    batch: int
+    cell_steps: int
+    repeats: int
+    sources: int
+    photograph: tuple[int, int]
+    processes: tuple[int, ...]
+    seconds: float
+
+
+SCALES = {
+    "full": Scale(
+        {
+            "B/32": TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu"),
+            "B/16": TowerShape(224, 16, 768, 12, 12, 3072, 512, "quick_gelu"),
+            "L/14": TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu"),
+        },
+        batch=32, cell_steps=50, repeats=20, sources=16, photograph=(375, 500), processes=(1, 4, 8, 16), seconds=8.0,
+    ),
+    "tiny": Scale(
+        {"tiny": TowerShape(32, 8, 32, 1, 2, 64, 16, "quick_gelu")},
+        batch=4, cell_steps=2, repeats=1, sources=2, photograph=(40, 60), processes=(2,), seconds=0.1,
+    ),
+}  # fmt: skip
+
+
+def synchronise(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def precisions(device: str) -> tuple[Precision, ...]:
+    """TF32 exists on GPUs only."""
+    return ("float32", "tf32", "bfloat16") if device == "cuda" else ("float32", "bfloat16")
+
+
+def training_step(
+    encode: methods.Forward,
+    trained: Sequence[Tensor],
+    shape: TowerShape,
+    precision: Precision = "float32",
+    deterministic: bool = True,
+) -> Callable[[Tensor, Tensor], None]:
+    """Return ``step(images, labels)``: forward, backward, clipping and AdamW.
+
+    It computes as a cell does, with deterministic kernels on a GPU unless ``deterministic`` is false.
+    """
+    device = trained[0].device
+    head_CD = torch.empty(CLASSES, shape.embed_dim, device=device)
+    head_CD = F.normalize(head_CD.normal_(generator=torch.Generator(device).manual_seed(2)), dim=-1)
+    optimiser = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0, fused=True)
+
+    def step(images_B3SS: Tensor, labels_B: Tensor) -> None:
+        with as_a_cell(precision, device) if deterministic else nullcontext():
+            optimiser.zero_grad(set_to_none=True)
+            with forward_pass(precision, device):
+                features_BD = encode(images_B3SS)
+            F.cross_entropy(100 * F.normalize(features_BD.float(), dim=-1) @ head_CD.T, labels_B).backward()
+            torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
+            optimiser.step()
+
+    return step
+
+
+def random_batch(shape: TowerShape, batch: int, device: str) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randn(batch, 3, shape.image_size, shape.image_size, generator=generator)
+    return images.to(device), torch.randint(CLASSES, (batch,), generator=generator).to(device)
 
 
 def timed(work: Callable[[], Any], repeats: int, device: str) -> float:
@@ -93,13 +180,13 @@ def measure_steps(scale: Scale, device: str) -> list[Row]:
 
 
 def _measure_steps_of(shape: TowerShape, method: str, scale: Scale, device: str) -> Iterator[Row]:
-    trainable = METHODS[method](random_tower(shape, device), scale.sources)
+    begun = METHODS[method](random_tower(shape, device), scale.sources).begin()
     images, labels = random_batch(shape, scale.batch, device)
     for precision in precisions(device):
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        step = partial(training_step(trainable, shape, precision), images, labels)
+        step = partial(training_step(*begun, shape, precision), images, labels)
         wall = timed(step, scale.repeats, device)
         computing = seconds_computing(step, min(5, scale.repeats), device)
         yield {
@@ -125,8 +212,8 @@ def measure_bits(scale: Scale, device: str) -> list[Row]:
 
 def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[list[Tensor], float]:
     """Train BOLT for some steps on views made on the device: the coefficients at the end, and the seconds."""
-    trainable = bolt_tower(random_tower(shape, device), scale.sources)
-    step = training_step(trainable, shape, precisions(device)[-2], deterministic=strict)
+    encode, trained = methods.bolt(random_tower(shape, device), scale.sources).begin()
+    step = training_step(encode, trained, shape, precisions(device)[-2], deterministic=strict)
     photographs = random_photographs(scale, device)
     _, labels = random_batch(shape, scale.batch, device)
     synchronise(device)
@@ -134,7 +221,7 @@ def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[l
     for number in range(scale.cell_steps):
         step(views_of(photographs, number, shape.image_size), labels)
     synchronise(device)
-    return [tensor.detach().cpu() for tensor in trainable.parameters], time.perf_counter() - started
+    return [tensor.detach().cpu() for tensor in trained], time.perf_counter() - started
 
 
 def random_photographs(scale: Scale, device: str) -> list[Tensor]:
@@ -152,44 +239,6 @@ def boxes_of(photographs: Sequence[Tensor], view: int) -> list[Box]:
 def views_of(photographs: Sequence[Tensor], view: int, side: int) -> Tensor:
     """A batch of random crops, made where the photographs are: float32 (B, 3, S, S)."""
     return resize_crops(photographs, boxes_of(photographs, view), side).float().div_(255).sub_(0.5)
-
-
-def measure_transfers(scale: Scale, device: str) -> list[Row]:
-    side = max(shape.image_size for shape in scale.towers.values())
-    rows = []
-    for what, images in (("a batch of views", scale.batch), ("a batch of test images", 8 * scale.batch)):
-        pageable = torch.zeros(images, 3, side, side, dtype=torch.uint8)
-        row: Row = {"what": what, "mb": pageable.numel() / 1e6}
-        for memory in ("pageable", "pinned"):
-            if device != "cuda" and memory == "pinned":
-                row[f"{memory}_ms"] = None
-                continue
-            held = pageable.pin_memory() if memory == "pinned" else pageable
-            target = torch.empty_like(held, device=device)
-            row[f"{memory}_ms"] = 1e3 * timed(partial(target.copy_, held, non_blocking=True), scale.repeats, device)
-        rows.append(row)
-    return rows
-
-
-def measure_atlas(scale: Scale, device: str) -> list[Row]:
-    rows = []
-    for name, shape in scale.towers.items():
-        numbers = shape.width * shape.mlp_width
-        for storage in (torch.float32, torch.float16):
-            base = torch.randn(numbers, device=device)
-            stack_NM = torch.randn(scale.sources, numbers, device=device).to(storage)
-            composition = Composition({"weight": base}, {"weight": stack_NM})
-            composed = composition._composed[0]
-            lambda_N1, out = torch.randn(scale.sources, 1, device=device), torch.empty_like(base)
-            size = stack_NM.numel() * stack_NM.element_size()
-            row: Row = {"tower": name, "storage": str(storage).removeprefix("torch.")}
-            for column, work in (
-                ("compose_gb_s", partial(composed.compose, lambda_N1, out)),
-                ("contract_gb_s", partial(composed.contract, base)),
-            ):
-                row[column] = size / 1e9 / timed(work, scale.repeats, device)
-            rows.append(row)
-    return rows
 
 
 def measure_views(scale: Scale, device: str) -> list[Row]:
@@ -237,7 +286,7 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
     """One of the processes that share the GPU: steps a second of BOLT with views of its own, ``None`` if it fails."""
     try:
         torch.set_num_threads(1)
-        step = training_step(bolt_tower(random_tower(shape, device), scale.sources), shape)
+        step = training_step(*methods.bolt(random_tower(shape, device), scale.sources).begin(), shape)
         photographs = random_photographs(scale, device)
         _, labels = random_batch(shape, scale.batch, device)
 
@@ -259,6 +308,6 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
 
 
 MEASUREMENTS: dict[str, Callable[[Scale, str], list[Row]]] = {
-    "rates": measure_rates, "steps": measure_steps, "bits": measure_bits, "transfers": measure_transfers,
-    "atlas": measure_atlas, "views": measure_views, "packing": measure_packing,
+    "rates": measure_rates, "steps": measure_steps, "bits": measure_bits,
+    "views": measure_views, "packing": measure_packing,
 }  # fmt: skip

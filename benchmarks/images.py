@@ -7,20 +7,14 @@ Compared, in one run, on the same files:
     dataloader   a plain torch DataLoader with 2 workers doing open_clip's evaluation transform
     build        decoding once into a store, checksums and flushing to disk included
     read         the split as the tower gets it, from the memory map: normalised float32 batches
-    from disk    the same with the page cache dropped before, as far as the system heeds the wish
-    as stored    uint8 batches: normalising is left to the tower's device, as evaluation does it
 
-Both ways give the same bits, which is checked first. Memory: the peak of a process's own (anonymous) memory while it
-reads a split and one four times as large.
+Both ways give the same bits, which is checked.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -31,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import open_clip
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -43,12 +36,11 @@ from orchestrator.store import Store
 
 WIDTH, HEIGHT, SIZE, BATCH, WORKERS = 500, 375, 224, 32, 2
 MEAN, STD = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
-READ_GOAL, BUILD_GOAL, MEMORY_GOAL = 20.0, 1.0, 1.25
 ADDRESS, IDENTITY = "images/photographs--00000000", {"kind": "benchmark"}
 
 
 def photograph(number: int) -> Image.Image:
-    """A picture with the spectrum of a natural one: noise of every scale, the coarser the stronger, and an edge."""
+    """Draw a picture with the spectrum of a natural one: noise of every scale, stronger if coarser, and an edge."""
     dice = np.random.default_rng(number)
     total = np.zeros((HEIGHT, WIDTH, 3), dtype=np.float32)
     for cells in (4, 12, 36, 108, 500):
@@ -60,7 +52,7 @@ def photograph(number: int) -> Image.Image:
 
 
 def write_photographs(folder: Path, count: int) -> list[Path]:
-    """JPEG files of quality 90."""
+    """Write JPEG files of quality 90."""
     files = [folder / f"{number:06}.jpg" for number in range(count)]
     for number, file in enumerate(files):
         photograph(number).save(file, quality=90)
@@ -68,7 +60,7 @@ def write_photographs(folder: Path, count: int) -> list[Path]:
 
 
 class Files(Dataset[Tensor]):
-    """What everyone writes: open the file, transform it."""
+    """The usual dataset: open the file, transform it."""
 
     def __init__(self, files: list[Path]) -> None:
         self.files = files
@@ -88,7 +80,7 @@ def dataloader(files: list[Path]) -> DataLoader[Tensor]:
 
 
 def build(store: Store, part: Part) -> None:
-    """What the stage does."""
+    """Decode the split into the store, as the engine does."""
     with store.building(ADDRESS, IDENTITY) as builder:
         write_images(part, partial(evaluation_pixels, size=SIZE), builder.folder)
 
@@ -103,58 +95,15 @@ def tower_input(pixels_B3SS: Tensor) -> Tensor:
     return normalise(pixels_B3SS, MEAN, STD, "cpu")
 
 
-def read(images: Images, prepare: Callable[[Tensor], Tensor]) -> None:
+def read(images: Images) -> None:
     for start in range(0, len(images), BATCH):
-        prepare(images.batch(start, min(start + BATCH, len(images))))
+        tower_input(images.batch(start, min(start + BATCH, len(images))))
 
 
 def seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
-
-
-def drop_from_page_cache(store: Store) -> None:
-    """Make the next reading come from the disk, as far as the system heeds the wish."""
-    found = store.artifact(ADDRESS)
-    assert found is not None
-    descriptor = os.open(found.path("pixels.bin"), os.O_RDONLY)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
-
-
-def peak_of_reading(folder: Path, count: int) -> tuple[float, float]:
-    """MiB of pixels of a split, and of peak anonymous memory of a process that reads it."""
-    folder.mkdir()
-    pixels = np.memmap(folder / "pixels.bin", dtype=np.uint8, mode="w+", shape=(count * 3 * SIZE**2,))
-    pixels[:: 2**20] = 1
-    pixels.flush()
-    size = len(pixels)
-    del pixels
-    shapes: NDArray[np.int32] = np.full((count, 2), SIZE, dtype=np.int32)
-    np.save(folder / "labels.npy", np.zeros(count, dtype=np.int64))
-    np.save(folder / "shapes.npy", shapes)
-    np.save(folder / "offsets.npy", np.arange(count + 1, dtype=np.int64) * 3 * SIZE**2)
-    command = [sys.executable, __file__, "--measure-reading", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return size / 2**20, int(done.stdout) / 1024
-
-
-def measure_reading(folder: Path) -> None:
-    """Print the peak anonymous memory, in KiB, of reading a split in this process."""
-    torch.set_num_threads(1)
-    peak = 0
-
-    def watch(pixels_B3SS: Tensor) -> Tensor:
-        nonlocal peak
-        ready = tower_input(pixels_B3SS)
-        status = Path("/proc/self/status").read_text()
-        peak = max(peak, int(status.partition("RssAnon:")[2].split()[0]))
-        return ready
-
-    read(read_images(lambda name: folder / name), watch)
-    print(peak)
 
 
 def line(what: str, taken: list[float], count: int, ratio: str = "") -> None:
@@ -166,12 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--split", type=int, default=4000, help="images of the smaller split for the memory")
-    parser.add_argument("--measure-reading", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure_reading:
-        measure_reading(arguments.measure_reading)
-        return
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bolt-images-") as name:
         folder, count = Path(name), arguments.images
@@ -188,10 +132,7 @@ def main() -> None:
             times["dataloader"].append(seconds(lambda: list(map(len, dataloader(files)))))
             times["build"].append(seconds(partial(build, store, part)))
             images = open_split(store)
-            times["read"].append(seconds(partial(read, images, tower_input)))
-            times["as stored"].append(seconds(partial(read, images, Tensor.detach)))
-            drop_from_page_cache(store)
-            times["from disk"].append(seconds(partial(read, images, tower_input)))
+            times["read"].append(seconds(partial(read, images)))
         first = next(iter(dataloader(files)))
         assert torch.equal(tower_input(images.batch(0, len(first))), first), "the two ways differ"
 
@@ -201,15 +142,8 @@ def main() -> None:
             for what, taken in times.items()
         }
         line("dataloader", times["dataloader"], count)
-        line("build", times["build"], count,
-             f"{1 / faster['build']:.2f} x the DataLoader's pass  (goal <= {BUILD_GOAL})")  # fmt: skip
-        for what in ("read", "from disk", "as stored"):
-            goal = f"  (goal >= {READ_GOAL:.0f})" if what == "read" else ""
-            line(what, times[what], count, f"{faster[what]:.0f} x faster{goal}")
-
-        small, large = (peak_of_reading(folder / f"split{k}", k * arguments.split) for k in (1, 4))
-        print(f"memory: {small[1]:.0f} MiB while reading {small[0]:,.0f} MiB, {large[1]:.0f} MiB while reading "
-              f"{large[0]:,.0f} MiB: {large[1] / small[1]:.2f} x  (goal <= {MEMORY_GOAL})")  # fmt: skip
+        line("build", times["build"], count, f"{1 / faster['build']:.2f} x the DataLoader's pass")
+        line("read", times["read"], count, f"{faster['read']:.0f} x faster")
 
 
 if __name__ == "__main__":

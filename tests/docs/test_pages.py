@@ -1,25 +1,17 @@
-"""The README is short, lines of code fit, the charts show the numbers of the page, and every field has a meaning."""
+"""The README is short, lines of code fit, and every field has a meaning."""
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-CHARTS: list[dict[str, Any]] = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
-
-
-def texts(chart: Path) -> list[str]:
-    """All words and numbers of a chart."""
-    return re.findall(r"<text[^>]*>([^<]*)<", chart.read_text(encoding="utf-8"))
 
 
 def test_readme_has_at_most_150_lines() -> None:
@@ -33,27 +25,6 @@ def test_commands_have_at_most_100_characters_a_line(page: Path) -> None:
         if language in ("sh", "bash") or block.startswith(("python ", "make ", "ray ")):
             lines = [re.split(r"\s+#", line)[0] for line in block.splitlines()]
             assert [line for line in lines if len(line) > 100] == []
-
-
-@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart["name"])
-def test_chart_and_page_show_the_measured_numbers(chart: dict[str, Any]) -> None:
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
-    assert f"images/performance-{chart['name']}.svg" in page
-    drawn = (DOCS / "images" / f"performance-{chart['name']}.svg").read_text(encoding="utf-8")
-    for row in chart["rows"]:
-        for run in row["runs"]:
-            assert re.search(rf"(?<![\d.]){run:g}0?(?![\d])", page), f"{row['label']}: {run}"
-            assert f"{run:g}" in drawn
-        if "goal" in row:
-            assert f"goal {row['goal']:g}" in drawn
-
-
-def test_charts_are_those_that_the_script_draws(tmp_path: Path) -> None:
-    script = runpy.run_path(str(DOCS / "tools" / "charts.py"))
-    for path in script["draw_all"](tmp_path):
-        drawn, kept = texts(path), texts(DOCS / "images" / path.name)
-        assert drawn == kept
-        assert len(drawn) > 4
 
 
 def test_every_field_of_grid_and_catalog_files_has_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
