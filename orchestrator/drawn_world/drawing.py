@@ -48,7 +48,7 @@ RENDITIONS: dict[str, Callable[[KeyedRandom, Tensor], Tensor]] = {
 
 
 def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
-    """The pictures (N, 32, 32, 3) of a split and their labels (N,), balanced and shuffled; always the same ones.
+    """Return the pictures (N, 32, 32, 3) of a split and their labels (N,), balanced and shuffled, always the same.
 
     N is 0 for the training split of a variant.
     """
@@ -56,7 +56,7 @@ def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
 
 
 def draw(task: ToyTask, split: Split, count: int, version: int) -> tuple[Bytes, Labels]:
-    """``count`` pictures (N, 32, 32, 3) and their labels (N,), keyed by the world's version, the task and the split."""
+    """Draw ``count`` pictures (N, 32, 32, 3) and labels (N,), keyed by the world's version, the task and the split."""
     if count == 0:
         return np.empty((0, SIDE, SIDE, 3), dtype=np.uint8), np.empty(0, dtype=np.int64)
     rng = KeyedRandom("task", version, task.name, split)
@@ -67,7 +67,7 @@ def draw(task: ToyTask, split: Split, count: int, version: int) -> tuple[Bytes, 
 
 
 def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
-    """Characters whose asked-for concept is the label; everything else is free."""
+    """Draw characters whose asked-for concept is the label; everything else is free."""
     n = len(labels)
     things = glyphs.roll(rng, n, task.kinds)
     if task.palette == "printed":
@@ -90,7 +90,7 @@ def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
 
 
 def _aerial(rng: KeyedRandom, task: AerialTask, labels: Tensor) -> Tensor:
-    """Scenes by their class names, rendered, then seen by the task's sensor through the haze; labels are sorted."""
+    """Draw scenes by their class names, rendered, then seen by the task's sensor through haze; labels are sorted."""
     counts = torch.bincount(labels, minlength=len(task.class_names)).tolist()
     painted = [ALL[name](rng, count) for name, count in zip(task.class_names, counts, strict=True)]
     image = torch.cat(painted).clamp(0.0, 1.0)

@@ -1,4 +1,4 @@
-"""What the drawn world shows: shapes on a canvas, printed characters, aerial scenes, clothes, hands, camera styles.
+"""Shapes on a canvas, printed characters, aerial scenes and camera styles.
 
 Start with ``canvas.py``, the drawing functions that the other modules share.
 """

@@ -38,24 +38,24 @@ TURF: tuple[Colour, ...] = ((0.50, 0.72, 0.30), (0.38, 0.54, 0.24), (0.66, 0.56,
 
 
 def ground(rng: KeyedRandom, n: int, base: Colour | Tensor, rough: float = 0.05) -> Tensor:
-    """Plain land or water: a colour with blotches and grain."""
+    """Draw plain land or water: a colour with blotches and grain."""
     colour = base if isinstance(base, Tensor) else tint(rng, n, base)
     texture = rough * clouds(rng, n, 5) + 0.025 * rng.normal(n, 1, SIDE, SIDE)
     return colour * (1.0 + 2.0 * texture)
 
 
 def countryside(rng: KeyedRandom, n: int) -> Tensor:
-    """A neutral background: grass, soil, wood or dry land, so that no scene is told by its background alone."""
+    """Draw grass, soil, wood or dry land, so that the background alone does not show the scene."""
     return ground(rng, n, tints(rng, rng.pick(4, n), (GRASS, SOIL, WOOD, (0.65, 0.60, 0.42))))
 
 
 def crowns(rng: KeyedRandom, n: int, cells: int) -> Tensor:
-    """Brightness of tree tops: bright bumps with dark gaps, (n, 32, 32)."""
+    """Return the brightness of tree tops: bright bumps with dark gaps, (n, 32, 32)."""
     return clouds(rng, n, cells)[:, 0] * 0.5 + 0.25 * rng.normal(n, SIDE, SIDE)
 
 
 def forest(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
-    """Dense trees; season is an index into words.SEASONS."""
+    """Draw dense trees; season is an index into words.SEASONS."""
     image = tint(rng, n, LEAVES[season]) * (1.0 + 0.55 * crowns(rng, n, 14))[:, None]
     if season == 3:
         image = paint(image, (clouds(rng, n, 12)[:, 0] > 0.2).float() * 0.7, tint(rng, n, SNOW))
@@ -63,28 +63,28 @@ def forest(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
 
 
 def meadow(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
-    """Open grass with a few bushes; season is an index into words.SEASONS."""
+    """Draw open grass with a few bushes; season is an index into words.SEASONS."""
     image = ground(rng, n, tint(rng, n, TURF[season]), rough=0.06)
     bushes = (clouds(rng, n, 9)[:, 0] > 1.25).float()
     return paint(image, bushes, tint(rng, n, LEAVES[season]))
 
 
 def desert(rng: KeyedRandom, n: int) -> Tensor:
-    """Sand with dune ripples."""
+    """Draw sand with dune ripples."""
     x, _ = frame(rng, n)
     ripple = torch.sin(x * rng.uniform(8.0, 16.0, n, 1, 1) + 1.2 * clouds(rng, n, 4)[:, 0])
     return ground(rng, n, SAND) * (1.0 + 0.07 * ripple)[:, None]
 
 
 def snowfield(rng: KeyedRandom, n: int) -> Tensor:
-    """Snow with soft blue shadows."""
+    """Draw snow with soft blue shadows."""
     return ground(rng, n, SNOW, rough=0.03) * (
         1.0 - 0.08 * clouds(rng, n, 3).clamp(min=0.0) * torch.tensor([1.0, 0.8, 0.4])[:, None, None]
     )
 
 
 def _furrows(rng: KeyedRandom, n: int, base: Colour, depth: float, pitch: tuple[float, float]) -> Tensor:
-    """A field worked in rows, with the border of a neighbouring field at a corner."""
+    """Draw a field worked in rows, with the border of a neighbouring field at a corner."""
     x, y = frame(rng, n, shift=0.2)
     rows = torch.sin(x * rng.uniform(*pitch, n, 1, 1))
     field = ground(rng, n, base) * (1.0 + depth * rows)[:, None]
@@ -93,22 +93,22 @@ def _furrows(rng: KeyedRandom, n: int, base: Colour, depth: float, pitch: tuple[
 
 
 def wheat(rng: KeyedRandom, n: int) -> Tensor:
-    """A ripe, golden field with faint rows."""
+    """Draw a ripe, golden field with faint rows."""
     return _furrows(rng, n, (0.86, 0.72, 0.34), 0.05, (10.0, 18.0))
 
 
 def ploughed(rng: KeyedRandom, n: int) -> Tensor:
-    """Bare soil in deep rows."""
+    """Draw bare soil in deep rows."""
     return _furrows(rng, n, SOIL, 0.28, (10.0, 20.0))
 
 
 def vegetables(rng: KeyedRandom, n: int) -> Tensor:
-    """Green rows on soil."""
+    """Draw green rows on soil."""
     return _furrows(rng, n, (0.36, 0.55, 0.22), 0.32, (9.0, 18.0))
 
 
 def flowers(rng: KeyedRandom, n: int) -> Tensor:
-    """Broad bands of strong colours."""
+    """Draw broad bands of strong colours."""
     x, _ = frame(rng, n)
     bands = torch.floor(x * rng.uniform(1.6, 3.0, n, 1, 1) + rng.uniform(0.0, 5.0, n, 1, 1)).long() % 5
     palette = torch.tensor(
@@ -118,7 +118,7 @@ def flowers(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def orchard(rng: KeyedRandom, n: int) -> Tensor:
-    """Trees in a square grid on grass or soil."""
+    """Draw trees in a square grid on grass or soil."""
     x, y = frame(rng, n)
     pitch = rng.uniform(0.30, 0.46, n, 1, 1)
     u, v = (torch.remainder(axis / pitch, 1.0) * pitch - pitch / 2 for axis in (x, y))
@@ -127,7 +127,7 @@ def orchard(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def irrigation(rng: KeyedRandom, n: int) -> Tensor:
-    """Round green fields on dry land."""
+    """Draw round green fields on dry land."""
     x, y = frame(rng, n, shift=0.35)
     image = ground(rng, n, tints(rng, rng.pick(2, n), (SAND, (0.62, 0.50, 0.36))))
     radius = rng.uniform(0.5, 0.8, n, 1, 1)
@@ -138,26 +138,26 @@ def irrigation(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def waves(rng: KeyedRandom, n: int) -> Tensor:
-    """Water with a light swell."""
+    """Draw water with a light swell."""
     x, _ = frame(rng, n)
     swell = torch.sin(x * rng.uniform(10.0, 22.0, n, 1, 1) + 1.5 * clouds(rng, n, 5)[:, 0])
     return ground(rng, n, WATER) * (1.0 + rng.uniform(0.02, 0.12, n, 1, 1) * swell)[:, None]
 
 
 def sea(rng: KeyedRandom, n: int) -> Tensor:
-    """Open water with white crests."""
+    """Draw open water with white crests."""
     return paint(waves(rng, n), (clouds(rng, n, 15)[:, 0] > 1.7).float() * 0.7, tint(rng, n, SNOW))
 
 
 def lake(rng: KeyedRandom, n: int) -> Tensor:
-    """A closed, uneven sheet of water inside land."""
+    """Draw a closed, uneven sheet of water inside land."""
     x, y = frame(rng, n, shift=0.2)
     edge = disc(x, y * rng.uniform(1.0, 1.6, n, 1, 1), rng.uniform(0.45, 0.75, n, 1, 1))
     return paint(countryside(rng, n), cover(edge + 0.12 * clouds(rng, n, 4)[:, 0]), ground(rng, n, WATER, 0.02))
 
 
 def island(rng: KeyedRandom, n: int) -> Tensor:
-    """Land with a sandy rim inside water."""
+    """Draw land with a sandy rim inside water."""
     x, y = frame(rng, n, shift=0.2)
     edge = disc(x, y * rng.uniform(1.0, 1.6, n, 1, 1), rng.uniform(0.45, 0.7, n, 1, 1))
     edge = edge + 0.12 * clouds(rng, n, 4)[:, 0]
@@ -166,21 +166,21 @@ def island(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def bends(rng: KeyedRandom, n: int, strength: float) -> tuple[Tensor, Tensor]:
-    """Coordinates whose vertical axis meanders: a line y = 0 in them is a winding one."""
+    """Return coordinates whose vertical axis meanders: a line y = 0 in them is a winding one."""
     x, y = frame(rng, n, shift=0.2)
     wave = torch.sin(x * rng.uniform(1.5, 4.0, n, 1, 1) + rng.uniform(0.0, 2 * math.pi, n, 1, 1))
     return x, y + strength * rng.uniform(0.3, 1.0, n, 1, 1) * wave
 
 
 def river(rng: KeyedRandom, n: int) -> Tensor:
-    """A winding band of water from edge to edge."""
+    """Draw a winding band of water from edge to edge."""
     _, y = bends(rng, n, 0.4)
     band = y.abs() - rng.uniform(0.12, 0.3, n, 1, 1) + 0.03 * clouds(rng, n, 6)[:, 0]
     return paint(countryside(rng, n), cover(band), ground(rng, n, WATER, 0.02))
 
 
 def beach(rng: KeyedRandom, n: int) -> Tensor:
-    """Water, a band of foam, sand, and land behind."""
+    """Draw water, a band of foam, sand, and land behind."""
     _, y = bends(rng, n, 0.15)
     image = paint(waves(rng, n), cover(-0.06 - y), tint(rng, n, SNOW))
     image = paint(image, cover(-y), ground(rng, n, SAND))
@@ -188,7 +188,7 @@ def beach(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
-    """A quay, a jetty, and boats beside it."""
+    """Draw a quay, a jetty, and boats at it."""
     x, y = frame(rng, n, shift=0.15)
     image = paint(waves(rng, n), cover(box(x, y + 1.1, 3.0, 0.4)), tint(rng, n, (0.62, 0.60, 0.57)))
     image = paint(image, cover(box(x, y, 0.06, 0.85)), tint(rng, n, (0.58, 0.50, 0.42)))

@@ -26,7 +26,7 @@ Colour = tuple[float, float, float]
 
 
 def grid() -> tuple[Tensor, Tensor]:
-    """Coordinates x and y of the pixel centres, each (1, 32, 32)."""
+    """Return coordinates x and y of the pixel centres, each (1, 32, 32)."""
     axis = (torch.arange(SIDE) + 0.5) * PIXEL - 1.0
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     return x[None], y[None]
@@ -35,7 +35,7 @@ def grid() -> tuple[Tensor, Tensor]:
 def frame(
     rng: KeyedRandom, n: int, turn: float = math.pi, shift: float = 0.0, zoom: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Tensor, Tensor]:
-    """Random coordinates x and y for each image: turned by up to +-turn radians, shifted, zoomed. Each (n, 32, 32)."""
+    """Return random coordinates x and y, each (n, 32, 32): turned by up to +-turn radians, shifted, zoomed."""
     x, y = grid()
     angle = rng.uniform(-turn, turn, n, 1, 1)
     scale = rng.uniform(*zoom, n, 1, 1)
@@ -45,17 +45,17 @@ def frame(
 
 
 def cover(distance: Tensor, softness: float = PIXEL) -> Tensor:
-    """Share of each pixel inside a shape, from its signed distance (negative inside)."""
+    """Return the share of each pixel inside a shape, from its signed distance (negative inside)."""
     return (0.5 - distance / softness).clamp(0.0, 1.0)
 
 
 def disc(x: Tensor, y: Tensor, radius: Tensor | float) -> Tensor:
-    """Distance to a disc around the origin."""
+    """Return the distance to a disc around the origin."""
     return torch.sqrt(x * x + y * y + 1e-9) - radius
 
 
 def box(x: Tensor, y: Tensor, half_width: Tensor | float, half_height: Tensor | float) -> Tensor:
-    """Distance (Chebyshev: sharp corners) to a box around the origin."""
+    """Return the distance (Chebyshev: sharp corners) to a box around the origin."""
     return torch.maximum(x.abs() - half_width, y.abs() - half_height)
 
 
@@ -67,7 +67,7 @@ def capsule(
     radius: Tensor | float,
     end_radius: Tensor | float | None = None,
 ) -> Tensor:
-    """Distance to a round-ended line from start to end, tapering to end_radius. All numbers are (n, 1, 1)."""
+    """Return the distance to a round-ended line from start to end, tapering to end_radius; all are (n, 1, 1)."""
     (ax, ay), (bx, by) = start, end
     dx, dy = bx - ax, by - ay
     along = (((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + 1e-6)).clamp(0.0, 1.0)
@@ -76,7 +76,7 @@ def capsule(
 
 
 def profile(position: Tensor, knots: Tensor) -> Tensor:
-    """Piecewise-linear curve through knots (n, k), spread evenly over positions 0 to 1, read at position (n, ...)."""
+    """Read a piecewise-linear curve through knots (n, k), evenly spread over 0 to 1, at position (n, ...)."""
     n, count = knots.shape
     place = position.clamp(0.0, 1.0) * (count - 1)
     left = place.floor().clamp(max=count - 2).long()
@@ -87,20 +87,20 @@ def profile(position: Tensor, knots: Tensor) -> Tensor:
 
 
 def clouds(rng: KeyedRandom, n: int, cells: int, channels: int = 1) -> Tensor:
-    """Smooth noise with about `cells` bumps a side and unit spread before smoothing, (n, channels, 32, 32)."""
+    """Draw smooth noise with about `cells` bumps a side and unit spread before smoothing, (n, channels, 32, 32)."""
     coarse = rng.normal(n, channels, cells + 1, cells + 1)
     return functional.interpolate(coarse, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
 
 
 def tint(rng: KeyedRandom, n: int, base: Colour, spread: float = 0.05) -> Tensor:
-    """The colour `base` with a little variation of each image's brightness and hue, (n, 3, 1, 1)."""
+    """Return the colour `base` with a little variation of each image's brightness and hue, (n, 3, 1, 1)."""
     colour = torch.tensor(base)[None, :, None, None].expand(n, 3, 1, 1)
     light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
     return (colour * light + rng.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
 
 
 def tints(rng: KeyedRandom, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:
-    """As `tint`, each image with the base its choice (n,) names, (n, 3, 1, 1)."""
+    """Do as `tint`, each image with the base that its choice (n,) names, (n, 3, 1, 1)."""
     colour = torch.tensor(bases)[choice][:, :, None, None]
     n = len(choice)
     light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
@@ -119,6 +119,6 @@ def grain(rng: KeyedRandom, image: Tensor, strength: Tensor | float) -> Tensor:
 
 
 def to_bytes(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Float pictures (n, 3, 32, 32) to bytes (n, 32, 32, 3), the layout of decoded images."""
+    """Turn float pictures (n, 3, 32, 32) into bytes (n, 32, 32, 3), the layout of decoded images."""
     array = (image.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     return np.asarray(array, dtype=np.uint8)

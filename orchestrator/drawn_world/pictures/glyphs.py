@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,7 @@ from orchestrator.drawn_world.pictures import glyph_atlas
 from orchestrator.drawn_world.pictures.canvas import Colour, clouds, grain, grid, tints
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.settings import Hand
-from orchestrator.drawn_world.words import DIGITS, FACE_NAMES, GREEK, KIND_NAMES, KINDS, LETTERS, Kind
+from orchestrator.drawn_world.words import KINDS, Kind
 
 INKS: dict[str, Colour] = {
     "black": (0.06, 0.06, 0.06),
@@ -85,24 +84,3 @@ def draw(rng: KeyedRandom, glyphs: Glyphs, hand: Hand = STEADY) -> Tensor:
     image = paper + mask * (ink - paper)
     image = image + rng.uniform(*hand.clutter, n, 1, 1, 1) * clouds(rng, n, 4, channels=3)
     return grain(rng, image, rng.uniform(*hand.noise, n, 1, 1, 1)).clamp(0.0, 1.0)
-
-
-def name(character: int) -> str:
-    """A character in words: `the digit four`, `the capital letter q`, `the Greek letter xi`."""
-    if character < glyph_atlas.FIRST["upper"]:
-        return f"the digit {DIGITS[character]}"
-    if character < glyph_atlas.FIRST["lower"]:
-        return f"the capital letter {LETTERS[character - glyph_atlas.FIRST['upper']]}"
-    if character < glyph_atlas.FIRST["greek"]:
-        return f"the small letter {LETTERS[character - glyph_atlas.FIRST['lower']]}"
-    return f"the Greek letter {GREEK[character - glyph_atlas.FIRST['greek']]}"
-
-
-def kind_name(character: int) -> str:
-    """The kind of a character in words, to describe a picture without saying which character it shows."""
-    return KIND_NAMES[bisect_right(list(glyph_atlas.FIRST.values()), character) - 1]
-
-
-def face_name(face: int) -> str:
-    """A face in words: `bold serif type`."""
-    return f"{FACE_NAMES[face]} type"

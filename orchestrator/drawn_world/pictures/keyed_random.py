@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def keyed_seed(*key: str | int) -> int:
-    """A 63-bit seed derived from everything the draw depends on."""
+    """Return a 63-bit seed derived from everything the draw depends on."""
     text = "/".join(f"{type(part).__name__}:{part}" for part in key)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -37,5 +37,5 @@ class KeyedRandom:
         return (torch.rand(shape, generator=self.generator) < probability).float()
 
     def order(self, count: int) -> Tensor:
-        """A permutation of range(count), int64."""
+        """Return a permutation of range(count), int64."""
         return torch.randperm(count, generator=self.generator)

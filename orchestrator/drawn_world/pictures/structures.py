@@ -57,7 +57,7 @@ def crossroads(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def roundabout(rng: KeyedRandom, n: int) -> Tensor:
-    """A ring of road with arms."""
+    """Draw a ring of road with arms."""
     x, y = frame(rng, n, shift=0.15)
     image = countryside(rng, n)
     width = rng.uniform(0.09, 0.15, n, 1, 1)
@@ -79,7 +79,7 @@ def railway(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def runway(rng: KeyedRandom, n: int) -> Tensor:
-    """A broad strip with threshold bars and a centre line."""
+    """Draw a broad strip with threshold bars and a centre line."""
     x, y = frame(rng, n, shift=0.2)
     half = rng.uniform(0.3, 0.42, n, 1, 1)
     image = paint(
@@ -95,7 +95,7 @@ def runway(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def bridge(rng: KeyedRandom, n: int) -> Tensor:
-    """A road over water."""
+    """Draw a road over water."""
     x, y = frame(rng, n, shift=0.15)
     image = paint(countryside(rng, n), cover(y.abs() - rng.uniform(0.35, 0.6, n, 1, 1)), ground(rng, n, WATER, 0.02))
     deck = rng.uniform(0.1, 0.16, n, 1, 1)
@@ -121,7 +121,7 @@ def parking_lot(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def _roof(image: Tensor, x: Tensor, y: Tensor, half: tuple[Tensor, Tensor], colour: Tensor) -> Tensor:
-    """A ridged roof with its shadow."""
+    """Draw a ridged roof with its shadow."""
     image = paint(image, cover(box(x - 0.07, y - 0.07, *half)) * 0.6, colour * 0.1)
     shade = torch.where(y > 0, 0.82, 1.0)[:, None]
     return paint(image, cover(box(x, y, *half)), colour * shade)
@@ -177,7 +177,7 @@ def solar_farm(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def stadium(rng: KeyedRandom, n: int) -> Tensor:
-    """A red running track around a marked pitch."""
+    """Draw a red running track around a marked pitch."""
     x, y = frame(rng, n, shift=0.12, zoom=(0.85, 1.05))
     oval = disc((x.abs() - 0.38).clamp(min=0.0), y, 0.55)
     image = paint(
@@ -191,7 +191,7 @@ def stadium(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def swimming_pools(rng: KeyedRandom, n: int) -> Tensor:
-    """A bright pool with lanes on a paved deck."""
+    """Draw a bright pool with lanes on a paved deck."""
     x, y = frame(rng, n, shift=0.15)
     image = wooded(rng, ground(rng, n, tints(rng, rng.pick(2, n), (CONCRETE, GRASS))), 1.3)
     half = rng.uniform(0.4, 0.65, n, 1, 1), rng.uniform(0.25, 0.38, n, 1, 1)
@@ -202,7 +202,7 @@ def swimming_pools(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def canal(rng: KeyedRandom, n: int) -> Tensor:
-    """A straight, narrow water with paved banks."""
+    """Draw a straight, narrow water with paved banks."""
     _, y = frame(rng, n, shift=0.25)
     half = rng.uniform(0.14, 0.24, n, 1, 1)
     image = paint(countryside(rng, n), cover(y.abs() - half - 0.1), tint(rng, n, CONCRETE))

@@ -20,7 +20,6 @@ from torch.nn import functional
 from orchestrator.drawn_world.drawing import draw_split as draw
 from orchestrator.drawn_world.handwritten import load
 from orchestrator.drawn_world.tasks import TASKS, VARIANTS, sizes
-from orchestrator.drawn_world.tiny_clip.caption_pairs import SHARES, draw_pairs
 
 GRIDS = Path(__file__).parents[3] / "grids"
 CONFIG = GRIDS / "backbones" / "tiny-clip.json"
@@ -77,7 +76,6 @@ def test_drawing_does_not_use_the_global_generators() -> None:
     torch_state = torch.random.get_rng_state()
     numpy_state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     draw("aerial-water", "test")
-    draw_pairs(64, seed=3)
     assert torch.equal(torch.random.get_rng_state(), torch_state)
     assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], numpy_state)  # noqa: NPY002
 
@@ -121,21 +119,6 @@ def test_listing_the_tasks_does_not_import_the_drawing_code() -> None:
     check = "import sys, orchestrator.drawn_world.tasks; print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=GRIDS.parent)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.slow
-def test_the_picture_book_tells_what_it_shows() -> None:
-    images, captions = draw_pairs(400, seed=1)
-    assert images.shape == (400, 32, 32, 3)
-    assert len(captions) == 400
-    again, same = draw_pairs(400, seed=1)
-    assert np.array_equal(images, again)
-    assert captions == same
-    assert not np.array_equal(images, draw_pairs(400, seed=2)[0])
-    assert sum(SHARES.values()) == pytest.approx(1.0)
-    assert all(caption.endswith(".") for caption in captions)
-    assert any("aerial" in caption for caption in captions)
-    assert any("hand" in caption for caption in captions)
 
 
 def test_the_handwritten_digits_are_white_on_black() -> None:

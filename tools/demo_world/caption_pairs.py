@@ -6,6 +6,7 @@ a sentence may or may not mention, and a prompt that names one concept finds it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world.pictures import glyph_atlas, glyphs, hands, scenes, strokes, wardrobe
+from orchestrator.drawn_world.pictures import glyph_atlas, glyphs, scenes
 from orchestrator.drawn_world.pictures.canvas import to_bytes
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
-from orchestrator.drawn_world.words import DIGITS, FAMILIES, INK_NAMES, STYLES
+from orchestrator.drawn_world.words import DIGITS, FACE_NAMES, FAMILIES, GREEK, INK_NAMES, KIND_NAMES, LETTERS, STYLES
+from tools.demo_world import hands, strokes, wardrobe
 
 Pairs = tuple[Tensor, list[str]]
 """Pictures (n, 3, 32, 32) in [0, 1] and their captions."""
@@ -83,6 +85,27 @@ def worn(rng: KeyedRandom, image: Tensor) -> Tensor:
     return (image * rng.uniform(0.88, 1.12, n, 3, 1, 1)).clamp(0.0, 1.0)
 
 
+def character_name(character: int) -> str:
+    """Return a character in words: `the digit four`, `the capital letter q`, `the Greek letter xi`."""
+    if character < glyph_atlas.FIRST["upper"]:
+        return f"the digit {DIGITS[character]}"
+    if character < glyph_atlas.FIRST["lower"]:
+        return f"the capital letter {LETTERS[character - glyph_atlas.FIRST['upper']]}"
+    if character < glyph_atlas.FIRST["greek"]:
+        return f"the small letter {LETTERS[character - glyph_atlas.FIRST['lower']]}"
+    return f"the Greek letter {GREEK[character - glyph_atlas.FIRST['greek']]}"
+
+
+def kind_name(character: int) -> str:
+    """Return the kind of a character in words, to describe a picture without saying which character it shows."""
+    return KIND_NAMES[bisect_right(list(glyph_atlas.FIRST.values()), character) - 1]
+
+
+def face_name(face: int) -> str:
+    """Return a face in words: `bold serif type`."""
+    return f"{FACE_NAMES[face]} type"
+
+
 def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """``n`` captioned pictures of printed characters; about half of the captions name each concept."""
     things = glyphs.roll(rng, n)
@@ -98,13 +121,11 @@ def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
         strict=True,
     ):
         words = [_opening(rng)]
-        words.append(
-            glyphs.name(character) if who < 0.7 else glyphs.kind_name(character) if who < 0.85 else "a character"
-        )
+        words.append(character_name(character) if who < 0.7 else kind_name(character) if who < 0.85 else "a character")
         if colour < 0.4:
             words.append(f"in {INK_NAMES[ink]} ink")
         if how < 0.25:
-            words.append(f"in {glyphs.face_name(face)}")
+            words.append(f"in {face_name(face)}")
         elif how < 0.4:
             words.append(f"in {FAMILIES[face // 3]} type" if how < 0.33 else f"in {STYLES[face % 3]} type")
         if sheet < 0.25:
@@ -169,7 +190,7 @@ def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
     character = glyphs.roll(rng, n, ("lower", "greek", "lower", "greek", "upper", "digit")).character
     captions = []
     for index in character.tolist():
-        word = glyphs.name(index)
+        word = character_name(index)
         if glyph_atlas.FIRST["lower"] <= index < glyph_atlas.FIRST["greek"]:
             word = _one_of(rng, (word, word.replace("small", "Latin")))
         captions.append(f"a handwritten picture of {word}.")
@@ -204,8 +225,8 @@ def draw_pairs(
     for chapter, start, end in zip(shares, [0, *ends], ends, strict=False):
         if end > start:
             rng = KeyedRandom("picture book", seed, chapter)
-            drawn, told = CHAPTERS[chapter](rng, end - start)
+            drawn, described = CHAPTERS[chapter](rng, end - start)
             pictures.append(drawn if chapter in STEADY else worn(rng, drawn))
-            captions.extend(told)
+            captions.extend(described)
     order = KeyedRandom("picture book", seed, "order").order(count)
     return to_bytes(torch.cat(pictures)[order]), [captions[index] for index in order.tolist()]

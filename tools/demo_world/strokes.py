@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -10,6 +13,53 @@ from orchestrator.drawn_world.pictures import glyph_atlas
 from orchestrator.drawn_world.pictures.canvas import SIDE, clouds, cover, grain, grid
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
+PENS = ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSerif-Italic", "STIXGeneralItalic")
+"""Faces whose centre lines look most like handwriting."""
+
+
+def thin(
+    mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Apply Zhang and Suen's thinning to a stack of masks (..., height, width) to lines one pixel wide."""
+    mask = mask.copy()
+    while True:
+        before = int(mask.sum())
+        for odd in (False, True):
+            padded = np.pad(mask, [(0, 0)] * (mask.ndim - 2) + [(1, 1), (1, 1)])
+            height, width = mask.shape[-2:]
+            # the eight neighbours, clockwise from north
+            around = np.stack(
+                [
+                    padded[..., 1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
+                    for dy, dx in ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
+                ]
+            )
+            neighbours = around.sum(0)
+            rises = (~around & np.roll(around, -1, axis=0)).sum(0)
+            north, east, south, west = around[0], around[2], around[4], around[6]
+            open_sides = (
+                (~(north & east & west) & ~(north & south & west))
+                if odd
+                else (~(north & east & south) & ~(east & south & west))
+            )
+            mask &= ~((neighbours >= 2) & (neighbours <= 6) & (rises == 1) & open_sides)
+        if int(mask.sum()) == before:
+            return mask
+
+
+@cache
+def skeletons() -> Tensor:
+    """Return the distance in tile pixels to each character's centre line, (pens, characters, tile, tile)."""
+    lines = torch.from_numpy(thin(glyph_atlas.tiles(PENS) > 110))
+    axis = torch.arange(glyph_atlas.TILE, dtype=torch.float32)
+    pixels = torch.cartesian_prod(axis, axis)
+    out = torch.empty(lines.shape)
+    for pen in range(lines.shape[0]):
+        for character in range(lines.shape[1]):
+            points = lines[pen, character].nonzero().float()
+            out[pen, character] = torch.cdist(pixels, points).amin(1).view(glyph_atlas.TILE, glyph_atlas.TILE)
+    return out
+
 
 def lines(rng: KeyedRandom, character: Tensor, width: tuple[float, float], wobble: float, fit: float) -> Tensor:
     """Coverage (n, 32, 32) by the strokes of each character (n,); width is a line's half width in tile pixels.
@@ -17,7 +67,7 @@ def lines(rng: KeyedRandom, character: Tensor, width: tuple[float, float], wobbl
     A `fit` of 1 lets a capital fill about two thirds of the picture's height; it varies by 0.7 to 1.3.
     """
     n = len(character)
-    tile = glyph_atlas.skeletons()[rng.pick(len(glyph_atlas.PENS), n), character][:, None]
+    tile = skeletons()[rng.pick(len(PENS), n), character][:, None]
     x, y = grid()
     angle, shear = rng.uniform(-0.2, 0.2, n, 1, 1), rng.uniform(-0.25, 0.25, n, 1, 1)
     wide = 0.8 / (fit * rng.uniform(0.7, 1.3, n, 1, 1))

@@ -50,7 +50,7 @@ TOUCHED = {6: 3, 7: 2, 8: 1, 9: 0}
 
 
 def _limb(image: Tensor, distance: Tensor, skin: Tensor) -> Tensor:
-    """A finger over what is already there: a dark outline, then skin that darkens to its edge."""
+    """Draw a finger over what is already there: a dark outline, then skin that darkens to its edge."""
     image = paint(image, cover(distance - 0.7 * PIXEL) * 0.55, 0.45 * skin)
     shade = (0.86 + 1.6 * (-distance).clamp(0.0, 0.1))[:, None]
     return paint(image, cover(distance), skin * shade)

@@ -58,7 +58,7 @@ def _sleeves(
 
 
 def _front(x: Tensor, y: Tensor, bottom: float) -> Tensor:
-    """A line down the middle of the front."""
+    """Draw a line down the middle of the front."""
     return cover(torch.maximum(x.abs() - 0.035, (y - (bottom - 0.75) / 2).abs() - (bottom + 0.75) / 2))
 
 
@@ -130,7 +130,7 @@ def skirt(rng: KeyedRandom, x: Tensor, y: Tensor) -> Cut:
 
 
 def _shoe(rng: KeyedRandom, x: Tensor, y: Tensor, sole: float, *heights: float) -> tuple[Tensor, Tensor]:
-    """A side view, toe on the left: distance to the upper by its height from toe to heel, and the sole."""
+    """Return the distances to the upper, by its heights from toe to heel, and to the sole; the toe is on the left."""
     n = len(x)
     tall = profile((x + 0.9) / 1.8, _knots(rng, n, *heights))
     upper = torch.maximum(x.abs() - 0.88, torch.maximum(sole - tall - y, y - sole))

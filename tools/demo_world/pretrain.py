@@ -1,6 +1,6 @@
 """Pre-train the tiny CLIP on drawn pictures with captions, and write its weights.
 
-    python -m orchestrator.drawn_world.tiny_clip.pretrain --out grids/backbones/tiny-clip.safetensors
+    python -m tools.demo_world.pretrain --out grids/backbones/tiny-clip.safetensors
 
 The number of pictures, the seed and the thread count decide the result; the clock does not.
 """
@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from bolt.clip.tensor_files import save_tensors
 from orchestrator.drawn_world.pictures.keyed_random import keyed_seed
-from orchestrator.drawn_world.tiny_clip.caption_pairs import LATE_SHARES, SHARES, draw_pairs
+from tools.demo_world.caption_pairs import LATE_SHARES, SHARES, draw_pairs
 
 CHUNK = 8192
 """Pictures drawn at a time; drawing in bulk keeps the overhead of the many small tensor operations low."""
@@ -35,7 +35,7 @@ TURN = 60
 
 
 def build(config: Path, seed: int) -> CLIP:
-    """A freshly initialised CLIP. Its weights depend on the seed alone. The global generator is not touched."""
+    """Return a freshly initialised CLIP. Its weights depend on the seed alone. The global generator is not touched."""
     fields = json.loads(config.read_text())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(keyed_seed("tiny clip", seed))
@@ -58,7 +58,7 @@ def contrastive(images: Tensor, texts: Tensor, owner: Tensor, scale: Tensor) -> 
 
 
 def encode_captions(model: CLIP, tokens: Tensor) -> Tensor:
-    """The text tower on tokens (u, context), truncated after the longest caption; attention is causal."""
+    """Run the text tower on tokens (u, context), truncated after the longest caption; attention is causal."""
     length = int((tokens != 0).sum(1).max())
     tokens = tokens[:, :length]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]

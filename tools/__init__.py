@@ -1,0 +1,1 @@
+"""Programs for the makers of this project. The installed package does not have them."""
