@@ -16,7 +16,7 @@ support that is repeated in other views until an epoch has 10 batches. What diff
   a few-shot task does not have.
 - At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move as far.
 - The switch ``atlas: as_published`` does what the BOLT authors' code does: it does not repeat the support, clips the
-  scaled gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceQuirks`).
+  scaled gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceDeviations`).
 - The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as their code does.
 
 Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B batch, S image side, D embedding width.
@@ -39,7 +39,7 @@ from bolt.methods.common.merging import required_sources
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, oversampling, train
-from bolt.training.loop import NO_QUIRKS, ReferenceQuirks, TrainingRecipe
+from bolt.training.loop import NO_DEVIATIONS, ReferenceDeviations, TrainingRecipe
 
 MIN_BATCHES = 10
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}
@@ -110,7 +110,7 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
         trainable,
         settings,
         min_batches=1 if published else MIN_BATCHES,
-        quirks=ReferenceQuirks(gradient_scale=65536, step_on_full_batches=True) if published else NO_QUIRKS,
+        deviations=ReferenceDeviations(gradient_scale=65536, step_on_full_batches=True) if published else NO_DEVIATIONS,
     )
     lambda_NPK = composition.coefficients.detach()
     if task.unlabelled is not None and task.protocol.atlas_tta == "as_published":

@@ -1,9 +1,9 @@
 """BitFit: trains the biases of the image tower and nothing else (Ben Zaken et al., ACL 2022, arXiv:2106.10199).
 
 Biases sit in the layer norms, the fused query-key-value, the attention output and both feed-forward layers: 102,912
-numbers in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have none. The text
+parameters in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have none. The text
 head stays frozen. A bias of the keys never matters, because a softmax does not change when all its inputs are shifted
-alike; so 9,216 of the numbers of ViT-B have a zero gradient.
+alike; so 9,216 of ViT-B's parameters have a zero gradient.
 
 The optimiser is the official one: AdamW with learning rate 1e-3, epsilon 1e-6, without weight decay, gradients clipped
 at 1. What differs:

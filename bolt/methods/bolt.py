@@ -30,7 +30,7 @@ from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.spectral_linear import merge_coefficients
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train
-from bolt.training.loop import ReferenceQuirks, TrainingRecipe
+from bolt.training.loop import ReferenceDeviations, TrainingRecipe
 from bolt.training.trainable import Trainable
 
 
@@ -84,7 +84,7 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         trainable,
         settings,
         start=None if task.unlabelled is None else merge_coefficients(start.tower),
-        quirks=ReferenceQuirks(late_schedule=task.protocol.schedule_offset, equal_batches=True),
+        deviations=ReferenceDeviations(late_schedule=task.protocol.schedule_offset, equal_batches=True),
     )
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
     return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained, change=start.change())

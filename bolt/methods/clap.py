@@ -14,7 +14,7 @@ The recipe is made for tasks without validation data. The defaults are the offic
 0.1, no weight decay, 300 epochs, last epoch kept. Twenty augmented views of every image form one pool. An epoch takes
 ``max(1, N // 256)`` batches of up to 256 rows of the shuffled pool, so a support below 256 images gives 300 steps.
 
-The official e_c is the raw text embedding, before normalisation. Rate and penalty have a meaning only beside its
+The official e_c is the raw text embedding, before normalisation. Rate and penalty have a meaning only relative to its
 length. A task has unit embeddings only; they are multiplied by ``text_norm``. The raw length in OpenAI's towers is
 roughly 7 to 11; 10 is used for every dataset.
 

@@ -59,7 +59,7 @@ class CrossModalSettings:
         passes: how often the training goes through the image samples, rounded up to a multiple of 100 iterations.
         iterations: the largest number of iterations, whatever ``passes`` is.
         wise_ft: share of the trained weights in the mixture with the text head; 1 leaves the trained weights alone.
-        views: augmented views of each image, beside the un-augmented one.
+        views: augmented views of each image, in addition to the un-augmented one.
     """
 
     iterations: int = 12_800

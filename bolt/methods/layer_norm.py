@@ -2,7 +2,7 @@
 
 It is the counterpart, for a vision transformer, of adapting batch norms at test time (Tent, Wang et al., 2021,
 arXiv:2006.10726). A layer norm keeps no batch statistics, so its gains and biases are all there is to adapt: 39,936
-numbers in ViT-B, 102,400 in ViT-L/14. The text head stays frozen. The loss is UFM (:mod:`bolt.training.test_time`).
+parameters in ViT-B, 102,400 in ViT-L/14. The text head stays frozen. The loss is UFM (:mod:`bolt.training.test_time`).
 
 The recipe is the BOLT authors': AdamW with learning rate 1e-3, without weight decay or warm-up, one epoch, last state
 kept.

@@ -9,11 +9,11 @@ changes a logit of CLIP (scale 100, D = 512) by 2.3 per step: enough to lose the
 candidates are therefore given as ``logit_steps``, the change of a logit per step.
 
 No single rate fits a weak and a good text head, or ten and a thousand classes. The rate is chosen by cross-validation
-on the support: the most accurate on held-out images, of equals the smallest. If a class has a single image, none can be
-left out. Then all steps together may change a logit by ``one_shot_change``, because the number of steps grows with the
-number of classes. Its value was chosen on sixteen drawn datasets, with one training image of every class to learn from
-in twenty steps, and fifteen others held out. Mean accuracy on these: 55.3 % zero-shot; 58.2, 63.5, 67.2 and 60.8 % with
-a total change of 1.5, 5, 15 and 50.
+on the support: the most accurate on held-out images; ties go to the smallest. If a class has a single image, none can
+be left out. Then all steps together may change a logit by ``one_shot_change``, because the number of steps grows with
+the number of classes. Its value was chosen on sixteen drawn datasets, with one training image of every class to learn
+from in twenty steps, and fifteen others held out. Mean accuracy on these: 55.3 % zero-shot; 58.2, 63.5, 67.2 and 60.8 %
+with a total change of 1.5, 5, 15 and 50.
 
 ``search: fixed`` uses ``learning_rate`` as it is. The switch ``linear_probe: as_published`` does too, and does what the
 BOLT authors' code does:

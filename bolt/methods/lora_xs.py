@@ -1,8 +1,8 @@
 """LoRA-XS: trains a small core between frozen singular directions of the weights (Balazy et al., arXiv:2405.17604).
 
 With the leading r singular triplets U_r, S_r, V_r of a weight matrix W, it becomes ``W + alpha / r U_r R S_r V_r^T``.
-Only R (r, r) is trained: 49 r^2 numbers in ViT-B and 97 r^2 in ViT-L/14 on all matrices, 12,544 and 24,832 at r = 16.
-The text head stays frozen. In BOLT, the directions are the sources' instead, and R is diagonal.
+Only R (r, r) is trained: 49 r^2 parameters in ViT-B and 97 r^2 in ViT-L/14 on all matrices: 12,544 and 24,832
+at r = 16. The text head stays frozen. In BOLT, the directions are the sources' instead, and R is diagonal.
 
 Defaults without labels to tune by: r = alpha = 16, all matrices, and the rate of 4e-3 without weight decay of the
 authors' runs with alpha = r. For GLUE the authors search the rate on the development set. What differs:

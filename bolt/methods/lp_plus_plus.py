@@ -15,11 +15,11 @@ What differs from the official code:
 - Its step in w, ``4 N / lambda_max(F^T F)``, bounds each class separately and ignores the bias. It is four to six times
   longer than the bound for all classes allows. Here the step is the bound's, with the official momentum of 0.9.
 - The number of steps is chosen among ``step_counts`` by cross-validation on the support: the most accurate on held-out
-  images, of equals the smallest. The official code keeps the step that is best on labelled validation images. No single
-  number fits. Over sixteen drawn datasets, on training images that were held out, 300 steps are too many on average
-  (69.1 % at 4 images a class, with the chosen number 70.3 %), yet the numbers chosen at 8 images a class range from 30
-  to 480. If a class has a single image, none can be left out, and ``one_shot_steps`` are taken: 120 steps gave 66.1 %,
-  300 steps 64.7 %. ``search: fixed`` takes ``steps``.
+  images; ties go to the smallest. The official code keeps the step that is best on labelled validation images. No
+  single number fits. Over sixteen drawn datasets, on training images that were held out, 300 steps are too many on
+  average (69.1 % at 4 images a class, with the chosen number 70.3 %), yet the numbers chosen at 8 images a class range
+  from 30 to 480. If a class has a single image, none can be left out, and ``one_shot_steps`` are taken: 120 steps gave
+  66.1 %, 300 steps 64.7 %. ``search: fixed`` takes ``steps``.
 - Each step uses the next of ``views`` augmented views, cyclically, with the smallest of the views' step
   sizes. One view is the paper's method.
 

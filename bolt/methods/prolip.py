@@ -1,9 +1,9 @@
 """ProLIP: trains the visual projection, held near its pre-trained value (Fahes et al., 2024, arXiv:2410.05270).
 
-Only the projection W (d, D) from the tower's width to the joint embedding is trained: 393,216 numbers in ViT-B, 786,432
-in ViT-L/14. The loss is ``CE(logit_scale cos(x W, T)) + lambda |W - W0|^2`` with the pre-trained projection W0 and the
-sum of squares. One step takes all support images in one augmented view. As in the official code: Adam with epsilon
-1e-4, 300 steps, a cosine to zero without warm-up, no clipping, the last step kept. The text head stays frozen.
+Only the projection W (d, D) from the tower's width to the joint embedding is trained: 393,216 parameters in ViT-B,
+786,432 in ViT-L/14. The loss is ``CE(logit_scale cos(x W, T)) + lambda |W - W0|^2`` with the pre-trained projection W0
+and the sum of squares. One step takes all support images in one augmented view. As in the official code: Adam with
+epsilon 1e-4, 300 steps, a cosine to zero without warm-up, no clipping, the last step kept. The text head stays frozen.
 
 The authors tune the rate and lambda on labelled validation images. Without any, they set lambda to 1/k for k shots, and
 run several rates. Here:

@@ -1,7 +1,7 @@
 """TaskRes: a trained residual on the text embeddings (Yu et al., 2023).
 
 Paper: "Task Residual for Tuning Vision-Language Models", CVPR 2023, arXiv:2211.10277, equation 5. The text embedding
-e_c of a class stays frozen, and a residual x_c beside it is trained, from zero::
+e_c of a class stays frozen, and a residual x_c next to it is trained, from zero::
 
     w_c = e_c + alpha x_c,    logits_c = scale cos(f, w_c)
 
@@ -11,11 +11,11 @@ inside Adam's gradient, which the paper does not name. No default depends on val
 1.0 on Flowers102 was chosen with labels and is left out. On ImageNet the official rate is 2e-4: preset ``imagenet``.
 
 The official e_c is the raw text embedding, before normalisation. Adam moves an entry of x by about the rate per step
-whatever the gradient, so alpha has a meaning only beside the length of e_c. A task has unit embeddings only; they are
-multiplied by a length. The raw length in OpenAI's towers, of width 512 to 1,024, is roughly 7 to 11; ``text_norm`` is
-10 for every dataset. In a narrower tower the same step is a smaller part of that length, because Adam moves each of D
-entries by the rate. There the length is ``text_norm sqrt(D / 512)``, so that a step turns an embedding as far as at
-D = 512. On the training images of eight drawn datasets that are not in the support (D = 64), this raises the mean
+whatever the gradient, so alpha has a meaning only relative to the length of e_c. A task has unit embeddings only; they
+are multiplied by a length. The raw length in OpenAI's towers, of width 512 to 1,024, is roughly 7 to 11; ``text_norm``
+is 10 for every dataset. In a narrower tower the same step is a smaller part of that length, because Adam moves each of
+D entries by the rate. There the length is ``text_norm sqrt(D / 512)``, so that a step turns an embedding as far as at D
+= 512. On the training images of eight drawn datasets that are not in the support (D = 64), this raises the mean
 accuracy from 64.4 to 68.5 % at k = 1, 65.4 to 71.7 % at k = 4 and 71.5 to 79.3 % at k = 16 (zero-shot: 61.4 to 61.9 %).
 
 What else differs from the official code:
@@ -93,7 +93,7 @@ def text_length(settings: TaskResSettings, width: int) -> float:
 
 
 def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Adapted:
-    """Train a residual (C, D) beside these raw text embeddings."""
+    """Train a residual (C, D) on top of these raw text embeddings."""
     text_CD = text_CD.to(task.backbone.device, torch.float32)
     residual_CD = torch.zeros_like(text_CD, requires_grad=True)
     recipe = coop_recipe(

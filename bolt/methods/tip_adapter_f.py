@@ -1,6 +1,6 @@
 """Tip-Adapter-F: Tip-Adapter whose cache keys are trained (Zhang et al., 2022, arXiv:2207.09519).
 
-The keys of :mod:`bolt.methods.common.feature_cache` are trained as a linear layer of N x D numbers; they do not stay
+The keys of :mod:`bolt.methods.common.feature_cache` are trained as a linear layer of N x D parameters; they do not stay
 unit vectors. The cache's labels and the text head stay. The recipe is the official one: AdamW with learning rate 1e-3,
 epsilon 1e-4 and weight decay 0.01, a cosine per step over 20 epochs, batches of 256, one augmented view per epoch.
 

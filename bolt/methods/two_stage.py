@@ -1,6 +1,6 @@
 """2SFS: trains the layer norms first and then the classifier (Farina et al., CVPR 2025, arXiv:2503.11609).
 
-Stage 1 trains the gains and biases of the image tower's layer norms under the frozen text head: 39,936 numbers in
+Stage 1 trains the gains and biases of the image tower's layer norms under the frozen text head: 39,936 parameters in
 ViT-B, 102,400 in ViT-L/14. Stage 2 freezes the tower and trains the classifier W, which starts at the text embeddings
 and is normalised in every forward pass: ``logit_scale cos(f, W)``, C D numbers. Both stages use cross-entropy and AdamW
 with learning rate 2e-4 and weight decay 1e-2, and each has a cosine of its own. Stage 2 continues with new augmented

@@ -2,7 +2,7 @@
 
 Paper: arXiv:2310.11454. A weight matrix becomes ``W + diag(b) B diag(d) A``. A (r, largest n) and B (largest m, r) are
 drawn once, stay frozen and are shared by all matrices; a smaller matrix uses their first columns and rows. Only d (r),
-which starts at 0.1, and b (m), which starts at zero, are trained: 83,456 + 49 r numbers in ViT-B, 221,952 + 97 r in
+which starts at 0.1, and b (m), which starts at zero, are trained: 83,456 + 49 r parameters in ViT-B, 221,952 + 97 r in
 ViT-L/14. The text head and the biases stay frozen.
 
 The draw is that of ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed

@@ -20,7 +20,7 @@ from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import NO_QUIRKS, Curve, ReferenceQuirks, TrainingRecipe, fit
+from bolt.training.loop import NO_DEVIATIONS, Curve, ReferenceDeviations, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 from bolt.training.test_time import unlabelled_losses
 from bolt.training.trainable import Losses, Trainable
@@ -48,14 +48,14 @@ def train(
     min_batches: int = 1,
     start: ImageTower | None = None,
     relative_rates: Sequence[float] | None = None,
-    quirks: ReferenceQuirks = NO_QUIRKS,
+    deviations: ReferenceDeviations = NO_DEVIATIONS,
 ) -> Curve:
     """Train on the labelled support or, if the task has unlabelled test images, on those.
 
     Args:
-        min_batches: repeat the support, in other views, until an epoch has at least so many batches (aTLAS).
+        min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
         start: at test time, the tower whose most confident predictions are trusted; by default the frozen one.
-        recipe, relative_rates, quirks: see :func:`bolt.training.loop.fit`.
+        recipe, relative_rates, deviations: see :func:`bolt.training.loop.fit`.
 
     Raises:
         bolt.training.loop.Diverged: if a loss or a parameter is NaN or infinite.
@@ -73,7 +73,7 @@ def train(
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
         relative_rates=relative_rates,
-        quirks=quirks,
+        deviations=deviations,
         precision=task.backbone.precision,
     )
 

@@ -82,7 +82,7 @@ class TrainingRecipe:
 
 
 @dataclass(frozen=True)
-class ReferenceQuirks:
+class ReferenceDeviations:
     """Deviations of the BOLT authors' training code, used under the protocol ``published``.
 
     Attributes:
@@ -103,7 +103,7 @@ class ReferenceQuirks:
     equal_batches: bool = False
 
 
-NO_QUIRKS = ReferenceQuirks()
+NO_DEVIATIONS = ReferenceDeviations()
 
 
 def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
@@ -143,7 +143,7 @@ def fit(
     on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
     resume: Mapping[str, Any] | None = None,
     relative_rates: Sequence[float] | None = None,
-    quirks: ReferenceQuirks = NO_QUIRKS,
+    deviations: ReferenceDeviations = NO_DEVIATIONS,
     make_optimiser: Callable[[list[dict[str, Any]], TrainingRecipe], torch.optim.Optimizer] = adamw,
     schedule: Schedule | None = None,
     precision: Precision | None = "float32",
@@ -164,7 +164,7 @@ def fit(
             reads it.
         resume: a snapshot; training continues with the epoch after it.
         relative_rates: per parameter, a factor on the learning rate; 1 by default.
-        quirks: see :class:`ReferenceQuirks`.
+        deviations: see :class:`ReferenceDeviations`.
         make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
         schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
         precision: number format of a step's float32 products on a GPU; that of the tower, if a tower is trained.
@@ -199,7 +199,7 @@ def fit(
         for position, step_batches in enumerate(steps):
             number = epoch * len(steps) + position
             if schedule is None:
-                rate = _rate(recipe, quirks.late_schedule, number, len(steps))
+                rate = _rate(recipe, deviations.late_schedule, number, len(steps))
             else:
                 rate = schedule(number, len(steps))
             for group in optimiser.param_groups:
@@ -207,23 +207,23 @@ def fit(
             if not carry_gradient:
                 optimiser.zero_grad(set_to_none=True)
             for batch in step_batches:
-                share = 1 / (recipe.accumulate if quirks.step_on_full_batches else len(step_batches))
+                share = 1 / (recipe.accumulate if deviations.step_on_full_batches else len(step_batches))
                 with training_step(precision, device):
                     loss = loss_of_rows(epoch, batch)
                     (share * loss).backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
-            carry_gradient = quirks.step_on_full_batches and len(step_batches) < recipe.accumulate
+            carry_gradient = deviations.step_on_full_batches and len(step_batches) < recipe.accumulate
             if carry_gradient:
                 continue
             if recipe.clip_norm:
-                clip_gradient(trained, recipe.clip_norm, quirks.gradient_scale)
+                clip_gradient(trained, recipe.clip_norm, deviations.gradient_scale)
             optimiser.step()
         # Checked once per epoch: reading every loss would make the GPU wait at every step.
         batch_losses = torch.stack(losses).float()
         _check_finite(epoch, batch_losses, trained)
         weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
         row = {"train_loss": float(batch_losses @ weights), "learning_rate": rate}
-        epoch_loss = float(batch_losses.mean()) if quirks.equal_batches else row["train_loss"]
+        epoch_loss = float(batch_losses.mean()) if deviations.equal_batches else row["train_loss"]
         if protocol.epoch_selection == "best_train_loss" and epoch_loss < lowest_loss:
             best, lowest_loss = _copies(trained), epoch_loss
         curve.append(row)

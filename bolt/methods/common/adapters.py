@@ -13,7 +13,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.attention import SplitProjection
 from bolt.clip.tensor_names import matrix_module_paths
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
@@ -45,9 +44,9 @@ class AdapterSettings:
         rank_stabilised: the factor is ``alpha / sqrt(rank)`` instead (rsLoRA).
         dropout: share of an adapter's inputs zeroed in training; query, key and value each draw their own.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
-        last_blocks: adapt only so many blocks, counted from the last one; 0 for all.
+        last_blocks: adapt only this many blocks, counted from the last one; 0 for all.
         match_sources: adapt as many blocks, counted from the last one, as fit into the number of coefficients that BOLT
-            trains with so many sources; 0 switches this off.
+            trains with this many sources; 0 switches this off.
     """
 
     rank: int = 16
@@ -151,3 +150,27 @@ def merged_weight(module: nn.Module) -> Tensor:
     if isinstance(module, LowRankLinear):
         return module.merged_weight()
     return cast(nn.Linear, module).weight.detach()
+
+
+class SplitProjection(nn.Module):
+    """The fused query-key-value projection as three linear modules ``q``, ``k`` and ``v``, each for its own adapter.
+
+    An adapter on the fused (3W, W) matrix has one factor A for all three, and cannot leave one of them out. The modules
+    are frozen and share the memory of the fused one, so their weights must not be written to. B images, T tokens.
+    """
+
+    def __init__(self, fused: nn.Linear) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (_split_third(fused, part) for part in range(3))
+
+    def forward(self, x_BTW: Tensor) -> Tensor:
+        """Return queries, keys and values, concatenated: (B, T, W) -> (B, T, 3W)."""
+        return torch.cat([self.q(x_BTW), self.k(x_BTW), self.v(x_BTW)], dim=-1)
+
+
+def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
+    with torch.device("meta"):  # allocates no memory and draws no random numbers
+        linear = nn.Linear(fused.in_features, fused.out_features // 3)
+    linear.weight = nn.Parameter(fused.weight.detach().chunk(3)[part], requires_grad=False)
+    linear.bias = nn.Parameter(fused.bias.detach().chunk(3)[part], requires_grad=False)
+    return linear

@@ -22,7 +22,7 @@ def stack_task_vectors(
 ) -> dict[str, Tensor]:
     """Stack all sources' task vectors of the named tensors: name -> (N, M) in ``dtype``, on the tower's device.
 
-    The entries are in the tower's own orientation. The function holds one source in memory at a time beside the stacks.
+    The entries are in the tower's own orientation. One source at a time is in memory with the stacks.
 
     Raises:
         ValueError: naming source and tensor, where one is missing, has another shape, is not finite, or does not fit
@@ -65,7 +65,7 @@ def trainable_composition(tower: ImageTower, composition: Composition) -> Traina
     def current() -> ImageTower:
         copy = tower.copy(trainable=composition.names).requires_grad_(False)
         own = tensors_by_open_clip_name(copy, composition.names)
-        for name, tensor in composition.tensors(anew=True).items():
+        for name, tensor in composition.tensors(recompute=True).items():
             own[name].copy_(tensor.detach())
         return copy
 

@@ -91,13 +91,13 @@ class Composition:
             weight.register_post_accumulate_grad_hook(contract)  # type: ignore[no-untyped-call]
             self._weights[name] = weight
 
-    def tensors(self, anew: bool = False) -> dict[str, Tensor]:
+    def tensors(self, recompute: bool = False) -> dict[str, Tensor]:
         """Return the composed tensors by name, for ``torch.func.functional_call``.
 
-        They are computed again only if a coefficient has changed, or if ``anew`` asks for it. They are rewritten in
+        They are computed again only if a coefficient has changed, or with ``recompute``. They are rewritten in
         place, so tensors of an earlier call change too.
         """
-        if anew or self._have_changed():
+        if recompute or self._have_changed():
             self._state.changed = False
             with torch.no_grad(), torch.autocast(self.coefficients.device.type, enabled=False):
                 self._last_coefficients.copy_(self.coefficients)

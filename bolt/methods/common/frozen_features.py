@@ -28,7 +28,7 @@ def support_features(task: Task, view: int) -> Tensor:
     if bad:
         raise ValueError(
             f"the support features of view {view} are NaN or infinite for {len(bad)} of {len(features_ND)} images, "
-            f"first for row {bad[0]}; encode the support anew"
+            f"first for row {bad[0]}; encode the support again"
         )
     return features_ND
 
@@ -45,7 +45,7 @@ def unit_test_features(task: Task) -> Tensor:
     """
     unit_ND = F.normalize(task.test_images.features().to(task.backbone.device, torch.float32), dim=-1)
     if not bool(torch.isfinite(unit_ND).all()):
-        raise ValueError("features of the test images are NaN or infinite; encode them anew")
+        raise ValueError("features of the test images are NaN or infinite; encode them again")
     return unit_ND
 
 

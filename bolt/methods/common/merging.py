@@ -51,7 +51,7 @@ class MergingSettings:
     """The settings that all merging methods have.
 
     Attributes:
-        alphas: candidate scales. The most accurate on the support is used; of equals the smallest. The default, 0.1 to
+        alphas: candidate scales. The most accurate on the support is used; ties go to the smallest. The default, 0.1 to
             3 in steps of 0.1, is the official grid of Iso-C and TSV-M.
     """
 

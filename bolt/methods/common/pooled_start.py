@@ -30,7 +30,7 @@ class PooledStartSettings:
 
     Attributes:
         top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
-        alphas: candidate scales of the pooled coefficients. The best is used, of equals the smallest; a single one is
+        alphas: candidate scales of the pooled coefficients. The best is used, ties go to the smallest; a single one is
             used as it is.
         alpha_by: what the best scale is. ``support``: the most accurate on the labelled support.
             ``mutual_information``: the one with the highest mutual information of image and predicted class

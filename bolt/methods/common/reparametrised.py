@@ -1,4 +1,4 @@
-"""A tower whose weight matrices are the pre-trained ones plus a change that a few trained numbers determine.
+"""A tower whose weight matrices are the pre-trained ones plus a change that a few trainable parameters determine.
 
 A training step computes every changed matrix, runs the tower with it, and leaves the gradient to autograd. The frozen
 tower itself is never written to.

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.attention import SplitProjection
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower, SelfAttention
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
 from bolt.methods.base import Method
 from bolt.methods.common.adapters import (
+    SplitProjection,
     adapted_blocks,
     attach_adapters,
     attach_to_tower,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bolt.protocol import STRICT
 from bolt.task.support import batch_order
-from bolt.training.loop import NO_QUIRKS, Diverged, ReferenceQuirks, TrainingRecipe, fit, learning_rate
+from bolt.training.loop import NO_DEVIATIONS, Diverged, ReferenceDeviations, TrainingRecipe, fit, learning_rate
 from bolt.training.objectives import cross_entropy
 
 ROWS = 10
@@ -51,7 +51,7 @@ def test_learning_rate(base: float, warmup: int, total: int, step: int, expected
 
 
 def rates_of(
-    recipe: TrainingRecipe, monkeypatch: pytest.MonkeyPatch, quirks: ReferenceQuirks = NO_QUIRKS
+    recipe: TrainingRecipe, monkeypatch: pytest.MonkeyPatch, deviations: ReferenceDeviations = NO_DEVIATIONS
 ) -> list[float]:
     seen: list[float] = []
     step = torch.optim.AdamW.step
@@ -62,7 +62,7 @@ def rates_of(
 
     monkeypatch.setattr(torch.optim.AdamW, "step", record)
     weight, loss = regression()
-    fit([weight], loss, order, recipe, quirks=quirks)
+    fit([weight], loss, order, recipe, deviations=deviations)
     return seen
 
 
@@ -84,7 +84,7 @@ def test_a_fixed_warmup_wins_over_the_fraction(monkeypatch: pytest.MonkeyPatch) 
 def test_the_published_offset_starts_at_full_rate_and_lags(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = rates_of(SHORT, monkeypatch)
     monkeypatch.undo()
-    published = rates_of(SHORT, monkeypatch, ReferenceQuirks(late_schedule=True))
+    published = rates_of(SHORT, monkeypatch, ReferenceDeviations(late_schedule=True))
     assert published == [1e-2, *strict[:-1]]
 
 
@@ -167,7 +167,7 @@ def test_the_authors_rule_for_the_best_epoch_counts_every_batch_alike() -> None:
     """
     extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 0.5), 3: (9.0, 9.0)}  # of the full batches, of the partial one
 
-    def run(quirks: ReferenceQuirks) -> tuple[Tensor, list[Tensor], list[list[float]]]:
+    def run(deviations: ReferenceDeviations) -> tuple[Tensor, list[Tensor], list[list[float]]]:
         weight, loss = regression()
         losses: list[list[float]] = [[] for _ in range(SHORT.epochs)]
         snapshots: list[Tensor] = []
@@ -185,12 +185,15 @@ def test_the_authors_rule_for_the_best_epoch_counts_every_batch_alike() -> None:
             SHORT,
             protocol,
             lambda epoch, metrics: snapshots.append(weight.detach().clone()),
-            quirks=quirks,
+            deviations=deviations,
         )
         return weight.detach(), snapshots, losses
 
-    for quirks, weights, expected in ((NO_QUIRKS, (4, 4, 2), 1), (ReferenceQuirks(equal_batches=True), (1, 1, 1), 2)):
-        restored, snapshots, losses = run(quirks)
+    for deviations, weights, expected in (
+        (NO_DEVIATIONS, (4, 4, 2), 1),
+        (ReferenceDeviations(equal_batches=True), (1, 1, 1), 2),
+    ):
+        restored, snapshots, losses = run(deviations)
         means = [sum(w * loss for w, loss in zip(weights, of_epoch, strict=True)) for of_epoch in losses]
         assert means.index(min(means)) == expected
         torch.testing.assert_close(restored, snapshots[expected], rtol=0, atol=1e-7)
