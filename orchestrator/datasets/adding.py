@@ -135,13 +135,13 @@ def add_dataset(
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """A name like ``name`` that no dataset has: ``my-gtsrb``, ``my-gtsrb-2``."""
+    """Return a name like ``name`` that no dataset has: ``my-gtsrb``, ``my-gtsrb-2``."""
     proposals = chain([f"my-{name}"], (f"my-{name}-{number}" for number in count(2)))
     return next(proposal for proposal in proposals if proposal not in taken)
 
 
 def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
-    """The options for an entry that is replaced: what is not given stays as it is."""
+    """Return the options for an entry that is replaced: an option that is not given keeps its old value."""
     return replace(
         options,
         title=options.title or old.title,
@@ -157,7 +157,7 @@ def _title(key: str) -> str:
 
 
 def dataset_key(path: Path) -> str:
-    """A dataset's key, made from the name of its folder (or of the folder of its table).
+    """Make a dataset's key from the name of its folder (or of the folder of its table).
 
     Raises ``UserError`` if the name has no usable character.
     """
@@ -180,7 +180,7 @@ def _refuse_untestable(raw: RawDataset) -> None:
 
 
 def _notes(found: Verified, raw: RawDataset) -> list[str]:
-    """Remarks on the images. ``raw`` is the dataset without those that could not be decoded."""
+    """Return remarks on the images. ``raw`` is the dataset without the undecodable ones."""
     notes = []
     if left_out := found.excluded + len(found.broken):
         notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_images, missing_data
 from orchestrator.catalog.routes import ManifestRoute
-from orchestrator.datasets.images import thread_map
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.verify import check_image
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
+from orchestrator.util.threads import thread_map
 from orchestrator.util.units import listed, pluralize
 
 SHOWN = 4
@@ -41,20 +41,20 @@ class ImageFile(NamedTuple):
 
 
 def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
-    """The record of a dataset's image files."""
+    """Return the path of the record of a dataset's image files."""
     return data_root / f"{entry.name}.checksums.json"
 
 
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the image files of a folder or table as they are now. A data root that cannot be written to has none."""
+    """Record the image files of a folder or table as they are now. A read-only data root has no record."""
     _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:
-    """``None`` if a folder or table of images is as it was added, or is not here; else an error that names changes.
+    """Return an error that names changes of a folder or table of images since it was added.
 
-    Without a record, the numbers of classes and images are compared with the catalog entry. The error gives a command
-    with ``catalog_file``, the file of the entry.
+    ``None`` if nothing changed or the images are not here. Without a record, the numbers of classes and images are
+    compared with the catalog entry. The error gives a command with ``catalog_file``, the file of the entry.
     """
     if not entry.is_own or data_root is None or missing_data(entry, data_root) is not None:
         return None
@@ -77,7 +77,7 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
 
 
 def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
-    """What differs from the record of a dataset or, without one, from its catalog entry; one line each.
+    """List the differences from the record of a dataset or, without one, from its catalog entry; one line each.
 
     Raises ``UserError`` if the dataset cannot be opened.
     """
@@ -95,12 +95,12 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
 
 
 def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
-    """The entry with the data's own class names, so that a renamed class can be opened and compared."""
+    """Give the entry the data's own class names, so that a renamed class can be opened and compared."""
     return entry.model_copy(update={"class_names": None, "renamed": {}})
 
 
 def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> list[str]:
-    """Differences from the catalog's counts; images that were excluded later may be missing."""
+    """List differences from the catalog's counts; images that were excluded later may be missing."""
     found = []
     if len(raw.class_names) != entry.classes:
         found.append(f"{len(raw.class_names)} classes; the catalog says {entry.classes}")
@@ -114,7 +114,7 @@ def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> li
 def _image_files(
     entry: DatasetEntry, raw: RawDataset, data_root: Path, known: Mapping[str, ImageFile]
 ) -> dict[str, ImageFile]:
-    """Every image by its path in the dataset's folder. A file is read unless ``known`` has its size and time stamp."""
+    """Map paths in the dataset's folder to images. A file is read unless ``known`` has its size and time stamp."""
     folder = dataset_folder(entry, data_root)
     listed = [
         (part.origin(index), name, raw.class_names[part.labels[index]])
@@ -139,7 +139,7 @@ def _digest(path: Path) -> str:
 
 
 def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:
-    """Classes that were removed, added or renamed; a renamed class has the same image files."""
+    """List classes that were removed, added or renamed; a renamed class has the same image files."""
     old, new = _digests_by_class(before), _digests_by_class(now)
     gone = {name: digests for name, digests in old.items() if name not in new}
     added = {name: digests for name, digests in new.items() if name not in old}
@@ -160,7 +160,7 @@ def _digests_by_class(images: Mapping[str, ImageFile]) -> dict[str, Counter[str]
 
 
 def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], raw: RawDataset) -> list[str]:
-    """Numbers of removed and added images in each part, and the images with other content."""
+    """Count removed and added images in each part, and list images whose content changed."""
     lines = []
     for part in ("train", "test"):
         old = {path for path, image in before.items() if image.part == part}
@@ -180,7 +180,7 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
 
 
 def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
-    """The record; ``None`` if there is none or it cannot be read."""
+    """Read the record; ``None`` if there is none or it cannot be read."""
     try:
         stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
         return {str(path): ImageFile(*fields) for path, fields in stored["images"].items()}

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -25,7 +23,7 @@ from bolt.clip.preprocess import UNREADABLE, rgb_pixels, to_rgb_or_grey
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.part import Part
 from orchestrator.util.errors import UserError, one_line
-from orchestrator.util.machine import usable_processors
+from orchestrator.util.threads import thread_map
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,21 +31,12 @@ if TYPE_CHECKING:
 
     from bolt.clip.augment import Box
 
-Made = TypeVar("Made")
-
-MAX_THREADS = 4
-"""Pillow decodes and resizes without the interpreter's lock; the rest, which holds the lock, keeps about four threads
-busy. Several splits can be decoded at once on one machine: the threads never wait for one another."""
-
-AHEAD = 4
-"""Finished results per thread that may wait for an earlier one. This bounds the memory."""
-
 SHORT_SIDE_CAP = 2
 """Largest shortest side of a stored training image, in multiples of the tower's image size."""
 
 
 def capped_pixels(image: Image.Image, short_side: int | None, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
-    """uint8 (3, H, W): the image in RGB, resized (bicubic) if its shortest side exceeds ``short_side`` pixels."""
+    """Convert to RGB, uint8 (3, H, W), resized (bicubic) if the shortest side exceeds ``short_side`` pixels."""
     image = to_rgb_or_grey(image, exif_rotation)
     shortest = min(image.size)
     if short_side is not None and shortest > short_side:
@@ -76,11 +65,11 @@ class Images:
         return len(self.labels)
 
     def image(self, index: int) -> Tensor:
-        """A copy of one image, (3, H, W)."""
+        """Copy one image, (3, H, W)."""
         return self.batch(index, index + 1)[0]
 
     def batch(self, start: int, stop: int) -> Tensor:
-        """A copy of the images ``start`` to ``stop`` of a split whose images all have one shape, (B, 3, H, W)."""
+        """Copy the images ``start`` to ``stop`` of a split whose images all have one shape, (B, 3, H, W)."""
         import torch
 
         height, width = self.shapes[start]
@@ -88,7 +77,7 @@ class Images:
         return torch.from_numpy(pixels.reshape(-1, 3, height, width))
 
     def crops(self, rows: Sequence[int], boxes: Sequence[Box], size: int) -> Tensor:
-        """The part of each image inside its box, resized and mirrored as the box says: uint8 (B, 3, size, size)."""
+        """Crop each image to its box, resize and mirror it as the box says: uint8 (B, 3, size, size)."""
         import torch
 
         from bolt.clip.augment import crop_view
@@ -96,7 +85,7 @@ class Images:
         return torch.stack([crop_view(self.image(row), box, size) for row, box in zip(rows, boxes, strict=True)])
 
     def evaluation_views(self, rows: Sequence[int], size: int) -> Tensor:
-        """The images in CLIP's evaluation transform: uint8 (B, 3, size, size)."""
+        """Apply CLIP's evaluation transform to the images: uint8 (B, 3, size, size)."""
         import torch
 
         from bolt.clip.augment import evaluation_view
@@ -105,27 +94,10 @@ class Images:
 
 
 def why_unreadable(error: Exception) -> str:
-    """The reason why an image cannot be decoded, in one line."""
+    """Return the reason why an image cannot be decoded, in one line."""
     if isinstance(error, UnidentifiedImageError):
         return "UnidentifiedImageError: Pillow cannot read this kind of file"  # its own message repeats the path
     return one_line(error)
-
-
-def thread_map(work: Callable[[int], Made], count: int) -> Iterator[Made]:
-    """Yield ``work(0)`` to ``work(count - 1)`` in order. An exception is raised in place of its result."""
-    threads = min(MAX_THREADS, usable_processors())
-    pending: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="images") as pool:
-        try:
-            for index in range(count):
-                pending.append(pool.submit(work, index))
-                if len(pending) >= AHEAD * threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:  # the caller may have stopped iterating
-            for future in pending:
-                future.cancel()
 
 
 def write_images(

@@ -69,7 +69,7 @@ def find_layout(path: Path) -> Layout:
 
 
 def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
-    """Raises ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
+    """Raise ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
 
     ``command``: what the error advises for each dataset.
     """
@@ -126,7 +126,7 @@ def holds_class_folders(path: Path) -> bool:
 
 
 def _images_in(folder: Path) -> Iterator[Path]:
-    """The images in a folder itself."""
+    """Yield the images in a folder itself."""
     return (path for path in folder.iterdir() if path.is_file() and is_image(path))
 
 
@@ -142,7 +142,7 @@ def _of_table(path: Path) -> Layout:
 
 
 def class_words(names: Sequence[str]) -> dict[str, str]:
-    """Class name in the data -> words for prompts, made by :func:`class_word`.
+    """Map class names in the data to words for prompts, made by :func:`class_word`.
 
     Raises ``UserError`` naming two classes that would get the same words.
     """
@@ -152,7 +152,7 @@ def class_words(names: Sequence[str]) -> dict[str, str]:
 
 
 def class_word(name: str) -> str:
-    """Words for a class folder: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
+    """Make words of a class folder's name: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
 
     A leading number is removed if words follow. Underscores, hyphens and CamelCase boundaries become spaces, except
     the hyphen after a single letter (t-shirt, x-ray). The words are lower case, as the tokenizer reads them.

@@ -1,4 +1,4 @@
-"""What the ``data`` commands print: tables of datasets, findings, and the next commands to type."""
+"""The output of the ``data`` commands: tables of datasets, findings, and the next commands to type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yel
 def datasets_view(
     entries: Sequence[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]
 ) -> tuple[RenderableType, str]:
-    """A table of the entries, and lines with their number on this machine and the command that fetches the others."""
+    """Return a table of the entries, and lines with the number on this machine and the command for the others."""
     states = {entry.name: state_of(entry, data_root) for entry in entries}
     rows: list[tuple[str | Text, ...]] = []
     for entry in entries:
@@ -55,7 +55,7 @@ def datasets_view(
 
 
 def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
-    """The size on disk of a complete or partial dataset, else the size of its download."""
+    """Return the size on disk of a complete or partial dataset, else the size of its download."""
     if state == "there" and data_root is not None:
         record = read_record(entry, data_root)
         return human_bytes(record.bytes if record else bytes_in(dataset_folder(entry, data_root)))
@@ -67,7 +67,7 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
 
 
 def verified_view(found: Verified) -> RenderableType:
-    """Counts, differences from the catalog, unreadable images, and images that are in both parts."""
+    """Show counts, differences from the catalog, unreadable images, and images that are in both parts."""
     raw, train = found.raw, found.raw.class_sizes("train")
     spread = f"{min(train)} to {max(train)}"
     if len(train) <= SHOWN_CLASSES:
@@ -95,7 +95,7 @@ def verified_view(found: Verified) -> RenderableType:
 def added_lines(
     added: Added, catalog: Path, options: Sequence[str | Path] = (), limit: TextLimit | None = None
 ) -> list[str]:
-    """The lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
+    """Return the lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
 
     ``catalog``: the file that has the entry. ``options``: what the commands need beyond ``bolt.yaml``.
     ``limit``: which classes the small CLIP of the printed commands cannot tell apart by their words.
@@ -128,10 +128,10 @@ def added_lines(
 
 
 def catalog_options(catalogs: Iterable[Path]) -> list[str | Path]:
-    """The ``--catalog`` options for a user's catalog files."""
+    """Return the ``--catalog`` options for a user's catalog files."""
     return [word for path in catalogs for word in ("--catalog", path)]
 
 
 def command(words: Sequence[str | Path]) -> str:
-    """A command line, quoted for a shell."""
+    """Return a command line, quoted for a shell."""
     return shlex.join(["python", "-m", "orchestrator", *map(str, words)])

@@ -50,7 +50,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
 
 
 def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:
-    """The two parts by the entry's split recipe. A dataset that is only evaluated on may lack training images."""
+    """Divide by the entry's split recipe. A dataset that is only evaluated on may lack training images."""
     recipe = entry.splits.recipe
     if recipe == "official":
         wanted = {"train", "test"} if entry.has_training_images else {"test"}
@@ -74,7 +74,7 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
 
 
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:
-    """The class words for prompts, in label order.
+    """Return the class words for prompts, in label order.
 
     The catalog entry names classes by a list in label order, or by a mapping from the names in the data. Without
     either, the names in the data are used, with underscores as spaces and with the entry's ``renamed`` applied. Copies

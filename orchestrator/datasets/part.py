@@ -35,7 +35,7 @@ class Part:
         return len(self.labels)
 
     def subset(self, chosen: NDArray[np.int64]) -> Part:
-        """The images at the positions ``chosen``, in that order."""
+        """Return the images at the positions ``chosen``, in that order."""
         return Part(
             self.labels[chosen],
             lambda i: self.read(int(chosen[i])),
@@ -64,44 +64,44 @@ class RawDataset:
         return {"train": self.train, "test": self.test}
 
     def class_sizes(self, part: str) -> list[int]:
-        """The number of images of each class in a part, in label order."""
+        """Return the number of images of each class in a part, in label order."""
         sizes: list[int] = np.bincount(self.parts[part].labels, minlength=len(self.class_names)).tolist()
         return sizes
 
 
-def again(entry: DatasetEntry) -> str:
-    """The hint that damaged files can be fetched again."""
+def refetch_hint(entry: DatasetEntry) -> str:
+    """Return the hint that damaged files can be fetched again."""
     return f"get it again: python -m orchestrator data prepare {entry.name}"
 
 
 def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
-    """Numbers as class names, for files that name no classes. Raises ``UserError`` if the entry does not either."""
+    """Take numbers as class names if files name no classes. Raises ``UserError`` if the entry names none either."""
     if entry.class_names is None:
         what = "its labels are numbers, and nothing in its files names the classes"
-        hint = f"give class_names in the catalog's entry of {entry.name}, or {again(entry)}"
+        hint = f"give class_names in the catalog's entry of {entry.name}, or {refetch_hint(entry)}"
         raise UserError(what, where=str(folder), hint=hint)
     return [str(label) for label in range(max(labels, default=-1) + 1)]
 
 
 def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
                origin: Callable[[int], str]) -> Part:  # fmt: skip
-    """A part with all images that a route lists."""
+    """Make a part of all images that a route lists."""
     found = np.asarray(labels, dtype=np.int64)
     return Part(found, read, origin, np.arange(len(found)))
 
 
 def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str) -> Part:
-    """Images held as one uint8 array, (N, H, W, 3)."""
+    """Make a part of images held as one uint8 array, (N, H, W, 3)."""
     return make_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
 
 
 def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
-    """Images that are files under ``root``."""
+    """Make a part of images that are files under ``root``."""
     return make_part(labels, lambda i: open_image(files[i]), lambda i: files[i].relative_to(root).as_posix())
 
 
 def concatenated(parts: Sequence[Part]) -> Part:
-    """Several parts as one, in their order."""
+    """Join several parts, in their order."""
     places = [(part, index) for part in parts for index in range(len(part))]
     return make_part(
         np.concatenate([part.labels for part in parts]),

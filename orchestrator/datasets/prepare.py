@@ -61,9 +61,9 @@ class FetchJob:
 def plan_preparation(
     entries: Iterable[DatasetEntry], data_root: Path
 ) -> tuple[list[str], list[FetchJob], list[DatasetEntry]]:
-    """A line for each dataset that is there, those to fetch, and those to fetch by hand; asks for unknown sizes.
+    """Return a line for each dataset that is there, those to fetch, and those to fetch by hand; ask for unknown sizes.
 
-    A partial folder beside a complete dataset is removed.
+    A partial folder alongside a complete dataset is removed.
 
     Raises ``UserError`` if the folder of a dataset's name holds other images.
     """
@@ -93,7 +93,7 @@ def plan_preparation(
 
 
 def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
-    """One line: the disk space that is needed and free. Raises ``UserError`` if it does not fit."""
+    """Return one line: the disk space that is needed and free. Raises ``UserError`` if it does not fit."""
     free = shutil.disk_usage(nearest_existing(data_root)).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
@@ -162,7 +162,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
 
 
 def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError:
-    """The error for datasets that have to be fetched by hand, with the steps for each."""
+    """Return the error for datasets that have to be fetched by hand, with the steps for each."""
     steps = [str(missing_data(entry, data_root)) for entry in entries]
     names = " ".join(entry.name for entry in entries)
     return UserError(

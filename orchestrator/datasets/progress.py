@@ -30,7 +30,7 @@ def show_progress(
 ) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function to call with the number of images (or of bytes) done, and the total if it is known.
 
-    ``name`` is shown beside the numbers, and ``start`` of them were done before.
+    ``name`` is shown with the numbers, and ``start`` of them were done before.
     """
     if console.is_terminal:
         counts = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)

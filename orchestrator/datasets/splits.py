@@ -36,14 +36,14 @@ class SplitManifest(StrictModel):
     sha256: dict[str, str]
 
     def differs(self, entry: DatasetEntry) -> list[str]:
-        """Differences in class count and sizes from the catalog entry; empty if they agree."""
+        """List differences in class count and sizes from the catalog entry; empty if they agree."""
         stated = {"classes": entry.classes, **entry.sizes.model_dump()}
         found = {"classes": self.classes, **self.counts}
         return [f"{key}: catalog {stated[key]}, data {found[key]}" for key in stated if stated[key] != found[key]]
 
 
 def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
-    """The manifest of an opened dataset."""
+    """Return the manifest of an opened dataset."""
     return SplitManifest(
         dataset=entry.name,
         recipe=entry.splits.recipe,
@@ -57,7 +57,7 @@ def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
 
 
 def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[str, NDArray[np.int64]]:
-    """Positions of the ``train`` and ``test`` images among all N, by a recipe for datasets without parts of their own.
+    """Draw the positions of ``train`` and ``test`` images among all N, by a recipe for undivided datasets.
 
     ``labels``: class of each image, (N,). ``dataset``: the name that keys the draw.
     """

@@ -72,7 +72,7 @@ class StagingArea:
 
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
-    """The state of a dataset. A partial one has another folder name, so it is never taken for a complete one."""
+    """Return the state of a dataset. A partial one has another folder name, so it is never taken for a complete one."""
     if entry.is_bundled:
         return "drawn"
     if missing_data(entry, data_root) is None:
@@ -81,7 +81,7 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 
 
 def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
-    """An error if the folder of a catalog dataset's name holds other images, such as a dataset of the user's.
+    """Return an error if the folder of a catalog dataset's name holds other images, such as the user's.
 
     A folder that ``data prepare`` made, and a dataset that the user added, are not opened here.
     """
@@ -109,7 +109,7 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
 
 
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
-    """The record of a dataset that ``data prepare`` fetched; ``None`` for one that the user put there."""
+    """Read the record of a fetched dataset; ``None`` for one that the user put there."""
     try:
         return Record.model_validate_json((dataset_folder(entry, data_root) / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
 
 
 def bytes_in(folder: Path) -> int:
-    """Total size of the files below a folder; hard links count once."""
+    """Return the total size of the files below a folder; hard links count once."""
     found: dict[tuple[int, int], int] = {}
     for place, _, files in os.walk(folder):
         for name in files:

@@ -16,12 +16,13 @@ from PIL import ExifTags
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.images import thread_map, why_unreadable
+from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
+from orchestrator.util.threads import thread_map
 
 UPRIGHT = 1
 """EXIF orientation of an image that needs no rotation."""

@@ -130,7 +130,7 @@ def skirt(rng: KeyedRandom, x: Tensor, y: Tensor) -> Cut:
 
 
 def _shoe(rng: KeyedRandom, x: Tensor, y: Tensor, sole: float, *heights: float) -> tuple[Tensor, Tensor]:
-    """Return the distances to the upper, by its heights from toe to heel, and to the sole; the toe is on the left."""
+    """Return the distance to the upper, by its heights from toe to heel, and the sole's coverage; toes point left."""
     n = len(x)
     tall = profile((x + 0.9) / 1.8, _knots(rng, n, *heights))
     upper = torch.maximum(x.abs() - 0.88, torch.maximum(sole - tall - y, y - sole))

@@ -26,12 +26,12 @@ def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> Fetched:
 
 
 def archive_size(entry: DatasetEntry) -> int | None:
-    """Size of the archive in bytes, as its server states it."""
+    """Return the size of the archive in bytes, as its server states it."""
     assert isinstance(entry.route, ArchiveRoute)
     return announced_size(entry.route.url)
 
 
 def file_name(url: str) -> str:
-    """A safe local file name: the last part of the address."""
+    """Make a safe local file name of the last part of the address."""
     last = PurePosixPath(unquote(urlsplit(url).path)).name
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in last).lstrip(".") or "archive"

@@ -61,7 +61,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
 
 
 def hub_size(entry: DatasetEntry) -> int | None:
-    """Bytes of the files that are needed; ``None`` where the hub cannot be asked."""
+    """Return the bytes of the needed files; ``None`` if the hub cannot be asked."""
     try:
         return sum(file.size or 0 for file in needed_files(entry, None)[1].values())
     except UserError:
@@ -69,7 +69,7 @@ def hub_size(entry: DatasetEntry) -> int | None:
 
 
 def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[str, RepoSibling]]:
-    """The commit, and path -> description of its files that hold the entry's parts.
+    """Return the commit, and path -> description of its files that hold the entry's parts.
 
     Raises ``UserError`` when the hub cannot be asked, or has no such files.
     """
@@ -96,7 +96,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:
-    """The ``UserError`` for an error of huggingface_hub, with the dataset's page and licence; other errors as is."""
+    """Turn an error of huggingface_hub into a ``UserError`` with the dataset's page and licence; keep other errors."""
     found = explain_hub_error(error, image_origin(entry))
     if not isinstance(found, UserError):
         return found

@@ -19,7 +19,7 @@ from urllib.error import URLError
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.fetching.by_archive import file_name
-from orchestrator.datasets.fetching.download import download, set_aside
+from orchestrator.datasets.fetching.download import download, quarantine
 from orchestrator.datasets.routes.torchvision_sets import torchvision_class
 from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.errors import UserError
@@ -83,13 +83,13 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
 
 
 def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) -> UserError:
-    """The ``UserError`` for an error of torchvision. A file with a wrong checksum is renamed, to fetch it again."""
+    """Turn an error of torchvision into a ``UserError``. A file with a wrong checksum goes to quarantine."""
     reason = str(error.reason) if isinstance(error, URLError) else str(error)
     hint = "complete files are kept; the same command continues from there"
     if isinstance(error, RuntimeError) and "corrupted" in reason and fetched:
         last = list(fetched.values())[-1]
         reason = f"{last.name} has the wrong checksum (its md5 is {file_digest(last, 'md5')})"
-        hint = f"it was moved to {set_aside(last)}; the same command fetches it again"
+        hint = f"it was moved to {quarantine(last)}; the same command fetches it again"
     return UserError(f"{entry.name} cannot be fetched by torchvision: {reason}", hint=hint)
 
 

@@ -50,7 +50,7 @@ def download(url: str, target: Path, *, checksum: str | None = None, console: Co
 
     Raises:
         UserError: the server refuses, sends a web page, or cannot be reached in several attempts; the disk is full;
-            the checksum is wrong (the file is then set aside as ``NAME.wrong``).
+            the checksum is wrong (the file is then renamed to ``NAME.wrong``).
     """
     if not target.is_file():
         _fetch(url, target, console)
@@ -62,18 +62,18 @@ def download(url: str, target: Path, *, checksum: str | None = None, console: Co
         raise UserError(
             f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
             where=url,
-            hint=f"it was moved to {set_aside(target)}; run the same command to fetch it again. If it is wrong again, "
+            hint=f"it was moved to {quarantine(target)}; run the same command to fetch it again. If it is wrong again, "
             "the file at that address is not the one in the catalog",
         )
 
 
-def set_aside(file: Path) -> Path:
+def quarantine(file: Path) -> Path:
     """Rename a file with a wrong checksum, so that the next attempt fetches it again; returns the new path."""
     return file.replace(file.with_name(f"{file.name}.wrong"))
 
 
 def announced_size(url: str) -> int | None:
-    """Size in bytes that the server states for a URL; ``None`` if it states none or cannot be reached."""
+    """Ask the server for a URL's size in bytes; ``None`` if it states none or cannot be reached."""
     try:
         response = requests.head(url, headers=HEADERS, timeout=TIMEOUT, allow_redirects=True)
         is_page = response.headers.get("Content-Type", "").startswith("text/html")
@@ -113,7 +113,7 @@ def _fetch(url: str, target: Path, console: Console) -> None:
 
 
 def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
-    """One request: the rest of a partial file if the server allows it, else the whole file."""
+    """Send one request: for the rest of a partial file if the server allows it, else for the whole file."""
     have = _size(part)
     validator = _recorded_validator(part, url) if have else ""
     headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": validator} if validator else HEADERS
@@ -149,12 +149,12 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
 
 
 def _state_path(part: Path) -> Path:
-    """The file that holds the address and the validator of a partial file."""
+    """Return the path of the address and the validator of a partial file."""
     return part.with_name(f"{part.name}.json")
 
 
 def _recorded_validator(part: Path, url: str) -> str:
-    """The validator of a partial file, for ``If-Range``; empty if it has none, or is of another address."""
+    """Read the validator of a partial file, for ``If-Range``; empty if it has none, or is of another address."""
     try:
         state = json.loads(_state_path(part).read_text())
         return str(state["validator"]) if state["url"] == url else ""
@@ -185,7 +185,7 @@ def _refuse(response: requests.Response, url: str, target: Path) -> None:
 
 
 def _extent(response: requests.Response) -> tuple[int, int | None]:
-    """First byte of the answer, and the size of the whole file if the server states it."""
+    """Return the first byte of the answer, and the size of the whole file if the server states it."""
     if response.status_code == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if match is None:
@@ -197,6 +197,6 @@ def _extent(response: requests.Response) -> tuple[int, int | None]:
 
 
 def _validator(response: requests.Response) -> str:
-    """The validator for ``If-Range``. A weak ETag is not used: different bytes may share it."""
+    """Return the validator for ``If-Range``. A weak ETag is not used: different bytes may share it."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")

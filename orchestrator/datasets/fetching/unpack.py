@@ -30,7 +30,7 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
-        """The next member. Raises ``tarfile.ReadError`` when the archive ends without its end mark."""
+        """Return the next member. Raises ``tarfile.ReadError`` when the archive ends without its end mark."""
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed has only its base
@@ -69,7 +69,7 @@ class _Unpacking:
         self.left = max(MAX_GROWTH * archive.stat().st_size, ALWAYS_ALLOWED)
 
     def unpack_tar(self) -> None:
-        """One pass over the stream, so that a compressed archive is decompressed once."""
+        """Unpack in one pass over the stream, so that a compressed archive is decompressed once."""
         with tarfile.open(self.archive, "r|*", tarinfo=_Member) as stream:
             for member in stream:
                 self.check(member.name, member.size if member.isreg() else 0)
@@ -79,7 +79,7 @@ class _Unpacking:
                     raise self.refused(member.name, str(error)) from None
 
     def unpack_zip(self) -> None:
-        """Every file of a zip archive."""
+        """Unpack every file of a zip archive."""
         with zipfile.ZipFile(self.archive) as opened:
             for member in opened.infolist():
                 if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -103,7 +103,7 @@ class _Unpacking:
             raise self.refused(name, f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does")
 
     def refused(self, member: str, why: str) -> UserError:
-        """The error that an archive is not unpacked because of one member."""
+        """Return the error that one member keeps the archive from being unpacked."""
         return UserError(
             f"{self.archive.name} is refused because of its member {member!r}: {why}",
             where=str(self.archive),

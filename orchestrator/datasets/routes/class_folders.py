@@ -25,18 +25,18 @@ ImagesOfClass = Mapping[str, list[Path]]
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is an image by its suffix. Hidden files, which some systems put beside images, are not."""
+    """Whether a file is an image by its suffix. Hidden files, which some systems put next to images, are not."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """The folders in a folder, sorted by name, without hidden ones and without links to a folder that it is in."""
+    """List the folders in a folder by name, without hidden ones and links to a folder that it is in."""
     found = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
 
 
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Class folders side by side in ``train/`` and ``test/``, or in ``all/`` (or the folder itself) for a recipe.
+    """Read class folders side by side in ``train/`` and ``test/``, or in ``all/`` (or the folder itself) for a recipe.
 
     Raises ``UserError`` for a class without images, or a class that is in ``test/`` alone.
     """
@@ -50,7 +50,7 @@ def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Class folders at any depth: one part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``.
+    """Read class folders at any depth: one part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``.
 
     Raises ``UserError`` when the class folders are ambiguous, or the two parts differ in their classes.
     """
@@ -72,7 +72,7 @@ def refuse_untested(train: Collection[str], test: Collection[str], folder: Path)
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents:
-    """Part -> images of each class, as parts. Labels follow the sorted names of the first part's classes."""
+    """Make parts of the images of each class. Labels follow the sorted names of the first part's classes."""
     first = next(iter(found))
     label_of = {name: label for label, name in enumerate(found[first])}
     for split, classes in found.items():
@@ -86,7 +86,7 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents
 
 
 def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Folders named by WordNet ids, of all or some of ImageNet's 1,000 classes: one part ``test``, labels in 0..999."""
+    """Read folders named by WordNet ids of ImageNet's 1,000 classes: one part ``test``, labels in 0..999."""
     index = {wnid: label for label, wnid in enumerate(wnids())}
     classes = find_class_folders(folder, re.compile(r"n\d{8}"))
     if unknown := [name for name in classes if name not in index]:
@@ -96,7 +96,7 @@ def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 @cache
 def wnids() -> tuple[str, ...]:
-    """The WordNet ids of the 1,000 classes of ILSVRC-2012, in the order of the labels.
+    """Return the WordNet ids of the 1,000 classes of ILSVRC-2012, in the order of the labels.
 
     Labels follow the sorted ids, in torchvision's ImageFolder as in open_clip's ``IMAGENET_CLASSNAMES``. open_clip
     ships names but no ids; timm, on which open_clip depends, ships them.
@@ -107,7 +107,7 @@ def wnids() -> tuple[str, ...]:
 
 
 def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Folders ``0``, ``1``, ... ``999``, whose number is the label: one part ``test``."""
+    """Read folders ``0``, ``1``, ... ``999``, whose number is the label: one part ``test``."""
     classes = find_class_folders(folder, re.compile(r"\d+"))
     if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
@@ -116,7 +116,7 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:
-    """Class folder -> its images: the folders below ``root`` that hold images themselves, all equally deep.
+    """Map class folders to their images: the folders below ``root`` that hold images themselves, all equally deep.
 
     Images in ``root`` itself, hidden files and folders, and ``__MACOSX`` are ignored. So are the images of a folder
     whose name does not match ``name``, but the folders in it are searched.

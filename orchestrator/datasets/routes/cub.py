@@ -10,7 +10,7 @@ from orchestrator.util.errors import UserError
 
 
 def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """CUB-200-2011: lists of images, labels (from 1), parts and classes beside ``images/``.
+    """Read CUB-200-2011: lists of images, labels (from 1), parts and classes next to ``images/``.
 
     Raises ``UserError`` when a list is missing or the lists do not agree.
     """
@@ -34,7 +34,7 @@ def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def _table(path: Path) -> dict[str, str]:
-    """Lines ``number rest`` of a text file."""
+    """Read lines ``number rest`` of a text file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

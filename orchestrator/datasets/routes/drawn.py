@@ -9,7 +9,7 @@ from orchestrator.datasets.part import RouteContents, array_part
 
 
 def read_toy(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """A task of the drawn world."""
+    """Draw a task of the demo's world."""
     from orchestrator.drawn_world.drawing import draw_split
     from orchestrator.drawn_world.tasks import TASKS
 
@@ -22,7 +22,7 @@ def read_toy(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def read_sklearn(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """The handwritten digits of scikit-learn."""
+    """Load the handwritten digits of scikit-learn."""
     from orchestrator.drawn_world.handwritten import load
 
     pixels, labels = load()

@@ -17,7 +17,7 @@ SHOWN = 10
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """The images of a table: its own parts under the recipe ``official``, else one part ``all``.
+    """Read the images of a table: its own parts under the recipe ``official``, else one part ``all``.
 
     Labels are texts. Classes are numbered in the order of their names; names that are all integers sort as numbers.
 
@@ -44,7 +44,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def read_table(path: Path) -> Mapping[str, list[str]]:
-    """Column name -> texts of a CSV file with a header line, or of a parquet file.
+    """Map column names to texts, of a CSV file with a header line or of a parquet file.
 
     Raises ``UserError`` when it cannot be read.
     """
@@ -68,7 +68,7 @@ def read_table(path: Path) -> Mapping[str, list[str]]:
 def paths_and_labels(
     columns: Mapping[str, list[str]], names: Mapping[Any, str], table: Path
 ) -> tuple[list[str], list[str]]:
-    """The path and the label of each image in a table. ``names``: what the columns ``path`` and ``label`` are called.
+    """Return the path and the label of each image. ``names``: the names of the columns ``path`` and ``label``.
 
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """
@@ -90,7 +90,7 @@ def paths_and_labels(
 
 
 def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str]:
-    """The part of each row."""
+    """Return the part of each row."""
     official = entry.splits.recipe == "official"
     if given is None and official:
         raise UserError("has no column for the split", where=str(table),

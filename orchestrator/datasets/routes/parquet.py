@@ -22,7 +22,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
-from orchestrator.datasets.part import Part, RouteContents, again, make_part, numbered_classes
+from orchestrator.datasets.part import Part, RouteContents, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -37,7 +37,7 @@ KEPT_BYTES = 256 * 1024**2
 
 
 def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """The parts of a repository whose files lie in ``folder`` at their own paths.
+    """Read the parts of a repository whose files lie in ``folder`` at their own paths.
 
     Raises ``UserError`` for missing or unreadable shards, missing columns, and labels that neither the files nor the
     entry name.
@@ -50,13 +50,15 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
         try:
             shards[part] = _Shards(folder, shards_of(paths, route, part), **route.columns)
         except UserError as error:
-            raise UserError(error.what, where=error.where or str(folder), hint=error.hint or again(entry)) from None
+            raise UserError(
+                error.what, where=error.where or str(folder), hint=error.hint or refetch_hint(entry)
+            ) from None
     names = _class_names(entry, list(shards.values()), folder)
     return names, {part: found.part(names) for part, found in shards.items()}
 
 
 def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> list[str]:
-    """The parquet files of one part among a repository's ``paths``, in order.
+    """Return the parquet files of one part among a repository's ``paths``, in order.
 
     A split's files are ``data/train-00000-of-00004.parquet`` or ``train.parquet``, with the configuration as a folder
     above where there are several, and ``<config>/train/0000.parquet`` on the branch that Hugging Face converts itself.
@@ -78,7 +80,7 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
 
 
 def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) -> list[str]:
-    """In label order: from the files' metadata, or the sorted texts of the labels, or plain numbers."""
+    """Return them in label order: from the files' metadata, or the sorted texts of the labels, or plain numbers."""
     names, *others = {part.names for part in parts}
     if others:
         raise UserError("the files of its parts do not name the same classes", where=str(folder))
@@ -127,7 +129,7 @@ class _Shards:
         self.lock = threading.Lock()
 
     def part(self, names: Sequence[str]) -> Part:
-        """The labelled images. Raises ``UserError`` for a label that has no name."""
+        """Return the labelled images. Raises ``UserError`` for a label that has no name."""
         number = {name: label for label, name in enumerate(names)}
         labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
         if beyond := [row for row, label in enumerate(labels) if not 0 <= label < len(names)]:
@@ -152,7 +154,7 @@ class _Shards:
         return f"{self.paths[file]}[{index - self.file_starts[file]}]"
 
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
-        """The encoded images of one row group, from the cache or from the file.
+        """Return the encoded images of one row group, from the cache or from the file.
 
         Raises ``OSError`` when it is damaged, as an image file would.
         """
@@ -174,7 +176,7 @@ class _Shards:
 
 
 def _names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
-    """The class names of a column in Hugging Face's metadata, in label order; ``None`` if there are none."""
+    """Return the class names of a column in Hugging Face's metadata, in label order; ``None`` if there are none."""
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     names = metadata.get("info", {}).get("features", {}).get(column, {}).get("names")
     return tuple(names) if names else None

@@ -17,7 +17,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
-from orchestrator.datasets.part import Part, RouteContents, again, concatenated, make_part, numbered_classes
+from orchestrator.datasets.part import Part, RouteContents, concatenated, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -31,7 +31,7 @@ ARRAY_PICKLE = frozenset(
 
 
 def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """The parts of a ``torchvision.datasets`` class whose ``root`` is ``folder``; each part joins its argument sets.
+    """Read a ``torchvision.datasets`` class whose ``root`` is ``folder``; each part joins its argument sets.
 
     Raises ``UserError`` for a class that torchvision does not have, and for files that are missing or unreadable.
     """
@@ -50,7 +50,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
                 dataset = reader(root=str(folder), **arguments)
             except Exception as error:  # parsers raise many types for damaged files
                 what = f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}"
-                raise UserError(what, where=str(folder), hint=again(entry)) from error
+                raise UserError(what, where=str(folder), hint=refetch_hint(entry)) from error
             found = _class_names(dataset)
             if found is not None and names not in (None, found):
                 raise UserError("its parts do not name the same classes", where=str(folder))
@@ -63,7 +63,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def torchvision_class(name: str) -> type[Any]:
-    """A class of ``torchvision.datasets``. Raises ``UserError`` for an unknown name."""
+    """Return a class of ``torchvision.datasets``. Raises ``UserError`` for an unknown name."""
     import torchvision.datasets
 
     found: type[Any] | None = getattr(torchvision.datasets, name, None)
@@ -73,7 +73,7 @@ def torchvision_class(name: str) -> type[Any]:
 
 
 def _reader(name: str) -> type[Any]:
-    """torchvision's class, without checksums and unpacking. Raises ``UserError`` for an unknown name."""
+    """Make torchvision's class without checksums and unpacking. Raises ``UserError`` for an unknown name."""
     original = torchvision_class(name)
     fields: dict[str, Any] = {}
     for base in reversed(original.__mro__):
@@ -94,7 +94,7 @@ def _without_checksums(value: Any) -> Any:
 
 
 def _refuse_archives(dataset: Any) -> None:
-    """Replaces torchvision's unpacking, which would write 150 GB. Raises ``FileNotFoundError`` instead."""
+    """Raise ``FileNotFoundError`` in place of torchvision's unpacking, which would write 150 GB."""
     for path in (Path(dataset.root) / "meta.bin", Path(dataset.split_folder)):
         if not path.exists():
             raise FileNotFoundError(f"{path} is not there")
@@ -113,13 +113,13 @@ def refuse_foreign_pickle(path: Path) -> None:
 
 
 def _class_names(dataset: Any) -> list[str] | None:
-    """Class names in label order; ``None`` if torchvision has none. The first name of ImageNet's classes is used."""
+    """Return class names in label order, of ImageNet's classes the first; ``None`` if torchvision has none."""
     names: Sequence[Any] | None = getattr(dataset, "classes", None)
     return None if names is None else [name if isinstance(name, str) else name[0] for name in names]
 
 
 def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mapping[str, Any]) -> Part:
-    """The images of one argument set, with labels and files from torchvision's own lists, without decoding."""
+    """Make a part of one argument set, with labels and files from torchvision's own lists, without decoding."""
     samples = _first_of(dataset, "samples", "_samples") or ()
     labels = _first_of(dataset, "targets", "_labels", "labels")
     files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # none: one array of images
@@ -137,7 +137,7 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
 
 
 def _first_of(dataset: Any, *names: str) -> Any:
-    """The first of these attributes that a dataset has; ``None`` if it has none."""
+    """Return the first of these attributes that a dataset has; ``None`` if it has none."""
     return next((getattr(dataset, name) for name in names if getattr(dataset, name, None) is not None), None)
 
 

@@ -28,7 +28,7 @@ def add(folder: Path, **options: object) -> Added:
 
 
 def refused(folder: Path, message: str, **options: object) -> str:
-    """The error of an addition that fails. Checks that no entry was written."""
+    """Return the error of an addition that fails. Checks that no entry was written."""
     with pytest.raises(UserError, match=message) as failed:
         add(folder, **options)
     assert not (folder / "mine.yaml").exists()

@@ -33,7 +33,7 @@ MINE = "mine.yaml"
 
 @pytest.fixture
 def ware(tmp_path: Path) -> DatasetEntry:
-    """A dataset of three classes with 5 training and 2 test images each, added to ``mine.yaml``."""
+    """Add a dataset of three classes with 5 training and 2 test images each to ``mine.yaml``."""
     write_photographs(tmp_path / "ware" / "train", 5)
     write_photographs(tmp_path / "ware" / "test", 2, 5)
     return add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions()).entry

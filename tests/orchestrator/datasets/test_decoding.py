@@ -21,14 +21,14 @@ TURNED_LEFT = 6
 
 
 def noise(width: int, height: int) -> Image.Image:
-    """A random image with detail at every scale."""
+    """Make a random image with detail at every scale."""
     pixels = np.random.default_rng(width * 1000 + height).integers(0, 256, (height, width, 3), dtype=np.uint8)
     pixels[: height // 2, :, 0] = 200
     return Image.fromarray(pixels)
 
 
 def stored(image: Image.Image, kind: str, **options: object) -> Image.Image:
-    """The image after it was written to a file and read."""
+    """Write an image to a file and read it."""
     stream = io.BytesIO()
     image.save(stream, kind, **options)
     stream.seek(0)

@@ -32,7 +32,7 @@ SIZE = 32
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
-    """A random image with detail at every scale."""
+    """Make a random image with detail at every scale."""
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 

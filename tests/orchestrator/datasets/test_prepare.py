@@ -300,7 +300,7 @@ def test_nothing_is_fetched_without_agreement(tmp_path: Path) -> None:
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:
-    """An array in MNIST's format."""
+    """Make an array in MNIST's format."""
     head = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
     return gzip.compress(head + array.astype(np.uint8).tobytes(), mtime=0)
 
@@ -317,7 +317,7 @@ def mnist_files() -> dict[str, bytes]:
 
 
 def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
-    """The catalog's MNIST, with the addresses and checksums of small files."""
+    """Return the catalog's MNIST, with the addresses and checksums of small files."""
     sums = [(name, hashlib.md5(body).hexdigest()) for name, body in server.files.items()]
     monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{server.url}/"])
     monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
