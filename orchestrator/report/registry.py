@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 from orchestrator.report.analysis.panel import Panel
@@ -76,11 +77,22 @@ class PanelFigure:
     section: PanelFigureSection
 
 
+def ks_of(panel: Panel) -> Iterable[int]:
+    """Return every k of a panel."""
+    return panel.ks
+
+
 def each_k(
-    make: Callable[[Study, Panel, int], T | None], ks: Callable[[Panel], Iterable[int]] = lambda panel: panel.ks
+    make: Callable[[Study, Panel, int], T | None], ks: Callable[[Panel], Iterable[int]] = ks_of
 ) -> Callable[[Study, Panel], Iterator[T]]:
-    """For a function that makes one table or figure of a panel at one k, or ``None``."""
-    return lambda study, panel: (made for k in ks(panel) if (made := make(study, panel, k)) is not None)
+    """Adapt a function that makes one table or figure of a panel at one k, or ``None``."""
+    return partial(_at_each_k, make, ks)
+
+
+def _at_each_k(
+    make: Callable[[Study, Panel, int], T | None], ks: Callable[[Panel], Iterable[int]], study: Study, panel: Panel
+) -> Iterator[T]:
+    return (made for k in ks(panel) if (made := make(study, panel, k)) is not None)
 
 
 PANEL_TABLES = [
@@ -127,7 +139,7 @@ def panel_tables(study: Study, panel: Panel) -> PanelTables:
     lead_names = panel.track.lead_tables
     _check(panel, lead_names, PANEL_TABLES)
     lines = [line for line in PANEL_TABLES if line.always or line.name in lead_names]
-    made = {line.name: as_list(line.make(study, panel)) for line in lines}
+    made = {line.name: _as_list(line.make(study, panel)) for line in lines}
     included = {line.includes for line in lines if line.name in lead_names and len(panel.ks) == 1}
     sections: PanelTables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
     for line in lines:
@@ -141,29 +153,20 @@ def panel_tables(study: Study, panel: Panel) -> PanelTables:
     return sections
 
 
-def figure_kinds(panel: Panel) -> list[PanelFigure]:
-    """The kinds of figures that a panel may have, those of variants first.
+def panel_figures(study: Study, panel: Panel, kinds: Iterable[PanelFigure]) -> PanelFigures:
+    """Draw the figures of one panel. ``kinds`` are ``PANEL_FIGURES``, which another process may lack a line of.
 
-    A panel of a changed protocol has none: a table shows its effect.
-    """
-    if panel.of_changed_protocol:
-        return []
-    lead_names = panel.track.lead_figures
-    _check(panel, lead_names, PANEL_FIGURES)
-    shown = [line for line in PANEL_FIGURES if line.section != "lead" or line.name in lead_names]
-    return sorted(shown, key=lambda line: line.section != "variants")
-
-
-def panel_figures(panel: Panel, figures_of: Callable[[Panel, PanelFigure], list[FigureFile]]) -> PanelFigures:
-    """The figures of one panel, by section of the page. ``figures_of`` gives those of one kind.
-
-    A panel of ablations has only figures of variants, if there are any: the other figures would show the same numbers
-    again.
+    A panel of a changed protocol has none: a table shows its effect. A panel of ablations has only figures of variants,
+    if there are any: the other figures would show the same numbers again.
     """
     sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
-    for kind in figure_kinds(panel):
-        if kind.section == "variants" or not (panel.key.ablations and sections["variants"]):
-            sections[kind.section] += figures_of(panel, kind)
+    lead_names = panel.track.lead_figures
+    _check(panel, lead_names, kinds)
+    for kind in sorted(kinds, key=lambda kind: kind.section != "variants"):
+        repeated = panel.key.ablations and kind.section != "variants" and sections["variants"]
+        listed = kind.section != "lead" or kind.name in lead_names
+        if listed and not repeated and not panel.of_changed_protocol:
+            sections[kind.section] += _as_list(kind.make(study, panel))
     return sections
 
 
@@ -171,11 +174,11 @@ def study_tables(study: Study) -> StudyTables:
     """Make the tables that belong to no panel."""
     sections: StudyTables = {}
     for section, make in STUDY_TABLES:
-        sections.setdefault(section, []).extend(as_list(make(study)))
+        sections.setdefault(section, []).extend(_as_list(make(study)))
     return sections
 
 
-def as_list(made: T | Iterable[T] | None) -> list[T]:
+def _as_list(made: T | Iterable[T] | None) -> list[T]:
     """What a line of the registry has made, as a list."""
     if made is None:
         return []

@@ -7,28 +7,37 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.rows import frame_of
+from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figure_pool import figure_pool
 from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.paper.published_verdicts import published_answers, published_verdict_table
-from orchestrator.report.registry import panel_tables, study_tables
+from orchestrator.report.registry import PANEL_FIGURES, PanelFigures, panel_figures, panel_tables, study_tables
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Table
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import slug
+from orchestrator.util.machine import usable_processors
 
 _STALE_SECONDS = 3600
+_MOST_PROCESSES = 4
+_PANELS_PER_PROCESS = 3
 
 
 def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ()) -> Path:
@@ -44,7 +53,10 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name, figure_pool(study) as draw_figures:
+    with (
+        tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name,
+        drawing(study, _processes(study)) as draw,
+    ):
         build = Path(name)
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
@@ -55,7 +67,7 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
         tables += chain(*of_study.values())
         _write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
-        figures = draw_figures()
+        figures = draw()
         for figure in chain(*(own for sections in figures.values() for own in sections.values())):
             for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
                 (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
@@ -99,6 +111,62 @@ def write_published(folder: Path) -> Path:
     page = folder / "index.html"
     page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
     return page
+
+
+@contextmanager
+def drawing(study: Study, processes: int) -> Iterator[Callable[[], dict[Panel, PanelFigures]]]:
+    """Draw the figures of every panel, in other processes from now on if there are several. The function returns them.
+
+    Other processes import the main module again, so a script that writes a large report must do so under
+    ``if __name__ == "__main__"``. If one of them is killed, for example for its memory, this process draws.
+    """
+
+    def here() -> dict[Panel, PanelFigures]:
+        return {panel: panel_figures(study, panel, PANEL_FIGURES) for panel in study.panels}
+
+    if processes < 2:
+        yield here
+        return
+    # Ctrl-C reaches the other processes too; this one ends them.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    tasks = [pool.submit(panel_figures, _study_of(panel, study), panel, PANEL_FIGURES) for panel in study.panels]
+
+    def collected() -> dict[Panel, PanelFigures]:
+        try:
+            return dict(zip(study.panels, [task.result() for task in tasks], strict=True))
+        except BrokenProcessPool:
+            return here()
+
+    try:
+        yield collected
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _processes(study: Study) -> int:
+    """Return how many processes draw the figures. Those of a small report are drawn before others have started."""
+    drawn = sum(not panel.of_changed_protocol for panel in study.panels)
+    return min(_MOST_PROCESSES, usable_processors(), drawn // _PANELS_PER_PROCESS)
+
+
+def _study_of(panel: Panel, study: Study) -> Study:
+    """Return the study without what the figures of ``panel`` do not read: it goes to another process."""
+    cells = {row.cell_id: study.cells[row.cell_id] for row in panel.rows}
+    small = replace(
+        study,
+        panels=(panel,),
+        cells=cells,
+        results=(),
+        rows=(),
+        planned=(),
+        missing=(),
+        failures=(),
+        sources=(),
+        labels={},
+        names_of=None,
+    )
+    vars(small)["display_names"] = study.display_names  # computing them imports all methods, and with them torch
+    return small
 
 
 def _write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +18,11 @@ from markupsafe import escape
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
-from orchestrator.util.scratch import ScratchFolder
 
 INK, FAINT = "#1c2128", "#d4d9df"
 """Colours of text and of grid lines. A page that embeds a figure replaces them by its own, see :func:`inline_svg`."""
 
 WARNING = "#9a5b00"
-
-_WHOLE, _FAMILY = "DejaVu Sans", "Figure Sans"
-
-# Latin, Greek, and the signs in tables and captions. All other characters are drawn from the whole font.
-_CHARACTERS = (*range(0x20, 0x250), *range(0x370, 0x400), *range(0x2010, 0x2030), *range(0x2190, 0x2200),
-               *range(0x2200, 0x2270))  # fmt: skip
 
 _SETTINGS = Path(__file__).with_name("report.mplstyle")
 
@@ -55,37 +46,6 @@ class FigureFile:
     table: str = ""
 
 
-@lru_cache(maxsize=1)
-def _families() -> tuple[str, str]:
-    """The font families to draw with: a small subset of matplotlib's DejaVu Sans, then the whole font.
-
-    A PDF embeds the characters that it shows. Extracting them from the whole font takes longer than drawing the figure,
-    because its tables of ligatures and scripts have to be followed. From the subset, it takes milliseconds. The subset
-    is made once for each process.
-    """
-    import matplotlib
-    from fontTools import subset
-    from matplotlib.font_manager import fontManager
-
-    whole = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
-    options = subset.Options(glyph_names=True, layout_features=[], name_IDs=["*"])
-    options.drop_tables += ["GDEF", "GPOS", "GSUB", "FFTM", "MATH", "kern"]
-    font = subset.load_font(str(whole), options)
-    subsetter = subset.Subsetter(options)
-    subsetter.populate(unicodes=_CHARACTERS)
-    subsetter.subset(font)
-    for record in font["name"].names:
-        if record.nameID in (1, 4, 6, 16):
-            record.string = _FAMILY.replace(" ", "") if record.nameID == 6 else _FAMILY
-    folder = ScratchFolder("font")
-    Finalize(None, folder.remove, exitpriority=0)  # a process that multiprocessing has forked never comes to `atexit`
-    path = folder.path / "FigureSans.ttf"
-    font.save(path)
-    font.close()
-    fontManager.addfont(path)
-    return _FAMILY, _WHOLE
-
-
 @contextmanager
 def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[Any]:
     """A new figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state.
@@ -96,7 +56,7 @@ def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[An
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"font.family": list(_families())}, fname=_SETTINGS):
+    with matplotlib.rc_context(fname=_SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained" if arranged else None)
         FigureCanvasAgg(figure)
         yield figure
@@ -111,18 +71,13 @@ def finished(
             0.995, 0.995, f"{SELECTED} selected on the test set", ha="right", va="top", fontsize=7.5, color=WARNING
         )
         caption = f"{caption} {SELECTED_NOTE}"
-    from orchestrator.report.figures.recording import Recording  # imports matplotlib
-
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
-    recording = Recording(figure)
-    recording.save(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    recording.save(
-        png, format="png", dpi=160, facecolor="white", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
-    )
+    figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    pixels: dict[str, Any] = {"dpi": 160, "facecolor": "white", "pil_kwargs": {"compress_level": 1}}
+    figure.savefig(png, format="png", metadata={"Software": None}, **pixels)
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
-    recording.save(pdf, format="pdf", transparent=True, metadata=undated)
-    text = svg.getvalue().replace(f"'{_FAMILY}', ", "")
-    return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide, table)
+    figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
+    return FigureFile(name, title, caption, svg.getvalue(), png.getvalue(), pdf.getvalue(), wide, table)
 
 
 def panel_figure(

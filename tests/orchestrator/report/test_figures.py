@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from orchestrator.models.inspection import Overlap
-from orchestrator.report import registry
+from orchestrator.report import registry, write
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
-from orchestrator.report.figure_pool import figure_pool
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, dataset_dots
 from orchestrator.report.figures.cell import (
     coefficient_spectra,
@@ -32,14 +28,13 @@ from orchestrator.report.figures.cell import (
 )
 from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures.curves import accuracy_against_k
-from orchestrator.report.figures.drawing import canvas, finished, inline_svg
+from orchestrator.report.figures.drawing import canvas, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.registry import PanelFigures
+from orchestrator.report.write import drawing
 from tests.helpers.small_results import grid, study
 from tests.helpers.synthetic_results import everything
-from tests.helpers.waiting import wait_for
-from tests.helpers.warm_process import run_forked
 
 METHODS = (
     *("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "lora", "dora", "atlas"),
@@ -155,60 +150,40 @@ def two_panels(ablations: Study) -> Study:
 @pytest.fixture(scope="module")
 def drawn_here(two_panels: Study) -> dict[Panel, PanelFigures]:
     """The figures of both panels, drawn in this process."""
-    with figure_pool(two_panels, processes=1) as draw_figures:
-        return draw_figures()
+    with drawing(two_panels, processes=1) as draw:
+        return draw()
 
 
 @pytest.mark.slow
-def test_figures_drawn_in_another_process_are_the_same(
-    two_panels: Study, drawn_here: dict[Panel, PanelFigures]
+@pytest.mark.parametrize("killed", [False, True])
+def test_figures_drawn_in_other_processes_are_the_same_even_if_one_is_killed(
+    killed: bool, two_panels: Study, drawn_here: dict[Panel, PanelFigures]
 ) -> None:
-    with figure_pool(two_panels, processes=2) as draw_figures:
-        assert draw_figures() == drawn_here
-
-
-@pytest.mark.slow
-def test_a_dead_process_of_the_pool_loses_no_figure(two_panels: Study, drawn_here: dict[Panel, PanelFigures]) -> None:
-    with figure_pool(two_panels, processes=2) as draw_figures:
-        for process in multiprocessing.active_children():
+    with drawing(two_panels, processes=2) as draw:
+        for process in multiprocessing.active_children() if killed else ():
             process.kill()
-        assert draw_figures() == drawn_here
+        assert draw() == drawn_here
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_it_draws_loses_no_figure(
-    two_panels: Study, drawn_here: dict[Panel, PanelFigures], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_kind_of_figure_that_is_added_in_a_script_is_drawn_by_the_other_processes(
+    two_panels: Study, drawn_here: dict[Panel, PanelFigures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with figure_pool(two_panels, processes=2) as draw_figures:
-        wait_for(lambda: any(tmp_path.glob("bolt-figures-*/*.begun")))
-        for process in multiprocessing.active_children():
-            process.kill()
-        assert draw_figures() == drawn_here
-    assert not list(tmp_path.glob("bolt-figures-*"))
-
-
-@pytest.mark.slow
-def test_a_kind_of_figure_that_only_the_main_process_knows_moves_no_other_figure(
-    two_panels: Study, drawn_here: dict[Panel, PanelFigures], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    own = registry.PanelFigure("own", lambda study, panel: None, "variants")
-    monkeypatch.setattr(registry, "PANEL_FIGURES", [own, *registry.PANEL_FIGURES])
-    with figure_pool(two_panels, processes=2) as draw_figures:
-        wait_for(lambda: any(tmp_path.glob("bolt-figures-*/*.drawn")))
-        assert draw_figures() == drawn_here
+    own = registry.PanelFigure("own", effects_of_variants, "variants")
+    monkeypatch.setattr(write, "PANEL_FIGURES", [*registry.PANEL_FIGURES, own])
+    with drawing(two_panels, processes=2) as draw:
+        drawn = draw()
+    for panel, sections in drawn.items():
+        assert sections["variants"] == [*drawn_here[panel]["variants"], *effects_of_variants(two_panels, panel)]
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_pool_without_a_traceback_of_its_processes(
-    two_panels: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    two_panels: Study, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
     def interrupt() -> None:
-        with figure_pool(two_panels, processes=2):
-            wait_for(lambda: any(tmp_path.glob("bolt-figures-*/*.begun")))
+        with drawing(two_panels, processes=2) as draw:
+            draw()
             for process in multiprocessing.active_children():
                 assert process.pid is not None
                 os.kill(process.pid, signal.SIGINT)
@@ -223,43 +198,8 @@ def test_ctrl_c_ends_the_pool_without_a_traceback_of_its_processes(
 @pytest.mark.slow
 def test_a_process_that_draws_figures_does_not_import_torch() -> None:
     heavy = "{'torch', 'scipy.stats', 'pandas'} & set(sys.modules)"
-    code = f"import sys, orchestrator.report.figure_pool, orchestrator.report.figures.recording; print({heavy})"
+    code = f"import sys, orchestrator.report.write, matplotlib.figure; print({heavy})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
-
-
-DRAWS = """
-import os, signal, sys, tempfile
-from orchestrator.report.figures.drawing import canvas
-with canvas(1, 1):
-    print(os.listdir(tempfile.gettempdir()))
-if "killed" in sys.argv:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.slow
-def test_no_folder_with_a_font_is_left_by_a_process_that_drew_or_for_long_by_one_that_was_killed(
-    tmp_path: Path,
-) -> None:
-    """A process that multiprocessing forks ends without calling what is registered with ``atexit``."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    run_forked(["killed"], DRAWS, environment=environment)
-    left = os.listdir(tmp_path)
-    assert len(left) == 1
-    drawn = run_forked([], DRAWS, environment=environment)
-    assert len(ast.literal_eval(drawn.stdout)) == 1, drawn.stderr
-    assert left[0] not in drawn.stdout
-    assert os.listdir(tmp_path) == []
-
-
-def test_characters_that_the_font_subset_lacks_come_from_the_whole_font() -> None:
-    with canvas(2, 1) as figure:
-        figure.text(0.1, 0.5, "\N{GREEK SMALL LETTER ALPHA} ≤ é \N{CYRILLIC CAPITAL LETTER ZHE}")
-        drawn = finished(figure, caption="", name="letters", title="Letters")
-    assert "font-family: 'DejaVu Sans'" in drawn.svg
-    assert "Figure Sans" not in drawn.svg
-    assert b"FigureSans" in drawn.pdf
-    assert b"DejaVuSans" in drawn.pdf
 
 
 def test_a_confusion_matrix_has_shares_of_each_true_class() -> None:
