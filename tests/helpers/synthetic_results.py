@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,11 +195,3 @@ def _sources(pairs: Sequence[tuple[str, str]], catalog: Catalog) -> list[SourceR
         tuned = printed.get((str(catalog.backbone(backbone).published_as), str(entry.published_as)), 90.0)
         rows.append(SourceRow(backbone, entry.domain, dataset, tuned * 0.7, tuned - 0.5, entry.sizes.test))
     return rows
-
-
-def tally(results: Sequence[Result]) -> Mapping[str, int]:
-    """How many results each track has."""
-    counts: dict[str, int] = {}
-    for result in results:
-        counts[result.cell.track] = counts.get(result.cell.track, 0) + 1
-    return counts

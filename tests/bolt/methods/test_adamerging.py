@@ -161,10 +161,3 @@ def test_it_needs_test_images_and_sources(backbone: Backbone) -> None:
         ADAMERGING.adapt(
             make_task(backbone, sources=RandomSources(backbone, 0), unlabelled=True), AdaMergingSettings(1)
         )
-
-
-def test_settings_are_checked() -> None:
-    refused: list[dict[str, Any]] = [{"steps": 0}, {"initial": 1.5}, {"coefficients": "both"}, {"learning_rate": 0}]
-    for wrong in refused:
-        with pytest.raises(ValueError, match=r"steps|initial|coefficients"):
-            ADAMERGING.configure(wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -175,9 +176,37 @@ def test_settings_are_checked() -> None:
     assert bolt.configure({"alphas": [1, 2], "learning_rate": 1, "warmup_steps": 5}) == BoltSettings(
         alphas=(1.0, 2.0), learning_rate=1.0, warmup_steps=5
     )
-    for wrong in ({"epochs": 0}, {"top_k": "12"}, {"warmup_steps": "many"}):
-        with pytest.raises(ValueError, match=r"top_k|epochs|warmup"):
-            bolt.configure(wrong)
+
+
+WRONG_SETTINGS: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "adamerging": (
+        "steps|initial|coefficients",
+        [{"steps": 0}, {"initial": 1.5}, {"coefficients": "both"}, {"learning_rate": 0}],
+    ),
+    "bolt": ("top_k|epochs|warmup", [{"epochs": 0}, {"top_k": "12"}, {"warmup_steps": "many"}]),
+    "coop": (
+        "context_tokens|class_position|epochs",
+        [{"context_tokens": 0}, {"class_position": "left"}, {"epochs": 0}],
+    ),
+    "lora_xs": ("rank|matrices", [{"rank": 0}, {"alpha": 0}, {"init_std": -1}, {"matrices": ["q"]}]),
+    "prolip": ("steps|regularisation", [{"steps": 0}, {"views": 0}, {"learning_rate": 0}, {"regularisation": -1}]),
+    "svf": ("matrices|singular_values", [{"matrices": ["conv1"]}, {"matrices": []}, {"singular_values": "relu"}]),
+    "ties": (
+        "keep_percent|merge|alphas",
+        [{"keep_percent": 0}, {"keep_percent": 101}, {"alphas": []}, {"merge": "max"}],
+    ),
+    "two_stage": ("epochs|layer_norms", [{"epochs": 1}, {"first_stage": 1.0}, {"layer_norms": "none"}]),
+    "vera": ("rank|matrices", [{"rank": 0}, {"d_initial": 0}, {"matrices": ["q"]}]),
+}
+"""Method -> what the messages name, and settings that are refused."""
+
+
+@pytest.mark.parametrize("name", WRONG_SETTINGS)
+def test_wrong_settings_are_refused(name: str) -> None:
+    named, refused = WRONG_SETTINGS[name]
+    for wrong in refused:
+        with pytest.raises(ValueError, match=named):
+            METHODS[name].configure(wrong)
 
 
 def test_two_methods_cannot_share_a_name() -> None:

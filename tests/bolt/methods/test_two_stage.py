@@ -167,10 +167,3 @@ def test_the_second_stage_sees_other_views_and_continues_the_curve(backbone: Bac
 def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
     task = make_task(backbone, shots=shots, classes=classes)
     assert torch.isfinite(logits_of(task, TWO_STAGE.adapt(task, TWO_STAGE.configure(TWO_STAGE.test_settings)))).all()
-
-
-def test_settings_are_checked() -> None:
-    refused: list[dict[str, Any]] = [{"epochs": 1}, {"first_stage": 1.0}, {"layer_norms": "none"}]
-    for wrong in refused:
-        with pytest.raises(ValueError, match=r"epochs|layer_norms"):
-            TWO_STAGE.configure(wrong)
