@@ -22,7 +22,7 @@ from orchestrator.report.paper.paper_tables import paper_tables, published_table
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
 from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
-from orchestrator.report.tables.latex import fit_of, latex_escape, to_latex, to_latex_document
+from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
 from orchestrator.report.write import write_published
 from tests.helpers.command import orchestrator
@@ -331,29 +331,18 @@ def test_names_that_latex_would_read_as_commands_print_as_themselves() -> None:
     assert latex_escape(f"{SIGMA}日") == r"$\sigma$[U+65E5]"
 
 
-def test_a_table_is_made_to_fit_and_says_which_packages_it_needs() -> None:
-    def wide(columns: int, rows: int, entry: Entry) -> Table:
-        header = ("method", *(f"column {i}" for i in range(columns)))
-        return Table("wide", "Wide", "A note.", header, tuple((Entry("bolt"), *[entry] * columns) for _ in range(rows)))
-
-    plain, spread = number(71.23), Entry("71.23", value=71.23, std=0.45, n=3)
-    kinds = [fit_of(wide(*size)) for size in ((3, 9, spread), (9, 9, plain), (12, 20, spread), (26, 20, spread),
-                                              (4, 300, plain), (14, 300, spread))]  # fmt: skip
-    assert [(fit.environment, fit.table.upright_titles, fit.table.hide_std) for fit in kinds] == [
-        ("table", False, False),
-        ("table*", False, False),
-        ("sidewaystable*", False, False),
-        ("sidewaystable*", True, True),
-        ("longtable", False, False),
-        ("longtable", True, True),
-    ]
-    text = to_latex(wide(26, 20, spread))
-    assert "Deviations are left out here; the CSV has them." in text
-    assert [name for name in ("booktabs", "rotating", "graphicx", "longtable") if f"{{{name}}}" in text] == [
-        "booktabs",
-        "rotating",
-        "graphicx",
-    ]
+@pytest.mark.parametrize(
+    ("rows", "package", "other"), [(20, "adjustbox", "longtable"), (300, "longtable", "adjustbox")]
+)
+def test_a_wide_table_is_shrunk_and_a_long_one_runs_over_pages(rows: int, package: str, other: str) -> None:
+    header = ("method", *(f"column {i}" for i in range(26)))
+    lines = tuple((Entry("bolt"), *[Entry("71.23", value=71.23, std=0.45, n=3)] * 26) for _ in range(rows))
+    text = to_latex(Table("wide", "Wide", "A note.", header, lines))
+    assert problems(text) == []
+    assert f"% needs \\usepackage{{{package}}}" in text
+    assert other not in text
+    assert text.count("0.45") == (rows * 26 if rows == 20 else 0)  # the caption says that they are left out
+    assert ("landscape" in text) == ("Deviations are left out" in text) == (rows == 300)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
