@@ -18,9 +18,13 @@ from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
-from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.routes.class_folders import class_folders, is_image
+from orchestrator.datasets.routes.class_folders import (
+    class_folders,
+    holds_class_folders,
+    is_image,
+    refuse_folder_of_datasets,
+)
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint

@@ -16,7 +16,8 @@ from orchestrator.catalog.validation import key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
-from orchestrator.datasets.layouts import class_words, find_layout
+from orchestrator.datasets.class_words import class_words
+from orchestrator.datasets.layouts import find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.verify import Verified, exclude_broken, verify_dataset

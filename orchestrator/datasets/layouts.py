@@ -6,12 +6,18 @@ Nothing is decoded here. The result is the route and the split recipe of a catal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.datasets.opening import check_distinct
-from orchestrator.datasets.routes.class_folders import class_folders, is_image, refuse_untested
+from orchestrator.datasets.routes.class_folders import (
+    class_folders,
+    holds_class_folders,
+    images_in,
+    is_image,
+    refuse_folder_of_datasets,
+    refuse_untested,
+)
 from orchestrator.datasets.routes.manifest import paths_and_labels, read_table
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
@@ -68,21 +74,6 @@ def find_layout(path: Path) -> Layout:
     return layout
 
 
-def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
-    """Raise ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
-
-    ``command``: what the error advises for each dataset.
-    """
-    inner = class_folders(folder)
-    datasets = [path for path in inner if holds_class_folders(path / "train") or holds_class_folders(path / "test")]
-    if datasets:
-        raise UserError(
-            f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
-            where=str(folder),
-            hint="give one dataset: " + ", or ".join(f"{command} {path}" for path in datasets[:4]),
-        )
-
-
 def _of_folder(folder: Path) -> Layout:
     refuse_folder_of_datasets(folder)
     parts = [name for name in ("train", "test") if holds_class_folders(folder / name)]
@@ -107,7 +98,7 @@ def _of_folder(folder: Path) -> Layout:
         found = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
         raise UserError(found, where=str(folder), hint="put the images of each class into a folder of its own")
     refuse_untested(names[0], names[-1], folder)
-    nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not any(_images_in(path))]
+    nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not any(images_in(path))]
     notes = [f"{path.name}/ is not used" for path in class_folders(folder) if parts and path.name not in parts]
     if nested:
         notes.append(
@@ -120,16 +111,6 @@ def _of_folder(folder: Path) -> Layout:
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 
-def holds_class_folders(path: Path) -> bool:
-    """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
-    return path.is_dir() and bool(class_folders(path)) and not any(_images_in(path))
-
-
-def _images_in(folder: Path) -> Iterator[Path]:
-    """Yield the images in a folder itself."""
-    return (path for path in folder.iterdir() if path.is_file() and is_image(path))
-
-
 def _of_table(path: Path) -> Layout:
     if path.suffix not in TABLES:
         raise UserError(f"{path.name} is neither a folder nor a .csv or .parquet table", where=str(path))
@@ -139,26 +120,3 @@ def _of_table(path: Path) -> Layout:
     route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
     return Layout(path.parent.parent, route, recipe, tuple(sorted(set(labels))), ())
-
-
-def class_words(names: Sequence[str]) -> dict[str, str]:
-    """Map class names in the data to words for prompts, made by :func:`class_word`.
-
-    Raises ``UserError`` naming two classes that would get the same words.
-    """
-    words = [class_word(name) for name in names]
-    check_distinct(words, names)
-    return dict(zip(names, words, strict=True))
-
-
-def class_word(name: str) -> str:
-    """Make words of a class folder's name: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
-
-    A leading number is removed if words follow. Underscores, hyphens and CamelCase boundaries become spaces, except
-    the hyphen after a single letter (t-shirt, x-ray). The words are lower case, as the tokenizer reads them.
-    """
-    text = re.sub(r"^\d+[\s._-]+(?=.*[^\W\d_])", "", name)
-    text = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])", " ", text)
-    text = re.sub(r"(?<![^\W_])([^\W\d_])-(?=[^\W\d_])", "\\1\0", text)
-    text = re.sub(r"[\s_.-]+", " ", text).replace("\0", "-").strip().lower()
-    return text or name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,31 @@ def class_folders(folder: Path) -> list[Path]:
     """List the folders in a folder by name, without hidden ones and links to a folder that it is in."""
     found = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
+
+
+def holds_class_folders(path: Path) -> bool:
+    """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
+    return path.is_dir() and bool(class_folders(path)) and not any(images_in(path))
+
+
+def images_in(folder: Path) -> Iterator[Path]:
+    """Yield the images in a folder itself."""
+    return (path for path in folder.iterdir() if path.is_file() and is_image(path))
+
+
+def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
+    """Raise ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
+
+    ``command``: what the error advises for each dataset.
+    """
+    inner = class_folders(folder)
+    datasets = [path for path in inner if holds_class_folders(path / "train") or holds_class_folders(path / "test")]
+    if datasets:
+        raise UserError(
+            f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
+            where=str(folder),
+            hint="give one dataset: " + ", or ".join(f"{command} {path}" for path in datasets[:4]),
+        )
 
 
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import RouteContents, array_part
 
@@ -23,7 +25,9 @@ def read_toy(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 def read_sklearn(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Load the handwritten digits of scikit-learn."""
-    from orchestrator.drawn_world.handwritten import load
+    from sklearn.datasets import load_digits  # slow to import
 
-    pixels, labels = load()
+    digits = load_digits()
+    ink = np.rint(digits.images * (255.0 / 16.0)).astype(np.uint8)  # stored as 0 to 16, white on black
+    pixels, labels = np.repeat(ink[..., None], 3, axis=-1), digits.target.astype(np.int64)
     return [str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)}

@@ -15,7 +15,7 @@ from PIL import Image
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
-from orchestrator.datasets.layouts import class_word, class_words
+from orchestrator.datasets.class_words import class_word, class_words
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.verify import exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError

@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.opening import class_words_of, open_dataset
+from orchestrator.datasets.class_words import class_words_of
+from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.class_folders import find_class_folders
 from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.routes.torchvision_sets import refuse_foreign_pickle
@@ -444,3 +446,13 @@ def test_an_image_part_keeps_no_file_open(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     image.save(buffer, "png")
     assert buffer.tell() > 0
+
+
+def test_the_handwritten_digits_are_white_on_black() -> None:
+    raw = open_dataset(load_catalog().dataset("handwritten-digits"), None)
+    assert len(raw.train) + len(raw.test) == 1797
+    pixels = np.stack([np.asarray(raw.train.read(index)) for index in range(len(raw.train))])
+    assert pixels.shape[1:] == (8, 8, 3)
+    assert (pixels[:, 0, 0] == 0).mean() > 0.9
+    assert pixels.max() == 255
+    assert set(raw.train.labels.tolist()) == set(range(10))

@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from orchestrator.drawn_world.drawing import draw_split as draw
-from orchestrator.drawn_world.handwritten import load
 from orchestrator.drawn_world.tasks import TASKS, VARIANTS, sizes
 
 GRIDS = Path(__file__).parents[3] / "grids"
@@ -119,15 +118,6 @@ def test_listing_the_tasks_does_not_import_the_drawing_code() -> None:
     check = "import sys, orchestrator.drawn_world.tasks; print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=GRIDS.parent)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_handwritten_digits_are_white_on_black() -> None:
-    images, labels = load()
-    assert images.shape == (1797, 8, 8, 3)
-    assert images.dtype == np.uint8
-    assert (images[:, 0, 0] == 0).mean() > 0.9
-    assert images.max() == 255
-    assert set(labels.tolist()) == set(range(10))
 
 
 def test_the_weights_match_their_config_and_are_small() -> None:
