@@ -237,7 +237,7 @@ def boxes_of(photographs: Sequence[Tensor], view: int) -> list[Box]:
 
 
 def views_of(photographs: Sequence[Tensor], view: int, side: int) -> Tensor:
-    """A batch of random crops, made where the photographs are: float32 (B, 3, S, S)."""
+    """Return a batch of random crops, made where the photographs are: float32 (B, 3, S, S)."""
     return resize_crops(photographs, boxes_of(photographs, view), side).float().div_(255).sub_(0.5)
 
 

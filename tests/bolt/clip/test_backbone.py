@@ -17,7 +17,7 @@ REAL = ("ViT-B-32", "ViT-B-16", "ViT-L-14")
 
 
 def named_tensors(architecture: str) -> dict[str, torch.Tensor]:
-    """A real CLIP's parameters without values, less the text transformer's blocks."""
+    """Return a real CLIP's parameters without values, without the text transformer's blocks."""
     config = open_clip.get_model_config(architecture)
     with torch.device("meta"):
         model = open_clip.CLIP(**config)

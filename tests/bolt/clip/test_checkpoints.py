@@ -57,7 +57,7 @@ def frozen() -> ImageTower:
 
 @pytest.fixture(scope="module")
 def tuned(frozen: ImageTower) -> dict[str, Tensor]:
-    """A tower near the frozen one."""
+    """Return a tower near the frozen one."""
     generator = torch_generator("tuned")
     return {
         name: tensor + 0.02 * torch.randn(tensor.shape, generator=generator)
@@ -73,7 +73,7 @@ def tuned_clip(tuned: dict[str, Tensor]) -> open_clip.CLIP:
 
 
 def their_model(kind: str, activation: str = "quick_gelu") -> Any:
-    """A random model of transformers, its biases and gains moved from their neutral start."""
+    """Return a random model of transformers, its biases and gains moved from their neutral start."""
     vision = {**VISION, "hidden_act": activation}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -88,7 +88,7 @@ def their_model(kind: str, activation: str = "quick_gelu") -> Any:
 
 
 def embeddings_of(model: nn.Module, images: Tensor, frozen: ImageTower) -> Tensor:
-    """The joint embeddings a model of transformers gives, through the frozen projection where it has none."""
+    """Return the joint embeddings a model of transformers gives, through the frozen projection where it has none."""
     with torch.no_grad():
         if isinstance(model, CLIPVisionModelWithProjection):
             return model(pixel_values=images).image_embeds
@@ -181,7 +181,7 @@ def save_parallel(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -
 
 
 def save_task_vector_style(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
-    """The text tower's blocks are deleted there; its scale, positions and projection stay."""
+    """Delete the text tower's blocks; its scale, positions and projection stay."""
     state = {f"model.{n}": t for n, t in model.state_dict().items() if not n.startswith(("transformer.", "token_"))}
     torch.save(state, path / "encoder.pt")
     return path / "encoder.pt"

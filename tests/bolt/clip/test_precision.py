@@ -38,7 +38,7 @@ class _Products(TorchDispatchMode):
 
 
 def formats_of(run: Callable[[], object]) -> set[torch.dtype]:
-    """The number formats of the matrix products in ``run``."""
+    """Return the number formats of the matrix products in ``run``."""
     with _Products() as products:
         run()
     return products.formats

@@ -14,7 +14,7 @@ from tests.helpers.towers import random_clip
 
 
 def gradients(tower: ImageTower, images: Tensor, precision: str) -> dict[str, Tensor]:
-    """The embeddings, and the gradient of every tensor of a tower, by name."""
+    """Return the embeddings, and the gradient of every tensor of a tower, by name."""
     tower.zero_grad()
     tower.precision = "bfloat16" if precision == "bfloat16" else None
     embeddings = tower(images)

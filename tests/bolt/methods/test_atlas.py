@@ -27,7 +27,7 @@ def state(adapted: Adapted) -> dict[str, Tensor]:
 
 
 def counted(task: Task) -> tuple[Task, list[int]]:
-    """The task, and the numbers of images that it is asked for."""
+    """Return the task, and the numbers of images that it is asked for."""
     seen: list[int] = []
     pixels = task.support.pixels
 

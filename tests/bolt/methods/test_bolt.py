@@ -35,7 +35,7 @@ def matrices_of(backbone: Backbone) -> list[str]:
 
 
 def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
-    """The pooled coefficients by matrix."""
+    """Return the pooled coefficients by matrix."""
     return dict(pooled_start(task, PooledStartSettings(**{"top_k": 2, "alphas": (1.0,), **settings})).pooled)
 
 
@@ -255,7 +255,7 @@ def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> 
 
 
 def informative(task: Task, alphas: Sequence[float], rows: Tensor, pixels: Any) -> float:
-    """The scale with the most mutual mutual_information, from all probabilities at once in float64."""
+    """Return the scale with the most mutual information, from all probabilities at once in float64."""
     scores = []
     for alpha in alphas:
         adapted = METHODS["bolt_pooled"].adapt(task, BoltPooledSettings(top_k=2, alphas=(alpha,)))

@@ -24,7 +24,7 @@ def numbers(*values: float) -> Tensor:
 
 
 def matrix(task: int, rows: int, columns: int, rate: float) -> Tensor:
-    """The task vector of one matrix in the official code's example."""
+    """Return the task vector of one matrix in the official code's example."""
     i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
     wave = torch.sin((rate + 0.3 * task) * i + (1.3 - 0.2 * task) * j + 0.1 + task)
     return wave * (1 + 0.5 * torch.sin(1.9 * i + 0.31 * (task + 1) * j + 2))

@@ -21,7 +21,7 @@ AS_PUBLISHED = STRICT.with_switches(linear_probe="as_published")
 
 
 def moved(problem: Problem, adapted: Adapted) -> float:
-    """The largest change of a test logit from zero-shot."""
+    """Return the largest change of a test logit from zero-shot."""
     task = problem.task
     zero_shot = cosine_classifier(task.head_CD, task.backbone.logit_scale)(problem.test_ND)
     return float((adapted.classify(problem.test_ND) - zero_shot).abs().max())

@@ -50,7 +50,7 @@ def images(backbone: Backbone) -> Tensor:
 
 
 def moved(model: Trainable, scale: float = 0.1) -> Trainable:
-    """The model with every trained number shifted at random."""
+    """Shift every trainable parameter of the model at random."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for tensor in model.parameters:

@@ -28,7 +28,7 @@ def numbers(*values: float) -> Tensor:
 
 
 def two_cores() -> list[SingularCore]:
-    """The cores of both matrices of the small network, at r = 2 and alpha = 4."""
+    """Return the cores of both matrices of the small network, at r = 2 and alpha = 4."""
     return [SingularCore.of(weight, 2, 4) for weight in (W1, W2)]
 
 

@@ -47,7 +47,7 @@ def by_peft(settings: AdapterSettings, dora: bool) -> nn.Sequential:
 
 
 def trained(layers: nn.Sequential, half: bool) -> tuple[list[float], list[Tensor]]:
-    """The losses of five steps of AdamW, and what they have made of the trained tensors."""
+    """Return the losses of five steps of AdamW, and the trained tensors after them."""
     parameters = [tensor for tensor in layers.parameters() if tensor.requires_grad]
     optimiser = torch.optim.AdamW(parameters, lr=0.01)
     x = plane_wave(12, 24, 0.7, 1.1, 0.3).float()

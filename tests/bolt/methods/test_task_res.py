@@ -33,7 +33,7 @@ def task(backbone: Backbone) -> Task:
 
 
 def direction(residual: list[float]) -> Tensor:
-    """The first class's unit weight with this residual, at alpha 0.5."""
+    """Return the first class's unit weight with this residual, at alpha 0.5."""
     return F.normalize(TEXT[0] + 0.5 * torch.tensor(residual), dim=-1)
 
 

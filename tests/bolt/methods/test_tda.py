@@ -20,7 +20,7 @@ STREAM = unit(1 + 0.8 * plane_wave(20, 8, 0.37, 1.9, 0.1))
 
 
 def send(settings: TdaSettings, stream: Tensor = STREAM, head: Tensor = HEAD) -> tuple[Caches, Tensor]:
-    """The caches after the stream, and the logits of each image as it came."""
+    """Return the caches after the stream, and the logits of each image as it came."""
     caches, logits = Caches(head, 100.0, settings), []
     for image in stream:
         caches.insert(image)

@@ -25,7 +25,7 @@ def matrix(*values: float) -> Tensor:
 def online(
     backbone: Backbone, parameters: list[Tensor], network: Callable[[Tensor], Tensor], inputs: Tensor, rate: float
 ) -> tuple[list[float], list[Tensor]]:
-    """The mean entropy and the first row of the outputs of three batches of six, as they come."""
+    """Return the mean entropy and the first row of the outputs of three batches of six, as they come."""
     outputs: list[Tensor] = []
 
     def logits_of(rows: Tensor) -> Tensor:

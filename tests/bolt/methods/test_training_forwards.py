@@ -18,7 +18,7 @@ IMAGES = 32
 
 @pytest.fixture(scope="module")
 def wide() -> Backbone:
-    """A tower in which, as in ViT-B, products with the tokens take most operations."""
+    """Return a tower in which, as in ViT-B, products with the tokens take most operations."""
     return random_backbone(width=192, heads=3, layers=2, embed=128, patch_size=4)
 
 

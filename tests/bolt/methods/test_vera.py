@@ -28,7 +28,7 @@ def numbers(*values: float) -> Tensor:
 
 
 def two_projections() -> list[ScaledProjection]:
-    """The changes of both matrices of the small network at r = 3, with given random matrices."""
+    """Return the changes of both matrices of the small network at r = 3, with given random matrices."""
     a, b = 0.6 * wave(3, 5, 1.3, 0.7, 0.2), 0.6 * wave(6, 3, 0.8, 1.5, 0.4)
     return [scaled_projection(weight, a, b, 0.1) for weight in (W1, W2)]
 

@@ -54,7 +54,7 @@ IMAGES, LABELS = pictures()
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory, backbone: Backbone) -> Path:
-    """A folder of three fine-tuned towers."""
+    """Make a folder of three fine-tuned towers."""
     folder = tmp_path_factory.mktemp("checkpoints")
     base = backbone.tower.state_dict_open_clip()
     for name, vector in RandomSources(backbone, count=3).vectors.items():
@@ -68,7 +68,7 @@ def sources(checkpoints: Path, backbone: Backbone) -> CheckpointSources:
 
 
 def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None = None) -> Model:
-    """The method's model of the pictures, at the settings of its own tests."""
+    """Return the method's model of the pictures, at the settings of its own tests."""
     labels = LABELS if "fewshot" in METHODS[method].tracks else None
     start = backbone.tower.state_dict_open_clip() if METHODS[method].meta_recipe else None
     settings = dict(METHODS[method].test_settings)

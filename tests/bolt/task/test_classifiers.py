@@ -47,7 +47,7 @@ EXAMPLES: dict[str, Classifier] = {
 
 
 def by_hand(of: Classifier) -> Tensor:
-    """The logits of the queries in float64, from the formulas."""
+    """Return the logits of the queries in float64, from the formulas."""
     f = QUERIES.double() / QUERIES.double().norm(dim=-1, keepdim=True)
     if isinstance(of, CosineClassifier):
         return of.scale * f @ of.head_CD.double().T

@@ -43,7 +43,7 @@ START: dict[str, Tensor] = {"w": TOWER_PART, HEAD: HEAD_PART}
 
 
 def bowl(seed: int) -> tuple[Loss, Tensor, Tensor]:
-    """The loss 1/2 x A x - b x of x = (w, head), with a positive A, and both."""
+    """Return the loss 1/2 x A x - b x of x = (w, head), with a positive A, and both."""
     root, b = drawn(5, 5, seed=seed), drawn(5, seed=seed + 1)
     matrix = root @ root.T / 5
 

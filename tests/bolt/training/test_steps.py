@@ -59,7 +59,7 @@ class Steps:
         monkeypatch.setattr(composition, "compares_values", lambda device: False)
 
     def of(self, run: Callable[[], object]) -> set[str]:
-        """What made the host wait in the steps of ``run``."""
+        """Return what made the host wait in the steps of ``run``."""
         with self.waits:
             run()
         return self.waits.found

@@ -66,7 +66,7 @@ def permuted(stream: str, number: int, size: int) -> Tensor:
 
 
 def streams(unlabelled: int, trusted: int, batch_size: int) -> TwoStreams:
-    """The trusted images are the first ones."""
+    """Trust the first images."""
 
     def unread(*arguments: Any) -> Tensor:
         raise AssertionError("an order needs no image")
