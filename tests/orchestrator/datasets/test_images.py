@@ -260,16 +260,10 @@ def test_a_read_only_store_is_named() -> None:
         assert list((folder / "store").iterdir()) == []
 
 
-def test_an_empty_class_folder_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["train", "test"])
+def test_an_empty_class_folder_is_an_error(tmp_path: Path, folder: str) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
-    (tmp_path / "shapes/train/triangle").mkdir()
-    with pytest.raises(UserError, match="triangle"):
-        open_dataset(folder_entry(), tmp_path)
-
-
-def test_a_class_in_the_test_part_only_is_an_error(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
-    (tmp_path / "shapes/test/triangle").mkdir()
+    (tmp_path / "shapes" / folder / "triangle").mkdir()
     with pytest.raises(UserError, match="triangle"):
         open_dataset(folder_entry(), tmp_path)
 

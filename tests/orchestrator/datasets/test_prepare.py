@@ -403,16 +403,8 @@ def hub_files() -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
          **({"lfs": {"size": len(body), "sha256": sums[name], "pointerSize": 130}} if "parquet" in name else {})}
         for name, body in content.items()
     ]  # fmt: skip
-    info = {
-        "id": REPO,
-        "sha": COMMIT,
-        "siblings": siblings,
-        "private": False,
-        "gated": False,
-        "tags": [],
-        "downloads": 1,
-    }
-    body = json.dumps(info).encode()
+    info = {"id": REPO, "sha": COMMIT, "siblings": siblings, "private": False, "gated": False}
+    body = json.dumps({**info, "tags": [], "downloads": 1}).encode()
     api = {f"api/datasets/{REPO}": body, f"api/datasets/{REPO}/revision/{COMMIT}": body}
     files = {f"datasets/{REPO}/resolve/{COMMIT}/{name}": body for name, body in content.items()}
     headers = {
