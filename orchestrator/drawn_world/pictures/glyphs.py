@@ -11,7 +11,7 @@ from torch.nn import functional
 from orchestrator.drawn_world.pictures import glyph_atlas
 from orchestrator.drawn_world.pictures.canvas import Colour, clouds, grain, grid, tints
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
-from orchestrator.drawn_world.settings import Hand
+from orchestrator.drawn_world.tasks import Hand
 from orchestrator.drawn_world.words import KINDS, Kind
 
 INKS: dict[str, Colour] = {
