@@ -41,7 +41,7 @@ def inspect(
     from orchestrator.models.find_result import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_cell_page
-    from orchestrator.store.node_cache import local_folder
+    from orchestrator.store.files import local_folder
 
     loaded = LoadedArtifacts(settings)
     result, files = find_result(loaded.store, cell), loaded.store.files

@@ -12,7 +12,7 @@ from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
-from orchestrator.store.node_cache import local_folder, upload_folder
+from orchestrator.store.files import local_folder, upload_folder
 
 
 def grid_study(plan: Plan, store: Store) -> Study:

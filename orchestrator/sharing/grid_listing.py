@@ -25,8 +25,7 @@ from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
-from orchestrator.store.files import Files
-from orchestrator.store.node_cache import cache_folder
+from orchestrator.store.files import Files, cache_folder
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:

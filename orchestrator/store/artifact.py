@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, PrivateAttr
 
-from orchestrator.store.files import Files
-from orchestrator.store.node_cache import FOLDER, ChecksumMismatch, node_cache
+from orchestrator.store.files import FOLDER, Files
+from orchestrator.store.node_cache import ChecksumMismatch, node_cache
 from orchestrator.store.results import Checksum, Count, field_named
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode, file_digest

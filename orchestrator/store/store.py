@@ -10,8 +10,7 @@ from typing import Any
 
 from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
 from orchestrator.store.building import Builder, BuildProgress, building
-from orchestrator.store.files import Files, FileVersion
-from orchestrator.store.node_cache import local_folder, read_small_files
+from orchestrator.store.files import Files, FileVersion, local_folder, read_small_files
 from orchestrator.store.predictions import StoredPredictions, checked_predictions, predictions_file
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError

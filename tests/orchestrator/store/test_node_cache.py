@@ -17,7 +17,8 @@ import pytest
 
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.errors import StoreUnavailable
-from orchestrator.store.node_cache import FETCH_ATTEMPTS, FOLDER, SIZE, ChecksumMismatch, NodeCache, node_cache
+from orchestrator.store.files import FOLDER
+from orchestrator.store.node_cache import FETCH_ATTEMPTS, SIZE, ChecksumMismatch, NodeCache, node_cache
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build

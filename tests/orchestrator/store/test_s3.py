@@ -32,9 +32,8 @@ from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.artifact import discard
 from orchestrator.store.building import BuildProgress
 from orchestrator.store.errors import StoreUnavailable
-from orchestrator.store.files import Files
+from orchestrator.store.files import FOLDER, Files, local_folder, upload_folder
 from orchestrator.store.lease import grid_lease
-from orchestrator.store.node_cache import FOLDER, local_folder, upload_folder
 from orchestrator.store.results import Failure
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
