@@ -148,6 +148,7 @@ register(
     Method(
         name="adamerging",
         title="AdaMerging",
+        palette=31,
         summary="learns a coefficient for every source and tensor by the entropy of predictions",
         paper="https://arxiv.org/abs/2310.02575",
         settings_class=AdaMergingSettings,

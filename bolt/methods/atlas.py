@@ -133,6 +133,7 @@ register(
     Method(
         name="atlas",
         title="aTLAS",
+        palette=4,
         summary="trains a coefficient for every source and tensor",
         paper="https://arxiv.org/abs/2407.02880",
         settings_class=AtlasSettings,

@@ -160,6 +160,7 @@ register(
     Method(
         name="auto",
         title="Choice on the support",
+        palette=23,
         summary="takes the candidate method that is best on held-out images of the support",
         paper="https://scikit-learn.org/stable/modules/cross_validation.html",
         settings_class=AutoSettings,

@@ -52,6 +52,8 @@ class Method:
         name: lower-case identifier, used in grids, results and tables.
         title: the name printed in tables and figures.
         summary: what it does, in a few words that can follow the title.
+        palette: its position among the report's colours, markers and lines; ``None``: one that its name gives. From 19
+            on, colours are repeated. Methods of one colour must share no test-time figure.
         paper: address of the paper or of the reference implementation.
         settings_class: a frozen dataclass; its defaults are the recommended recipe. Settings are part of a cell's
             identity.
@@ -115,6 +117,7 @@ class Method:
     training_forwards: float = 3.0
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""
+    palette: int | None = None
 
     @property
     def uses_source_models(self) -> bool:

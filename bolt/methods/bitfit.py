@@ -69,6 +69,7 @@ register(
     Method(
         name="bitfit",
         title="BitFit",
+        palette=29,
         summary="trains the biases of the image tower",
         paper="https://arxiv.org/abs/2106.10199",
         settings_class=BitFitSettings,

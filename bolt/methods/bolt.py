@@ -109,6 +109,7 @@ register(
     Method(
         name="bolt",
         title="BOLT",
+        palette=1,
         summary="trains coefficients of an orthonormal basis of the sources' singular directions",
         paper=PAPER,
         settings_class=BoltSettings,
@@ -129,6 +130,7 @@ register(
     Method(
         name="bolt_pooled",
         title="BOLT (training-free)",
+        palette=6,
         summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
         paper=PAPER,
         settings_class=BoltPooledSettings,

@@ -134,6 +134,7 @@ register(
     Method(
         name="clap",
         title="CLAP",
+        palette=24,
         summary="trains class prototypes that a penalty holds to the text embeddings",
         paper="https://arxiv.org/abs/2312.12730",
         settings_class=ClapSettings,

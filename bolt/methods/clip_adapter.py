@@ -106,6 +106,7 @@ register(
     Method(
         name="clip_adapter",
         title="CLIP-Adapter",
+        palette=15,
         summary="trains a small residual network on the image feature",
         paper="https://arxiv.org/abs/2110.04544",
         settings_class=ClipAdapterSettings,

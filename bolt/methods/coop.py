@@ -142,6 +142,7 @@ register(
     Method(
         name="coop",
         title="CoOp",
+        palette=18,
         summary="learns the context words of the prompt",
         paper="https://arxiv.org/abs/2109.01134",
         settings_class=CoOpSettings,

@@ -172,6 +172,7 @@ register(
     Method(
         name="cross_modal",
         title="Cross-modal probe",
+        palette=25,
         summary="trains a linear head on images and text embeddings together",
         paper="https://arxiv.org/abs/2301.06267",
         settings_class=CrossModalSettings,

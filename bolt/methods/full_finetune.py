@@ -49,6 +49,7 @@ register(
     Method(
         name="full_finetune",
         title="Full fine-tuning",
+        palette=11,
         summary="trains the whole image tower",
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=FullFinetuneSettings,

@@ -182,6 +182,7 @@ register(
     Method(
         name="gda",
         title="GDA",
+        palette=17,
         summary="adds a Gaussian discriminant with one covariance to the text head",
         paper="https://arxiv.org/abs/2402.04087",
         settings_class=GdaSettings,

@@ -59,6 +59,7 @@ register(
     Method(
         name="iso_c",
         title="Iso-C",
+        palette=37,
         summary="merges the sources' task vectors and equalises their singular values",
         paper="https://arxiv.org/abs/2502.04959",
         settings_class=IsoCSettings,

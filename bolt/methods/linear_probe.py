@@ -181,6 +181,7 @@ register(
     Method(
         name="linear_probe",
         title="Linear probe",
+        palette=0,
         summary="trains a linear head on frozen features, from the text head",
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=LinearProbeSettings,

@@ -201,6 +201,7 @@ register(
     Method(
         name="logistic_probe",
         title="Logistic regression probe",
+        palette=8,
         summary="fits logistic regression on frozen features, from scratch",
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=LogisticProbeSettings,

@@ -96,6 +96,7 @@ register(
     Method(
         name="lora_xs",
         title="LoRA-XS",
+        palette=32,
         summary="trains a small core between the singular directions of each weight",
         paper="https://arxiv.org/abs/2405.17604",
         settings_class=LoraXsSettings,

@@ -308,6 +308,7 @@ register(
     Method(
         name="lp_plus_plus",
         title="LP++",
+        palette=5,
         summary="blends a linear probe with the text head",
         paper="https://arxiv.org/abs/2404.02285",
         settings_class=LpPlusPlusSettings,

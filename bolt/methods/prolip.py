@@ -128,6 +128,7 @@ register(
     Method(
         name="prolip",
         title="ProLIP",
+        palette=34,
         summary="trains the visual projection, held near its start",
         paper="https://arxiv.org/abs/2410.05270",
         settings_class=ProLipSettings,

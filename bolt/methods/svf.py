@@ -90,6 +90,7 @@ register(
     Method(
         name="svf",
         title="SVF",
+        palette=30,
         summary="trains the singular values of the tower's weights",
         paper="https://arxiv.org/abs/2206.06122",
         settings_class=SvfSettings,

@@ -41,6 +41,7 @@ register(
     Method(
         name="task_arithmetic",
         title="Task arithmetic",
+        palette=13,
         summary="adds the mean of the sources' task vectors to the tower",
         paper="https://arxiv.org/abs/2212.04089",
         settings_class=TaskArithmeticSettings,

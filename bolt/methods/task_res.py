@@ -124,6 +124,7 @@ register(
     Method(
         name="task_res",
         title="TaskRes",
+        palette=16,
         summary="trains a residual on the text embeddings",
         paper="https://arxiv.org/abs/2211.10277",
         settings_class=TaskResSettings,

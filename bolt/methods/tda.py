@@ -166,6 +166,7 @@ register(
     Method(
         name="tda",
         title="TDA",
+        palette=27,
         summary="keeps caches of confident and of uncertain test images beside the text head",
         paper="https://arxiv.org/abs/2403.18293",
         settings_class=TdaSettings,

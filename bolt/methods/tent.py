@@ -131,6 +131,7 @@ register(
     Method(
         name="tent",
         title="Tent",
+        palette=26,
         summary="trains the layer norms to minimise the entropy of the predictions",
         paper="https://arxiv.org/abs/2006.10726",
         settings_class=TentSettings,

@@ -112,6 +112,7 @@ register(
     Method(
         name="ties",
         title="TIES",
+        palette=36,
         summary="trims the sources' task vectors, elects signs, and merges the rest",
         paper="https://arxiv.org/abs/2306.01708",
         settings_class=TiesSettings,

@@ -79,6 +79,7 @@ register(
     Method(
         name="tip_adapter",
         title="Tip-Adapter",
+        palette=2,
         summary="adds a key-value cache of the support images to the text head",
         paper="https://arxiv.org/abs/2207.09519",
         settings_class=TipAdapterSettings,

@@ -243,6 +243,7 @@ register(
     Method(
         name="trans_clip",
         title="TransCLIP",
+        palette=28,
         summary="classifies all test images together, by Gaussian classes and neighbours",
         paper="https://arxiv.org/abs/2406.01837",
         settings_class=TransClipSettings,

@@ -53,6 +53,7 @@ register(
     Method(
         name="tsv_merge",
         title="TSV-M",
+        palette=14,
         summary="merges the singular vectors of the sources' task vectors",
         paper="https://arxiv.org/abs/2412.00081",
         settings_class=TsvMergeSettings,

@@ -122,6 +122,7 @@ register(
     Method(
         name="two_stage",
         title="2SFS",
+        palette=35,
         summary="trains the layer norms, then the classifier",
         paper="https://arxiv.org/abs/2503.11609",
         settings_class=TwoStageSettings,

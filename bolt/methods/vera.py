@@ -109,6 +109,7 @@ register(
     Method(
         name="vera",
         title="VeRA",
+        palette=33,
         summary="trains scaling vectors around shared random matrices",
         paper="https://arxiv.org/abs/2310.11454",
         settings_class=VeraSettings,

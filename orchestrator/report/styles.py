@@ -19,19 +19,6 @@ _COLOURS = (
 _MARKERS = "osD^vPX<>phd*"
 _LINES = ("-", "--", "-.", ":")
 
-_POSITION = {
-    "linear_probe": 0, "bolt": 1, "tip_adapter": 2, "lora": 3, "atlas": 4, "lp_plus_plus": 5, "bolt_pooled": 6,
-    "meta_init": 7, "logistic_probe": 8, "tip_adapter_f": 9, "layer_norm": 10, "full_finetune": 11, "dora": 12,
-    "task_arithmetic": 13, "tsv_merge": 14, "clip_adapter": 15, "task_res": 16, "gda": 17, "coop": 18,
-    "auto": 23, "clap": 24, "cross_modal": 25, "tent": 26, "tda": 27, "trans_clip": 28, "bitfit": 29, "svf": 30,
-    "adamerging": 31, "lora_xs": 32, "vera": 33, "prolip": 34, "two_stage": 35, "ties": 36, "iso_c": 37,
-}  # fmt: skip
-"""Positions in the palette of this project's methods. From 19 on, a colour is repeated with another marker and line.
-
-Methods that share a colour share no test-time figure: one of the two is not measured there. The position of any other
-method is a hash of its name.
-"""
-
 _LIGHTEST, _DARKEST = 0.55, -0.6
 """How far the first and the last variant of a method are mixed with white (positive) and black (negative)."""
 
@@ -46,22 +33,27 @@ class Style:
 
 
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
-    """The style of every label, from the method's name of every label.
+    """Return the style of every label, from the method's name of every label.
 
-    A method's name decides its position in the palette, so a method has the same colour in every grid. If two methods
-    have the same position, the second in alphabetical order moves to the next free one. Several labels of one method
-    get shades of its colour, from light to dark in the order given. The colour itself goes to the label that is the
-    method's name, or else to a label that all other labels begin with.
+    A method has the same colour in every grid: its position in the palette is its ``Method.palette``, or else a hash of
+    its name. If two hashes are the same, the second name in alphabetical order moves to the next free position.
+
+    Several labels of one method get shades of its colour, from light to dark in the order given. The colour itself goes
+    to the label that is the method's name, or else to a label that all other labels begin with.
     """
+    from bolt.methods import METHODS  # imports torch
+
+    own = {name: METHODS[name].palette for name in set(method_names.values()) if name in METHODS}
     labels: dict[str, list[str]] = {}
     for label, name in method_names.items():
         labels.setdefault(name, []).append(label)
     taken: set[int] = set()
     styles: dict[str, Style] = {}
-    for name in sorted(labels, key=lambda name: (name not in _POSITION, name)):
+    for name in sorted(labels, key=lambda name: (own.get(name) is None, name)):
         position, style = -1, Style(NEUTRAL, "", "--")
         if name != "zero_shot":
-            position = _free_position(name, taken)
+            fixed = own.get(name)
+            position = _free_position(name, taken) if fixed is None else fixed
             taken.add(position)
             line = _LINES[position // len(_COLOURS) % len(_LINES)]
             style = Style(_COLOURS[position % len(_COLOURS)], _MARKERS[position % len(_MARKERS)], line)
@@ -76,9 +68,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
 
 
 def _free_position(name: str, taken: set[int]) -> int:
-    """The fixed position of ``name``; else the first free one from its hash on. Colours are repeated last."""
-    if name in _POSITION:
-        return _POSITION[name]
+    """Return the first free position from the hash of ``name`` on. Colours are repeated last."""
     size = len(_COLOURS)
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % size
     positions = (cycle * size + (first + step) % size for cycle in itertools.count() for step in range(size))

@@ -165,7 +165,8 @@ def _study_of(panel: Panel, study: Study) -> Study:
         labels={},
         names_of=None,
     )
-    vars(small)["display_names"] = study.display_names  # computing them imports all methods, and with them torch
+    # Computed here, because computing them imports all methods, and with them torch.
+    vars(small).update(display_names=study.display_names, styles=study.styles)
     return small
 
 
