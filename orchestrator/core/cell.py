@@ -55,18 +55,6 @@ class MethodRef:
     version: int
     settings: tuple[tuple[str, Any], ...]
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Cached, because the plan of a large grid asks hundreds of thousands of times."""
-        return hash((self.name, self.version, self.settings))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: without the hash, because texts have other hashes in another process."""
-        return {"name": self.name, "version": self.version, "settings": self.settings}
-
     def settings_dict(self) -> dict[str, Any]:
         """The settings as a mapping."""
         return dict(self.settings)
@@ -101,13 +89,6 @@ class Cell:
     shots: int
     method: MethodRef
     seed: int
-
-    def __hash__(self) -> int:
-        """The hash of the fields that differ within a grid. That of all fields, sources too, takes three times as long.
-
-        The plan of a large grid asks a million times.
-        """
-        return hash((self.track, self.backbone.name, self.dataset.name, self.method, self.shots, self.seed))
 
     @cached_property
     def id(self) -> str:

@@ -89,14 +89,8 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=Tru
 def _member_text(field: Any) -> str:
     """The text of one field of a dataclass."""
     if type(field) in _PLAIN:
-        return _plain_text(field)
+        return _text(field)
     return _frozen_text(_Same(field)) or _text(encode(field))
-
-
-@lru_cache(maxsize=4096, typed=True)
-def _plain_text(value: str | int | bool | None) -> str:
-    """The text of a plain value, cached by type too: ``1`` and ``True`` are equal."""
-    return _text(value)
 
 
 class _Same:
