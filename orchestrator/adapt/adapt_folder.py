@@ -26,9 +26,9 @@ from orchestrator.adapt.own_images import OwnImages, own_key, prepare_images
 from orchestrator.adapt.request import Request, check_request
 from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, read_candidates
 from orchestrator.artifacts.head import Head, text_limit
+from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import write_entries
-from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.catalog.location import display_path
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.inputs import CellInputs

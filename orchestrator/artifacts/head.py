@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from bolt.task.class_vectors import classes_by_vector, highest_accuracy
 from orchestrator.artifacts.images import Images, OfTestSplit
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, missing_weights, prompt_templates
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store

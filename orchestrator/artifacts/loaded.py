@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bolt.freed_memory import return_freed_memory
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.stored_backbone import frozen_tower_address, read_backbone
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
-from orchestrator.catalog.load_backbone import load_backbone, swap_activation
+from orchestrator.catalog.backbone_entry import swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Store

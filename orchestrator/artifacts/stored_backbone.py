@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.artifacts.load_backbone import TextSide
 from orchestrator.catalog import BackboneEntry
-from orchestrator.catalog.load_backbone import TextSide
 from orchestrator.core.cell import BackboneRef
 from orchestrator.store import Artifact
 from orchestrator.util.identity import address

@@ -98,3 +98,8 @@ class CheckpointEntry(StrictModel):
     def path(self) -> Path:
         """``file`` as a path."""
         return Path(self.file)
+
+
+def swap_activation(entry: BackboneEntry) -> BackboneEntry:
+    """Return the entry with the other activation, which is how newer open_clip versions misread OpenAI's weights."""
+    return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})

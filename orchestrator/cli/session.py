@@ -10,7 +10,7 @@ from functools import partial
 
 from rich.console import Console
 
-from orchestrator.catalog.load_backbone import fetch_weights
+from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
 from orchestrator.execution.run import RunOptions, execute

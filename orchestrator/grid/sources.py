@@ -10,7 +10,7 @@ from pathlib import Path
 from bolt.protocol import Precision
 from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
-from orchestrator.catalog.load_backbone import swap_activation
+from orchestrator.catalog.backbone_entry import swap_activation
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source

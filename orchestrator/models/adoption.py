@@ -10,6 +10,7 @@ from typing import Any
 
 from bolt.clip.checkpoint_files import FOLDER_WEIGHTS, UnreadableCheckpoint, checkpoint_files, config_file
 from orchestrator.artifacts.adopted_source import check_digest, examine_checkpoint
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
 from orchestrator.artifacts.spec import build, with_inputs
@@ -23,7 +24,6 @@ from orchestrator.catalog import (
     missing_data,
 )
 from orchestrator.catalog.edit import write_entries
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings

@@ -14,9 +14,9 @@ from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower
+from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights
-from orchestrator.catalog.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog.validation import key_problem
 from orchestrator.util.errors import UserError, unknown_name
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from bolt.clip.backbone import Backbone
 from bolt.seeds import numpy_generator
 from orchestrator.artifacts import head
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import BackboneEntry, load_catalog
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.app import app
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.core.settings import RunSettings

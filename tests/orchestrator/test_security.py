@@ -24,8 +24,8 @@ import psutil
 import pytest
 import torch
 
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import load_catalog
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
 from orchestrator.grid import load_grid

@@ -25,9 +25,9 @@ from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.request import Request
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.loaded import LoadedArtifacts, forget_loaded
 from orchestrator.catalog import load_catalog
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.adapt import split_methods
 from orchestrator.cli.app import app
 from orchestrator.core.settings import RunSettings

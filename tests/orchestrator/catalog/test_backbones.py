@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bolt.clip.huggingface import config_from_shape
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.catalog import BackboneEntry, load_catalog
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import grids_folder
 from orchestrator.cli.app import app
 from orchestrator.models.backbone_entry import (

@@ -16,7 +16,7 @@ from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.required import cell_artifacts, support_images
 from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
-from orchestrator.catalog.load_backbone import swap_activation
+from orchestrator.catalog.backbone_entry import swap_activation
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task

@@ -25,11 +25,11 @@ from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.load_backbone import load_backbone
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import build
 from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
-from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import grids_folder
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure

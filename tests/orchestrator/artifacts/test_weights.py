@@ -6,8 +6,8 @@ import logging
 import pytest
 from rich.console import Console
 
+from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.catalog import load_catalog
-from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.util.errors import UserError
 
 

@@ -134,11 +134,6 @@ class TextSide:
             return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
 
 
-def swap_activation(entry: BackboneEntry) -> BackboneEntry:
-    """The same weights with the other activation: the error of newer open_clip versions with OpenAI's weights."""
-    return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})
-
-
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
     """Whether open_clip lists pre-trained weights as trained with QuickGELU; ``None`` if it does not list them."""
     import open_clip
