@@ -22,7 +22,7 @@ from bolt.model.in_memory import InMemoryImages
 from bolt.model.model import ImageInput, Model
 from bolt.protocol import STRICT, Precision
 from bolt.spectral.sources import Sources
-from bolt.task.class_vectors import classes_by_vector
+from bolt.task.equal_classes import equal_classes
 from bolt.task.task import ClassText, Task
 
 PROMPTS = ("a photo of a {}.",)
@@ -183,8 +183,7 @@ def adapt(
 
 def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:
     """Warn of classes with equal text embeddings: the text head cannot tell them apart."""
-    groups = [group for group in classes_by_vector(head_CD.numpy(force=True)) if len(group) > 1]
-    if groups:
+    if groups := equal_classes(head_CD.numpy(force=True)):
         equal = "; ".join(" = ".join(repr(class_names[label]) for label in group) for group in groups)
         warnings.warn(
             f"classes with equal text embeddings, which the text head cannot tell apart: {equal}; use other "

@@ -25,7 +25,7 @@ from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, own_key, prepare_images
 from orchestrator.adapt.request import Request, check_request
 from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, read_candidates
-from orchestrator.artifacts.head import Head, text_limit
+from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import write_entries
@@ -35,7 +35,6 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.splits import evaluation_split
 from orchestrator.cells.task import make_task
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.progress import show_progress
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.models.export import COMPARED_IMAGES, compare_saved
@@ -78,10 +77,9 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     for note in (*images.notes, *([TINY_WARNING] if request.backbone == TINY else [])):
         say(f"  note: {note}")
     trials = make_trials(request, images, candidates, _source_pool(request, images, console), console)
-    limit = _text_limit(trials)
-    if limit.shared:
-        say(f"  note: {limit.sentence}")
-        say(f"    equal: {limit.shared_words}")
+    equal_classes = _equal_classes(trials)
+    if equal_classes:
+        say(f"  note: {equal_classes.sentence}")
     if trials.folds:
         say(f"candidates, on {trials.folds} held-out folds:")
     else:
@@ -104,7 +102,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         with console.status("scoring the test images"):
             evaluation = evaluate(inputs, evaluation_split(inputs, chosen.cell.dataset), adapted).evaluation
     done = Adaptation(
-        request, images, tuple(trials.candidates), trials.folds, choice, limit, evaluation,
+        request, images, tuple(trials.candidates), trials.folds, choice, equal_classes, evaluation,
         _per_class(chosen, task, images), final_seconds, time.perf_counter() - started,
     )  # fmt: skip
     with console.status(f"writing {request.model}"):
@@ -140,13 +138,12 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     return {"rule": "leave_one_out", "datasets": adopted}
 
 
-def _text_limit(trials: Trials) -> TextLimit:
-    """The highest accuracy that the text head's distinct class vectors allow on images like those to learn from."""
-    cell, images = trials.candidates[0].cell, trials.images
+def _equal_classes(trials: Trials) -> EqualClasses | None:
+    """Build the text head; return the classes that it cannot tell apart, if any."""
+    cell = trials.candidates[0].cell
     head = Head(cell.backbone, cell.dataset, trials.loaded.image_size(cell.backbone))
     trials.build([*head.inputs, head], "class words")
-    head_CD = trials.loaded.get(head).numpy(force=True)
-    return text_limit(cell.backbone.name, cell.dataset.name, images.class_names, head_CD, images.per_class)
+    return equal_classes_of(trials.loaded.store, head)
 
 
 def _choose(trials: Trials) -> Choice:

@@ -8,8 +8,8 @@ from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.adapt.trials import Trial
+from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import MethodRef
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.models.model_card import ModelCard
 from orchestrator.store.results import Evaluation, Manifest
 from orchestrator.util.interrupt import command_line
@@ -23,8 +23,7 @@ class Adaptation:
     Attributes:
         trials: the candidates, in the order of trust.
         choice: which one was taken.
-        text_limit: the distinct class vectors of the text head, and the highest accuracy that they allow on images like
-            the training images.
+        equal_classes: the classes that the text head cannot tell apart; ``None`` without any.
         evaluation: the score on the test images; ``None`` without any.
         held_out_per_class: class, images that the chosen candidate predicted correctly while held out, and all images.
         final_seconds, seconds: of adapting to all images, and of the whole command this time.
@@ -35,7 +34,7 @@ class Adaptation:
     trials: tuple[Trial, ...]
     folds: int
     choice: Choice
-    text_limit: TextLimit
+    equal_classes: EqualClasses | None
     evaluation: Evaluation | None
     held_out_per_class: tuple[tuple[str, int, int], ...]
     final_seconds: float

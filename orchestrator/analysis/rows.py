@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
 from orchestrator.tracks.base import GroupMean
@@ -91,10 +90,7 @@ NamesOf = Callable[[str, str], "tuple[str | None, str | None]"]
 
 @dataclass(frozen=True)
 class SourceRow:
-    """Accuracy of a source model on its own task, before (zero-shot) and after fine-tuning, in per cent.
-
-    ``limit``: the highest accuracy that the text head allows there, if some of its classes share a vector.
-    """
+    """Accuracy of a source model on its own task, before (zero-shot) and after fine-tuning, in per cent."""
 
     backbone: str
     domain: str
@@ -102,7 +98,6 @@ class SourceRow:
     zero_shot_accuracy: float
     fine_tuned_accuracy: float
     total: int
-    limit: TextLimit | None = None
 
     @property
     def gain(self) -> float:

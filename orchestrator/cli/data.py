@@ -22,8 +22,6 @@ app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datase
 DEFAULT_CATALOG = Path("catalog.yaml")
 """The catalog file that ``data add`` writes where neither an option nor ``bolt.yaml`` names one."""
 
-SMALL_CLIP = "tiny-clip"
-"""The backbone of the grid ``own``."""
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
 OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")]
@@ -172,8 +170,6 @@ def add(
 
     Every image is decoded and checked first.
     """
-    from orchestrator.artifacts.head import computed_text_limit
-    from orchestrator.catalog import load_catalog
     from orchestrator.cli.project import remember
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
@@ -183,9 +179,8 @@ def add(
     options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace)
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, options, advance)
-    limit = computed_text_limit(load_catalog(files).backbone(SMALL_CLIP), added.entry, added.data_root)
     project = remember(files, added.data_root)
-    for line in added_lines(added, files[-1], project.missing_options(files, added.data_root), limit):
+    for line in added_lines(added, files[-1], project.missing_options(files, added.data_root)):
         print_line(line)
 
 

@@ -17,8 +17,6 @@ from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.plan_view import limit_lines
-from orchestrator.planning.text_limits import text_limits
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
@@ -52,8 +50,6 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         print_sentence(plan.counts, console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
-        for line in limit_lines(text_limits(plan, store)):
-            print_line(line, console, "yellow")
         try:
             built, started = _run(plan, runs, workspace, options, console) if plan.todo else (0, 0)
         except KeyboardInterrupt:  # the progress view has printed how to continue

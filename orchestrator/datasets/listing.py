@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.adding import USUAL_SHOTS, Added
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
@@ -92,13 +91,10 @@ def verified_view(found: Verified) -> RenderableType:
     return Group(*lines)
 
 
-def added_lines(
-    added: Added, catalog: Path, options: Sequence[str | Path] = (), limit: TextLimit | None = None
-) -> list[str]:
+def added_lines(added: Added, catalog: Path, options: Sequence[str | Path] = ()) -> list[str]:
     """Return the lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
 
     ``catalog``: the file that has the entry. ``options``: what the commands need beyond ``bolt.yaml``.
-    ``limit``: which classes the small CLIP of the printed commands cannot tell apart by their words.
     """
     entry = added.entry
     assert isinstance(entry.class_names, dict)
@@ -110,8 +106,6 @@ def added_lines(
         f"  prompts: {', '.join(entry.prompts) if not isinstance(entry.prompts, str) else entry.prompts}",
         *(f"  note: {note}" for note in added.notes),
     ]
-    if limit is not None and limit.shared:
-        lines += [f"  note: {limit.sentence}", f"    equal: {limit.shared_words}"]
     if excluded_file(entry.name, added.data_root).is_file():
         lines.append(f"  excluded images: {excluded_file(entry.name, added.data_root)}")
     options = [*options, "--set", f"datasets=[{entry.name}]"]

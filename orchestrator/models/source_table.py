@@ -8,10 +8,8 @@ from contextlib import suppress
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.artifacts.head import Head, stored_text_limit
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
-from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.store import Artifact, CorruptArtifact, Store
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import listed
@@ -38,7 +36,7 @@ def _of_one(
     """What is shown of one backbone. ``tuned``: the models fine-tuned in the store, by its digest and the dataset."""
     numbers = ("accuracy", "zero-shot", "gain")
     table = plain_table("dataset", "source", *numbers, "from", right=numbers, overflow="fold")
-    left, limits = [], dict[str, None]()
+    left = []
     for dataset in catalog.datasets:
         checkpoint = catalog.checkpoints.get((entry.name, dataset))
         models = tuned.get((backbone_ref(entry).digest, dataset), [])
@@ -54,15 +52,11 @@ def _of_one(
             gain = tuned_accuracy - zero_shot
             shown = Text(f"{gain:+.2f}" if gain > 0 else f"{gain:+.2f}, no gain", "yellow" if gain <= 0 else "")
             table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", shown, words)
-            refs = BackboneRef(**model.identity["backbone"]), DatasetRef(**model.identity["dataset"])
-            limit = stored_text_limit(store, Head(*refs, entry.image_size))
-            if limit is not None and limit.shared:
-                limits[limit.sentence] = None
         if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
             left.append(dataset)
     parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]
     if table.row_count:
-        parts += [table, *(Text(sentence, "yellow") for sentence in limits)]
+        parts.append(table)
     if left:
         parts.append(Text(f"not fine-tuned yet: {listed(left, SHOWN_OPEN)}"))
     return [*parts, Text()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 
 from rich.console import Group, RenderableType
@@ -11,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.cost import same_but_seed
 from orchestrator.planning.estimate import estimate_line
@@ -19,7 +17,6 @@ from orchestrator.planning.gpu_estimate import gpu_view
 from orchestrator.planning.gpu_speeds import GpuKind
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.text_limits import text_limits
 from orchestrator.store import Store
 from orchestrator.util.console import plain_table
 from orchestrator.util.errors import UserError
@@ -27,7 +24,6 @@ from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes, listed
 
 SHOWN_METHODS = 4
-SHOWN_LIMITS = 6
 
 
 def plan_view(
@@ -51,7 +47,6 @@ def plan_view(
     parts.append(Text(estimate_line(plan)))
     if gpu is not None and plan.todo:
         parts += [Text(), gpu_view(plan, gpu), Text()]
-    parts += [Text(line, style="yellow") for line in limit_lines(text_limits(plan, store))]
     for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
         try:
             check()
@@ -59,15 +54,6 @@ def plan_view(
             parts.append(Text(f"\n{error}", style="yellow"))
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
-
-
-def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
-    """Lines about datasets whose class words the text tower cannot tell apart: highest accuracy, and equal words."""
-    lines = [line for limit in limits[:SHOWN_LIMITS] for line in (limit.sentence, f"  equal: {limit.shared_words}")]
-    if len(limits) > SHOWN_LIMITS:
-        others = [limit.dataset for limit in limits[SHOWN_LIMITS:]]
-        lines.append(f"equal class vectors also in {listed(others, SHOWN_LIMITS)}")
-    return lines
 
 
 def _cell_table(plan: Plan) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
+from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.text_limits import source_limit, text_limits
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
@@ -61,6 +61,20 @@ def published_of(catalog: Catalog) -> PublishedOf:
     return lookup
 
 
+def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
+    """Return the classes of equal text vectors of each backbone and dataset of the grid, where it has any."""
+    heads = {
+        (cell.backbone.name, dataset.name): (cell.backbone, dataset)
+        for cell in plan.grid.cells
+        for dataset in (cell.dataset, *cell.evaluate_on)
+    }
+    found = (
+        equal_classes_of(store, Head(backbone, dataset, plan.catalog.backbone(backbone.name).image_size))
+        for backbone, dataset in heads.values()
+    )
+    return tuple(equal for equal in found if equal is not None)
+
+
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
     """The accuracy of every source model on its own task, for the models that are built and readable."""
     models = {
@@ -77,8 +91,8 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
             continue  # no open cell needs it; it is built again when one does
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
             backbone, dataset = model.backbone.name, model.ref.dataset
-            domain, limit = plan.catalog.dataset(dataset).domain, source_limit(model, store)
+            domain = plan.catalog.dataset(dataset).domain
             zero_shot, fine_tuned = artifact.meta["accuracy_zero_shot"], artifact.meta["accuracy_fine_tuned"]
             total = artifact.meta["test_images"]
-            rows.append(SourceRow(backbone, domain, dataset, zero_shot, fine_tuned, total, limit))
+            rows.append(SourceRow(backbone, domain, dataset, zero_shot, fine_tuned, total))
     return rows

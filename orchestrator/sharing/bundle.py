@@ -15,14 +15,14 @@ from typing import Any
 
 from orchestrator import __version__
 from orchestrator.analysis.rows import labels_of, row_list
+from orchestrator.artifacts.head import EqualClasses
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.grid import Grid
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.text_limits import text_limits
 from orchestrator.report.analysis.study import study_of
+from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.sharing.bundle_file import write_bundle
@@ -65,7 +65,7 @@ def derived_files(
     labels: Mapping[str, str],
     results: Sequence[Result],
     predictions: Mapping[str, Sequence[StoredPredictions]],
-    limits: Sequence[TextLimit],
+    limits: Sequence[EqualClasses],
     smallest_difference: float,
 ) -> dict[str, bytes]:
     """``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, by name.

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, derived_files, read_cells
 from orchestrator.sharing.bundle_file import MANIFEST, BundleFile, Problem, read_bundle
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
@@ -53,7 +53,7 @@ def verify_bundle(path: Path) -> Verification:
         if type(smallest) not in (int, float) or not smallest > 0:
             problems.append(Problem(MANIFEST, "smallest_difference is not a number above zero"))
         try:
-            limits = TypeAdapter(tuple[TextLimit, ...]).validate_json(bundle.files.get(TEXT_LIMITS, b""))
+            limits = TypeAdapter(tuple[EqualClasses, ...]).validate_json(bundle.files.get(TEXT_LIMITS, b""))
         except ValueError as error:
             problems.append(Problem(TEXT_LIMITS, str(error) if TEXT_LIMITS in bundle.files else "it is missing"))
     if not problems:

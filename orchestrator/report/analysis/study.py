@@ -12,9 +12,9 @@ from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.one_dataset import ReadPredictions
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.verdict import Answer, answers_of
+from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of
@@ -33,7 +33,7 @@ class Study:
         answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
-        text_limits: the datasets whose class words the text tower cannot tell apart.
+        text_limits: the classes of equal text vectors of each backbone and dataset that has any.
     """
 
     grid_name: str
@@ -52,7 +52,7 @@ class Study:
     answers: tuple[Answer, ...]
     missing: tuple[Cell, ...]
     names_of: NamesOf | None = None
-    text_limits: tuple[TextLimit, ...] = ()
+    text_limits: tuple[EqualClasses, ...] = ()
 
     @property
     def main_panels(self) -> tuple[Panel, ...]:
@@ -125,7 +125,7 @@ def study_of(
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
-    text_limits: Sequence[TextLimit] = (),
+    text_limits: Sequence[EqualClasses] = (),
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> Study:

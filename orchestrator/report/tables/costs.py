@@ -59,20 +59,16 @@ def _costs_table(study: Study, track: str) -> Table:
 def sources_table(study: Study) -> Table | None:
     """Accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without source models.
 
-    A column with the highest accuracy that the text head leaves possible is there if some classes share a vector, and
-    one with remarks if some model gains nothing.
+    A column with remarks is there if some model gains nothing.
     """
     if not study.sources:
         return None
-    some_limit = any(source.limit is not None for source in study.sources)
     some_without_gain = any(source.gain <= 0 for source in study.sources)
     rows = []
     for source in study.sources:
         texts = (source.dataset, source.domain, source.backbone, "no gain" if source.gain <= 0 else "")
-        highest, distinct = (source.limit.highest, source.limit.distinct) if source.limit else (None, None)
         numbers = (number(source.zero_shot_accuracy), number(source.fine_tuned_accuracy), difference(source.gain))
-        limits = (number(highest), number(distinct, "d"))
-        rows.append((*map(Entry, texts), *numbers, *limits, number(source.total, "d")))
+        rows.append((*map(Entry, texts), *numbers, number(source.total, "d")))
     note = (
         "Accuracy in per cent of each source model on its own task's test split, and of the backbone before "
         "fine-tuning."
@@ -82,9 +78,7 @@ def sources_table(study: Study) -> Table | None:
             " Without gain: fine-tuning has not helped on the model's own task; sources: {min_gain: 0.1} leaves such "
             "models out."
         )
-    if some_limit:
-        note += " Highest: what classes with equal class vectors leave possible; distinct: how many vectors differ."
     titles = ("dataset", "domain", "backbone", "remark")
-    header = (*titles, "zero-shot", "fine-tuned", "gain", "highest", "distinct", "test images")
+    header = (*titles, "zero-shot", "fine-tuned", "gain", "test images")
     table = Table("sources", "Source models on their own task", note, header, tuple(rows), text_columns=len(titles))
-    return table.without_columns([*([] if some_without_gain else [3]), *([] if some_limit else [7, 8])])
+    return table if some_without_gain else table.without_columns([3])

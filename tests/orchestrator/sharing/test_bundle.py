@@ -15,8 +15,8 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from orchestrator.artifacts.head import EqualClasses
 from orchestrator.cli.app import app
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.grid.load import grid_files
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import grid_study
@@ -78,12 +78,12 @@ def test_a_bundle_holds_what_its_tables_are_made_of(bundle: Path, stores: Stores
 
 def test_the_verdict_of_a_bundle_is_that_of_the_report(bundle: Path, stores: Stores, whole: Store) -> None:
     study = grid_study(make_plan(stores.world.grid, stores.world.catalog, whole), whole)
-    limit = TextLimit("tiny", stores.cells[0].dataset.name, 4, 2, 50.0, (("a", "b"), ("c", "d")), ("BOLT",))
+    limit = EqualClasses("tiny", stores.cells[0].dataset.name, 4, 2, (("a", "b"), ("c", "d")))
     limit = replace(limit, backbone=stores.cells[0].backbone.name)
     limited = replace(study, text_limits=(limit,))
     assert json.loads(read_bundle(bundle).files["verdict.json"]) == json.loads(json.dumps(study.verdict_records()))
     assert any(record["text_limits"] for record in limited.verdict_records())
-    assert TypeAdapter(TextLimit).validate_json(json.dumps(asdict(limit))) == limit
+    assert TypeAdapter(EqualClasses).validate_json(json.dumps(asdict(limit))) == limit
 
 
 def test_two_bundles_of_one_store_differ_in_their_date_only(

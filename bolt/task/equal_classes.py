@@ -5,8 +5,6 @@ Shape legend: C classes, D embedding width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +12,8 @@ EQUAL = 1e-6
 """Largest difference of a coordinate between two equal unit vectors: rounding differs with the place in a batch."""
 
 
-def classes_by_vector(head_CD: NDArray[np.float32]) -> list[list[int]]:
-    """Group classes of equal vectors, in label order; a class with a unique vector is a group of one."""
+def equal_classes(head_CD: NDArray[np.float32]) -> list[list[int]]:
+    """Return the groups of classes with equal vectors, in label order. A class with a unique vector is in no group."""
     groups: list[list[int]] = []
     first_CD = np.empty_like(head_CD)  # the vector of each group's first class
     for label, vector_D in enumerate(head_CD):
@@ -26,17 +24,4 @@ def classes_by_vector(head_CD: NDArray[np.float32]) -> list[list[int]]:
         else:
             first_CD[len(groups)] = vector_D
             groups.append([label])
-    return groups
-
-
-def highest_accuracy(groups: Sequence[Sequence[int]], images_per_class: Sequence[int]) -> float:
-    """Return the highest possible accuracy (per cent) of a classifier with equal logits within each group.
-
-    At best it predicts the most frequent class for all images of a group.
-
-    Args:
-        groups: from :func:`classes_by_vector`.
-        images_per_class: test images of each class.
-    """
-    right = sum(max(images_per_class[label] for label in group) for group in groups)
-    return 100.0 * right / sum(images_per_class)
+    return [group for group in groups if len(group) > 1]
