@@ -1,103 +1,75 @@
-"""Writing entries to a user's catalog file, of which everything else stays as it is, comments included.
-
-The file is replaced in one step, and only if the new text reads back as the old content with the new entries.
-"""
+"""Writing entries to a user's catalog file, whose other entries, comments and order stay."""
 
 from __future__ import annotations
 
-import re
-import textwrap
+import io
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import as_mapping
-from orchestrator.catalog.yaml_files import EXPONENT_FLOAT, FLOAT_TAG, parse_yaml, read_text
+from orchestrator.catalog.yaml_files import parse_yaml, read_text
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 
-_BY_HAND = "write its sections as plain blocks, one indented entry below the other, or give another file"
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes a text such as ``1e-3``, which :mod:`yaml_files` would read as a number."""
-
-
-_Dumper.add_implicit_resolver(FLOAT_TAG, EXPONENT_FLOAT, list("-+0123456789"))
-
 
 def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
-    """Add new entries to a catalog file, which is created if it does not exist.
+    """Add new entries to a catalog file, which is created if it does not exist. The file is replaced in one step.
 
     Args:
         sections: section -> key -> fields as plain data; without ``replace``, empty sections are ignored.
-        replace: the entries become the only ones of their sections. Such a section moves to the end of the file, and
-            the comments in it are lost.
+        replace: the entries become the only ones of their sections, and the comments in these are lost.
 
     Raises:
-        UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or is
-            written in a form that cannot be extended line by line.
+        UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or
+            would not read back as its old content with the new entries.
     """
+    from ruamel.yaml import YAML  # 0.1 s that commands which only read do without
+
     location = Location.of(path)
     text = read_text(path) if path.exists() else ""
     wanted = dict(as_mapping(parse_yaml(text, str(location)) or {}, location))
+    yaml = YAML()
+    yaml.width, yaml.preserve_quotes, yaml.default_flow_style = 110, True, None
+    document = yaml.load(text) or {}
     for section, entries in sections.items():
         existing = {} if replace else as_mapping(wanted.get(section) or {}, location / section)
         if taken := [key for key in entries if key in existing]:
             hint = "take another name, or remove that entry first"
             raise (location / section).error(f"{taken[0]!r} stands there already", hint)
-        if replace:
-            lines = text.splitlines()
-            if span := _span(lines, section):
-                del lines[span[0] : span[1]]
-            text = "\n".join(lines).rstrip("\n")
-        if entries or replace:
-            text = _extended(text, section, entries, empty=not existing, location=location)
-            wanted[section] = {**existing, **entries}
-    if parse_yaml(text, str(location)) != wanted:
-        raise location.error("cannot be changed without changing what else stands there", _BY_HAND)
+        if existing:
+            document[section].update(_quoted(entries))
+        elif entries or replace:
+            document[section] = _quoted(entries)
+        else:
+            continue
+        wanted[section] = {**existing, **entries}
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    if parse_yaml(stream.getvalue(), str(location)) != wanted:
+        raise location.error("cannot be changed without changing what else stands there", "give another file")
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(stream.getvalue(), encoding="utf-8")
     except (OSError, RuntimeError) as error:  # the latter: a circle of links
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
 
 
-def _span(lines: list[str], section: str) -> tuple[int, int] | None:
-    """The positions of a section's first line and of the line after its last; ``None`` if there is no such section."""
-    starts = [position for position, line in enumerate(lines) if re.match(r"[^\s#]", line)]
-    spans = pairwise([*starts, len(lines)])
-    return next((span for span in spans if re.match(rf"{re.escape(section)}\s*:", lines[span[0]])), None)
+def _quoted(value: Any) -> Any:
+    """Quote each text in plain data that the catalog's reader, which reads YAML 1.1, takes for another value.
 
-
-def _extended(text: str, section: str, entries: Mapping[str, Any], *, empty: bool, location: Location) -> str:
-    """``text`` with the entries at the end of a section, which is begun if it does not exist.
-
-    ``empty`` says that the section has no entries so far.
+    ruamel writes YAML 1.2, in which ``no`` and ``1:20`` are texts.
     """
-    lines = text.splitlines()
-    span = _span(lines, section)
-    if span is None:
-        return "\n".join([*lines, *([""] if lines else []), f"{section}:", *_block(entries, 2)]) + "\n"
-    head, end = span
-    if empty:
-        lines[head] = f"{section}:"
-    elif not re.fullmatch(rf"{re.escape(section)}\s*:\s*(#.*)?", lines[head]):
-        raise (location / section).error("cannot be extended: it is written on one line", _BY_HAND)
-    while end > head + 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
-        end -= 1  # comments at the margin belong to what follows
-    inner = [line for line in lines[head + 1 : end] if line.strip() and not line.lstrip().startswith("#")]
-    indent = len(inner[0]) - len(inner[0].lstrip()) if inner else 2
-    return "\n".join([*lines[:end], *_block(entries, indent), *lines[end:]]) + "\n"
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-
-def _block(entries: Mapping[str, Any], indent: int) -> list[str]:
-    """The entries as indented lines of YAML."""
-    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None}
-    dumped = yaml.dump(dict(entries), Dumper=_Dumper, width=110, **options)
-    return textwrap.indent(dumped, " " * indent).splitlines()
+    if isinstance(value, Mapping):
+        return {_quoted(key): _quoted(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_quoted(item) for item in value]
+    try:
+        plain = not isinstance(value, str) or parse_yaml(value, "") == value
+    except UserError:
+        plain = True  # YAML 1.2 has the same special characters, so ruamel quotes it
+    return value if plain else DoubleQuotedScalarString(value)

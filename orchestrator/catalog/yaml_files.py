@@ -24,8 +24,7 @@ MAX_DEPTH = 50
 MAX_VALUES = 1_000_000
 """Values in a file, where an aliased value counts each time it is used."""
 
-FLOAT_TAG = "tag:yaml.org,2002:float"
-EXPONENT_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
+_EXPONENT_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
 """Floats such as ``1e-3``. YAML 1.1, which PyYAML reads, takes only ``1.0e-3``."""
 
 
@@ -53,7 +52,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int64)
-_Loader.add_implicit_resolver(FLOAT_TAG, EXPONENT_FLOAT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT_FLOAT, list("-+0123456789"))
 
 
 def parse_yaml(text: str, where: str) -> Any:

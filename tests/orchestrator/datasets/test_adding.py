@@ -14,6 +14,7 @@ from PIL import Image
 
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.edit import write_entries
+from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.class_words import class_word, class_words
 from orchestrator.datasets.opening import open_dataset
@@ -304,10 +305,18 @@ def test_adding_keeps_the_other_entries_of_the_catalog_file(tmp_path: Path) -> N
     assert load_catalog([tmp_path / "mine.yaml"]).domains["kitchen"].title == "Kitchen"
 
 
-@pytest.mark.parametrize("text", ["datasets: {a: {title: A}}\n", "- a list\n", "datasets:\n  a: {title: A}\n"])
+@pytest.mark.parametrize("text", ["- a list\n", "datasets:\n  a: {title: A}\n"])
 def test_a_catalog_file_that_cannot_be_extended_is_unchanged(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError):
-        write_entries(path, {"datasets": {"a" if "\n  a" in text else "b": {"title": "1e-3"}}})
+        write_entries(path, {"datasets": {"a": {"title": "1e-3"}}})
     assert path.read_text() == text
+
+
+def test_a_section_on_one_line_is_extended_and_words_stay_words(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("datasets: {a: {title: A}}\n")
+    entry = {"title": "1e-3", "class_names": {"no": "off", "1:20": "0x1", "x": "a: b {}"}}
+    write_entries(path, {"datasets": {"b": entry}})
+    assert read_mapping(path) == {"datasets": {"a": {"title": "A"}, "b": entry}}
