@@ -44,7 +44,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
 
 
 def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> UserError | None:
-    """What a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
+    """Say what a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
     official = entry.splits.recipe == "official"
     wanted = ("train", "test") if official else ("all",)
     inner = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
@@ -83,7 +83,7 @@ def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
 
 
 def _how_to_prepare(entry: DatasetEntry, data_root: Path | None) -> str:
-    """The command that gets a dataset's images, what to do before it, where they come from, and their licence."""
+    """Say which command gets a dataset's images, what to do before it, where they come from, and their licence."""
     root = shlex.quote(str(data_root)) if data_root else "PATH"
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
     if isinstance(entry.route, ManualRoute):
@@ -97,7 +97,7 @@ def _how_to_prepare(entry: DatasetEntry, data_root: Path | None) -> str:
 
 
 def image_origin(entry: DatasetEntry) -> str:
-    """The address or library that a dataset's images are fetched from; empty if no program fetches them."""
+    """Return the address or library that a dataset's images are fetched from; empty if no program fetches them."""
     route = entry.route
     if route.kind == "torchvision":
         return f"torchvision.datasets.{route.dataset}"

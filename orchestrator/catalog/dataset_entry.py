@@ -165,12 +165,15 @@ class DatasetEntry(StrictModel):
 
 
 def prompt_templates(entry: DatasetEntry) -> tuple[str, ...]:
-    """The prompt templates of a dataset, with ``{}`` for the class name."""
+    """Return the prompt templates of a dataset, with ``{}`` for the class name."""
     return _open_clip_list(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
 
 
 def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
-    """The class names that the catalog gives a dataset: in label order, by folder, or ``None`` for the data's own."""
+    """Return the class names that the catalog gives a dataset, in label order or by folder.
+
+    ``None`` means the data's own names.
+    """
     return _open_clip_list(entry.class_names) if isinstance(entry.class_names, str) else entry.class_names
 
 
@@ -184,18 +187,21 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """The folder of a dataset's files: the one that its route names, else ``data_root/<name>``."""
+    """Return the folder of a dataset's files: the one that its route names, else ``data_root/<name>``."""
     folder = entry.route.folder if isinstance(entry.route, FolderRoute | ManifestRoute) else entry.name
     return (data_root or Path()) / folder
 
 
 def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:
-    """The folder in which a dataset is prepared. It is a data root of its own, so the dataset can be read there."""
+    """Return the folder in which a dataset is prepared.
+
+    It is a data root of its own, so the dataset can be read there.
+    """
     return data_root / f"{entry.name}.partial"
 
 
 def excluded_file(name: str, data_root: Path) -> Path:
-    """The list of a dataset's excluded images: ``origin TAB reason``, one a line."""
+    """Return the list of a dataset's excluded images: ``origin TAB reason``, one a line."""
     return data_root / f"{name}.excluded.txt"
 
 

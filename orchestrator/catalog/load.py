@@ -19,7 +19,7 @@ from orchestrator.util.errors import unknown_name
 
 
 def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] = ()) -> Any:
-    """A section of a file, in which every entry also has its keys, as ``fields``."""
+    """Add its keys to every entry of a section, as ``fields``."""
     section = section or {}
     if not isinstance(section, dict):
         return section
@@ -36,7 +36,7 @@ _ADOPTED = BeforeValidator(partial(_with_keys, fields=("backbone", "dataset")))
 
 
 def _prompt_set(value: Any) -> Any:
-    """A list of templates, or the name of a list of open_clip (``source: open_clip.NAME``)."""
+    """Accept a list of templates, or the name of a list of open_clip (``source: open_clip.NAME``)."""
     if not isinstance(value, dict):
         return check_templates(value)
     source = value.get("source")
@@ -75,36 +75,36 @@ class Catalog:
     checkpoints: Mapping[tuple[str, str], CheckpointEntry]
 
     def dataset(self, name: str, where: Location | str = "") -> DatasetEntry:
-        """The dataset of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
+        """Return the dataset of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
         if name not in self.datasets:
             raise unknown_name("dataset", name, self.datasets, where=str(where))
         return self.datasets[name]
 
     def domain(self, name: str, where: Location | str = "") -> DomainEntry:
-        """The domain of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
+        """Return the domain of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
         if name not in self.domains:
             raise unknown_name("domain", name, self.domains, where=str(where))
         return self.domains[name]
 
     def backbone(self, name: str, where: Location | str = "") -> BackboneEntry:
-        """The backbone of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
+        """Return the backbone of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
         if name not in self.backbones:
             raise unknown_name("backbone", name, self.backbones, where=str(where))
         return self.backbones[name]
 
     def datasets_of(self, domain: str, where: Location | str = "") -> tuple[DatasetEntry, ...]:
-        """The datasets of a domain, in the catalog's order. Raises ``UserError`` for an unknown domain."""
+        """Return the datasets of a domain, in the catalog's order. Raises ``UserError`` for an unknown domain."""
         self.domain(domain, where)
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
 
     def published_names(self, backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        """The names of a backbone and a dataset in the paper's tables; ``None`` for what the paper does not have."""
+        """Return the names of a backbone and a dataset in the paper's tables, ``None`` for one it lacks."""
         known = self.datasets.get(dataset)  # a group of a dataset's classes has a name too, but no entry
         return self.backbone(backbone).published_as, known.published_as if known else None
 
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
-    """The project's catalog, extended by files of the user, which have any of the sections of :class:`CatalogFile`.
+    """Load the project's catalog, extended by files of the user with any of the sections of :class:`CatalogFile`.
 
     Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files use one key, or if an
     entry names an unknown domain, prompt set, backbone or dataset.

@@ -12,7 +12,9 @@ from orchestrator.util.errors import UserError, shorten, unknown_name
 
 @cache
 def grids_folder() -> Path:
-    """The folder of grids, catalog files and published numbers: in the installed wheel, or the repository's ``grids/``.
+    """Return the folder of grids, catalog files and published numbers.
+
+    It is in the installed wheel, or is the repository's ``grids/``.
 
     Raises ``UserError`` if neither exists.
     """
@@ -28,7 +30,7 @@ def grids_folder() -> Path:
 
 
 def display_path(path: Path) -> str:
-    """A path as messages show it: ``grids/...`` for a file of the project, otherwise the path as given."""
+    """Return a path as messages show it: ``grids/...`` for a file of the project, otherwise the path as given."""
     try:
         return f"grids/{path.resolve().relative_to(grids_folder()).as_posix()}"
     except (ValueError, OSError, RuntimeError):  # outside the folder, a name that the system refuses, a circle of links
@@ -47,11 +49,11 @@ class Location:
 
     @classmethod
     def of(cls, path: Path) -> Location:
-        """The top level of a file."""
+        """Return the top level of a file."""
         return cls(display_path(path))
 
     def __truediv__(self, key: str | int) -> Location:
-        """The location of a key or list index below this one."""
+        """Return the location of a key or list index below this one."""
         if isinstance(key, int):
             return Location(self.file, f"{self.path}[{key}]")
         return Location(self.file, f"{self.path}.{key}" if self.path else key)
@@ -60,9 +62,9 @@ class Location:
         return f"{self.file}: {shorten(self.path)}" if self.path else self.file
 
     def error(self, what: str, hint: str = "") -> UserError:
-        """The error that something is wrong here."""
+        """Return the error that something is wrong here."""
         return UserError(what, where=str(self), hint=hint)
 
     def unknown_name(self, kind: str, name: object, known: Iterable[str]) -> UserError:
-        """The error that a name here does not exist, with the nearest names that do."""
+        """Return the error that a name here does not exist, with the nearest names that do."""
         return unknown_name(kind, name, known, where=str(self))

@@ -22,7 +22,7 @@ LOADER_VERSION = 2
 
 
 def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
-    """The identity of a dataset: what its images, labels and prompts are made of.
+    """Return the identity of a dataset: what its images, labels and prompts are made of.
 
     The files of a folder dataset count by relative path and size if the folder exists. A plan made without the images
     therefore names other cells than a run with them. Images that are excluded on record count too.
@@ -54,7 +54,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
 
 
 def backbone_ref(entry: BackboneEntry) -> BackboneRef:
-    """The identity of a backbone: architecture, weights (a file by its content), activation and precision.
+    """Return the identity of a backbone: architecture, weights (a file by its content), activation and precision.
 
     Raises ``UserError`` if its model configuration cannot be read.
     """
@@ -72,12 +72,12 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
 
 
 def architecture_path(entry: BackboneEntry) -> Path | None:
-    """The model-config json of a custom architecture; ``None`` for a model that open_clip knows by name."""
+    """Return the model-config json of a custom architecture; ``None`` for a model that open_clip knows by name."""
     return grids_folder() / entry.architecture if entry.architecture.endswith(".json") else None
 
 
 def weights_path(entry: BackboneEntry) -> Path | None:
-    """The weights file of a backbone; ``None`` for weights that open_clip knows by a tag."""
+    """Return the weights file of a backbone; ``None`` for weights that open_clip knows by a tag."""
     return None if entry.weights.file is None else grids_folder() / entry.weights.file
 
 
@@ -115,7 +115,10 @@ def _raise(error: OSError) -> None:
 
 
 def file_digest(*paths: Path) -> str:
-    """The SHA-256 of a file, or of several files one after the other; cached while their sizes and times stay."""
+    """Return the SHA-256 of a file, or of several files one after the other.
+
+    It is cached while their sizes and times stay.
+    """
     stats = (path.stat() for path in paths)
     return _digest(paths, tuple((stat.st_size, stat.st_mtime_ns) for stat in stats))
 
@@ -126,7 +129,7 @@ def _digest(paths: tuple[Path, ...], state: tuple[tuple[int, int], ...]) -> str:
 
 
 def checkpoint_digest(path: Path) -> str:
-    """The SHA-256 of a checkpoint: of its file, or of its parts one after the other.
+    """Return the SHA-256 of a checkpoint: of its file, or of its parts one after the other.
 
     Raises ``UnreadableCheckpoint`` if it does not exist.
     """

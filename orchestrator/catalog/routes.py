@@ -146,7 +146,7 @@ class ManualRoute(StrictModel):
 
 
 def _with_kind(value: Any) -> Any:
-    """A route without a kind gets an empty one, so that its error lists the kinds."""
+    """Give a route without a kind an empty one, so that its error lists the kinds."""
     return {"kind": "", **value} if isinstance(value, Mapping) else value
 
 

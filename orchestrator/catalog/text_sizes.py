@@ -53,7 +53,7 @@ class TextSizes:
 
 @cache
 def text_sizes(entry: BackboneEntry) -> TextSizes:
-    """The sizes of a backbone's text tower; those of ViT-B if its configuration does not state them."""
+    """Return the sizes of a backbone's text tower; those of ViT-B if its configuration does not state them."""
     package = importlib.util.find_spec("open_clip")
     assert package is not None
     assert package.origin is not None

@@ -27,7 +27,7 @@ OPEN_CLIP = "open_clip."
 
 
 def key_problem(key: Any) -> str | None:
-    """What is wrong with the key of an entry, which becomes part of file names; ``None`` if nothing is."""
+    """Say what is wrong with the key of an entry, which becomes part of file names; ``None`` if nothing is."""
     if not isinstance(key, str):
         return f"the name {short_repr(key)} is not text; write it in quotes"
     if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", key):
@@ -42,7 +42,7 @@ def _check_key(key: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text, for a table. Raises ``ValueError`` if a spreadsheet would run it or a terminal would obey it."""
+    """Return the text, for a table. Raises ``ValueError`` if a spreadsheet would run it or a terminal would obey it."""
     if text[:1] in ("=", "+", "-", "@"):
         raise ValueError(f"{text[:80]!r} begins like a formula, and a spreadsheet that opens a table would run it")
     if not text.isprintable():
@@ -51,7 +51,10 @@ def printable(text: str) -> str:
 
 
 def check_templates(value: Any) -> Any:
-    """A list of prompt templates. Raises ``ValueError`` for an empty list or a template without exactly one ``{}``."""
+    """Accept a list of prompt templates.
+
+    Raises ``ValueError`` for an empty list or a template without exactly one ``{}``.
+    """
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"{short_repr(value)} is neither a list of templates nor the name of a set")
     for template in value:
@@ -97,7 +100,7 @@ def as_mapping(value: Any, location: Location) -> dict[str, Any]:
 
 
 def validated(model: type[Model], data: Any, location: Location) -> Model:
-    """``data`` as an instance of ``model``. Raises ``UserError`` that names the file and the field."""
+    """Return ``data`` as an instance of ``model``. Raises ``UserError`` that names the file and the field."""
     try:
         return model.model_validate(as_mapping(data, location))
     except ValidationError as error:
@@ -105,7 +108,7 @@ def validated(model: type[Model], data: Any, location: Location) -> Model:
 
 
 def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> UserError:
-    """The error for one of pydantic's problems with ``data``, which stands at ``location``."""
+    """Return the error for one of pydantic's problems with ``data``, which stands at ``location``."""
     kind, context, path = problem["type"], problem.get("ctx", {}), problem["loc"]
     for key in path[:-2] if path[-1:] == ("[key]",) else path:
         if isinstance(data, dict) and data.get("kind") == key:
@@ -131,5 +134,5 @@ def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> User
 
 
 def _quoted(choices: str) -> list[str]:
-    """The names in pydantic's text ``'a', 'b' or 'c'``."""
+    """Return the names in pydantic's text ``'a', 'b' or 'c'``."""
     return re.findall("'(.*?)'", choices)

@@ -44,7 +44,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
     def construct_int64(self, node: yaml.Node) -> int:
-        """An integer of 64 bits. ``0x`` can spell longer ones, and Python refuses to print more than 4,300 digits."""
+        """Return an integer of 64 bits.
+
+        ``0x`` can spell longer ones, and Python refuses to print more than 4,300 digits.
+        """
         number: int = self.construct_yaml_int(node)
         if abs(number) >= 2**63:
             raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)
@@ -56,7 +59,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT_FLOAT, list("
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The plain data in ``text``. Raises ``UserError``, with line and column, if it is not safe YAML."""
+    """Return the plain data in ``text``. Raises ``UserError``, with line and column, if it is not safe YAML."""
     try:
         _check_size(text)
         return yaml.load(text, Loader=_Loader)
@@ -110,7 +113,7 @@ def _size_error(event: Any, problem: str) -> yaml.MarkedYAMLError:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises ``UserError`` if it cannot be read."""
+    """Return the text of a file. Raises ``UserError`` if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -119,5 +122,8 @@ def read_text(path: Path) -> str:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The top-level mapping of a YAML file. Raises ``UserError`` if the file is unreadable or holds anything else."""
+    """Return the top-level mapping of a YAML file.
+
+    Raises ``UserError`` if the file is unreadable or holds anything else.
+    """
     return as_mapping(parse_yaml(read_text(path), display_path(path)), Location.of(path))

@@ -56,7 +56,7 @@ class MethodRef:
     settings: tuple[tuple[str, Any], ...]
 
     def settings_dict(self) -> dict[str, Any]:
-        """The settings as a mapping."""
+        """Return the settings as a mapping."""
         return dict(self.settings)
 
 
@@ -99,13 +99,16 @@ class Cell:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """The cell as plain JSON types; :meth:`from_dict` reads an equal cell back."""
+        """Return the cell as plain JSON types; :meth:`from_dict` reads an equal cell back."""
         encoded: dict[str, Any] = encode(self)
         return encoded
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
-        """The cell that :meth:`to_dict` wrote. Raises ``KeyError`` or ``TypeError`` if ``data`` is not a cell."""
+        """Return the cell that :meth:`to_dict` wrote.
+
+        Raises ``KeyError`` or ``TypeError`` if ``data`` is not a cell.
+        """
         method = data["method"]
         cell = cls(
             track=data["track"],

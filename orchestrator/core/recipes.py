@@ -47,7 +47,7 @@ class SourceRecipe:
 
     @classmethod
     def from_mapping(cls, changes: Mapping[str, Any], where: str = "") -> SourceRecipe:
-        """The default recipe with ``changes`` applied; whole numbers are converted for fields that are floats.
+        """Return the default recipe with ``changes`` applied; whole numbers are converted for fields that are floats.
 
         Raises ``UserError`` for an unknown field (with the nearest name), a wrong type or a number out of range.
         """
@@ -62,19 +62,28 @@ class SourceRecipe:
             raise UserError(f"{problem['loc'][0]} is {problem['input']!r}: {problem['msg']}", where=where) from None
 
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
-        """This recipe with its epochs for one dataset: its own number, the catalog's, or about ``DEFAULT_STEPS``."""
+        """Return this recipe with its epochs for one dataset.
+
+        They are its own number, the catalog's, or as many as take about ``DEFAULT_STEPS``.
+        """
         if self.epochs is not None:
             return self
         epochs = fine_tune_epochs or -(-DEFAULT_STEPS * self.batch_size // max(train_images, 1))
         return replace(self, epochs=epochs)
 
     def source(self, backbone: BackboneRef, dataset: DatasetRef) -> SourceRef:
-        """The identity of the source model that this recipe makes. Raises ``ValueError`` if ``epochs`` is ``None``."""
+        """Return the identity of the source model that this recipe makes.
+
+        Raises ``ValueError`` if ``epochs`` is ``None``.
+        """
         if self.epochs is None:
             raise ValueError("the recipe has no number of epochs yet: call resolve() first")
         return SourceRef(dataset.name, fingerprint((SOURCE_VERSION, backbone, dataset, self)))
 
 
 def adopted_source(backbone: BackboneRef, dataset: str, sha256: str) -> SourceRef:
-    """The identity of an adopted checkpoint: its content, the version of its conversion, its backbone and dataset."""
+    """Return the identity of an adopted checkpoint.
+
+    It holds its content, the version of its conversion, its backbone and dataset.
+    """
     return SourceRef(dataset, fingerprint(("adopted", CONVERSION_VERSION, backbone, dataset, sha256)))

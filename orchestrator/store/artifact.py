@@ -49,7 +49,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
     @classmethod
     def read(cls, files: Files, address: str) -> Artifact | None:
-        """The artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
+        """Return the artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
         try:
             with field_named():
                 found = cls.model_validate_json(files.read(f"{address}/manifest.json"))
@@ -68,11 +68,16 @@ class Artifact(BaseModel, strict=True, frozen=True):
             raise CorruptArtifact(f"{address}/manifest.json cannot be read: {error}") from None
 
     def manifest(self) -> bytes:
-        """The content of ``manifest.json``. It is written last: an artifact without it does not count as built."""
+        """Return the content of ``manifest.json``.
+
+        It is written last: an artifact without it does not count as built.
+        """
         return json.dumps({**dict(self), "identity": encode(self.identity)}, indent=1).encode()
 
     def path(self, name: str) -> Path:
-        """The path of a file of the artifact on this machine's disk; a remote file is downloaded once per machine.
+        """Return the path of a file of the artifact on this machine's disk.
+
+        A remote file is downloaded once per machine.
 
         Raises :class:`CorruptArtifact` for a file that is missing or has another checksum; the artifact then counts as
         unbuilt. Raises ``UserError`` for a link out of the store, and for a cache that cannot hold the file.

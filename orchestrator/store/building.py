@@ -72,14 +72,14 @@ class BuildProgress:
             self._files.remove(self._name)
 
     def read(self) -> str:
-        """The progress that the builder reported last, such as ``1,500 of 3,000``; empty if there is none."""
+        """Return the progress that the builder reported last, such as ``1,500 of 3,000``; empty if there is none."""
         with suppress(OSError):
             return self._files.read(self._name).decode("utf-8", "replace")
         return ""
 
 
 def fraction_done(progress: str) -> float | None:
-    """The fraction, 0 to 1, that a progress text says; ``None`` for any other text."""
+    """Return the fraction, 0 to 1, that a progress text says; ``None`` for any other text."""
     done, _, total = progress.replace(",", "").partition(" of ")
     try:
         return int(done) / int(total)

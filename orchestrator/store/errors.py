@@ -90,7 +90,7 @@ def translate_errors(url: str) -> Iterator[None]:
 
 
 def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:
-    """The error of a driver or disk as a :class:`StoreUnavailable` that says what is wrong and what to do."""
+    """Return the error of a driver or disk as a :class:`StoreUnavailable` that says what is wrong and what to do."""
     what, hint = _EXPLANATIONS.get(_code(error), ("", ""))
     if not what and isinstance(error, OSError):
         what = DISK_ERRORS.get(error.errno or 0, "")
@@ -104,7 +104,7 @@ def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:
 
 
 def _code(error: BaseException) -> str:
-    """The server's error code, or the name of the error's class."""
+    """Return the server's error code, or the name of the error's class."""
     for cause in (error, error.__cause__):
         response = getattr(cause, "response", None)
         if isinstance(response, dict) and isinstance(code := response.get("Error", {}).get("Code"), str):
@@ -113,7 +113,7 @@ def _code(error: BaseException) -> str:
 
 
 def classify_error(error: BaseException) -> FailureKind:
-    """The cause of an error that a cell or a builder raised; the errors it was raised from count as well."""
+    """Return the cause of an error that a cell or a builder raised; the errors it was raised from count as well."""
     for cause in _causes(error):
         if isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS):
             return "store"
@@ -148,7 +148,7 @@ def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, the error it was raised from, and so on."""
+    """Yield an error, the error it was raised from, and so on."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -83,7 +83,7 @@ class Files:
         return self._filesystem
 
     def path(self, name: str) -> str:
-        """The full path of ``name``; raises ``ValueError`` for a name that would leave the root."""
+        """Return the full path of ``name``; raises ``ValueError`` for a name that would leave the root."""
         parts = name.split("/")
         if (
             any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in parts)
@@ -94,12 +94,12 @@ class Files:
         return f"{self.root}/{name}"
 
     def location(self, name: str) -> str:
-        """The path or URL of ``name``, for people."""
+        """Return the path or URL of ``name``, for people."""
         path = self.path(name)
         return path if self.is_local else f"{self.url.rstrip('/')}/{name}"
 
     def local_path(self, name: str) -> Path:
-        """The path of ``name`` on this machine's disk. Raises :class:`StoreUnavailable` for a remote store."""
+        """Return the path of ``name`` on this machine's disk. Raises :class:`StoreUnavailable` for a remote store."""
         if not self.is_local:
             raise StoreUnavailable(f"{self.url} is not a folder on this machine", where=name)
         return Path(self.path(name))
@@ -123,7 +123,7 @@ class Files:
         return [name.removesuffix(".json") for name in self.names(folder) if name.endswith(".json") and name[0] != "."]
 
     def versions(self, folder: str) -> dict[str, FileVersion]:
-        """The files in ``folder`` and its sub-folders, by their path in it; empty if there is no such folder."""
+        """Return the files in ``folder`` and its sub-folders, by their path in it; empty if there is no such folder."""
         path = self.path(folder)
         with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             found = dict(_scan(path)) if self.is_local else self._find(path)
@@ -141,12 +141,12 @@ class Files:
     # -- reading and writing ---------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file; raises ``FileNotFoundError``."""
+        """Read a file; raises ``FileNotFoundError``."""
         with translate_errors(self.url):
             return bytes(self._fs.cat_file(self.path(name), **self._reading))
 
     def read_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """The bytes of many files, in their order; ``None`` for those that do not exist."""
+        """Read many files, in their order; ``None`` for those that do not exist."""
 
         def read_or_none(name: str) -> bytes | None:
             with contextlib.suppress(FileNotFoundError):
@@ -156,7 +156,7 @@ class Files:
         return self.map(read_or_none, names)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-        """``function`` of every item, in order; concurrently for a remote store."""
+        """Call ``function`` on every item, in order; concurrently for a remote store."""
         items = list(items)
         if self.is_local or len(items) < 2:
             return [function(item) for item in items]
@@ -284,7 +284,10 @@ def read_small_files(
 
 
 def _open_filesystem(url: str) -> tuple[Any, str]:
-    """The driver for a URL, and the root path in it. Raises ``UserError`` for a URL that no installed driver opens."""
+    """Return the driver for a URL, and the root path in it.
+
+    Raises ``UserError`` for a URL that no installed driver opens.
+    """
     scheme, separator, rest = url.partition("://")
     if separator and scheme in ("s3", "s3a") and not rest.strip("/"):
         raise UserError("the URL names no bucket", where=url, hint="s3://BUCKET/FOLDER")

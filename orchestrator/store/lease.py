@@ -108,7 +108,7 @@ class LeaseOwner:
 
     @classmethod
     def from_json(cls, content: bytes) -> LeaseOwner | None:
-        """The owner that a lease file names; ``None`` for a file that names none."""
+        """Return the owner that a lease file names; ``None`` for a file that names none."""
         try:
             data = json.loads(content)
             owner = cls(**{name: kind(data[name]) for name, kind in get_type_hints(cls).items()})
@@ -204,14 +204,14 @@ class Lease:
         return replace(self._self, renewed=time.time()).to_json()
 
     def _read(self) -> LeaseOwner | None:
-        """The owner; ``None`` if there is no lease, or if its file is damaged."""
+        """Return the owner; ``None`` if there is no lease, or if its file is damaged."""
         with contextlib.suppress(FileNotFoundError):
             return LeaseOwner.from_json(self._files.read(self._name))
         return None
 
 
 def _machine() -> str:
-    """This boot of this machine, and the namespace of its process numbers."""
+    """Return this boot of this machine, and the namespace of its process numbers."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):  # not on macOS
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

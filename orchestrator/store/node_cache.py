@@ -49,7 +49,7 @@ class ChecksumMismatch(Exception):
 
 
 def node_cache() -> NodeCache:
-    """This process's object for this machine's cache. Raises ``UserError`` for an invalid size."""
+    """Return this process's object for this machine's cache. Raises ``UserError`` for an invalid size."""
     size = os.environ.get(SIZE)
     return _of_process(cache_folder(), parse_bytes(size, SIZE) if size else None, os.getpid())
 
@@ -73,7 +73,9 @@ class NodeCache:
             self._own = ScratchFolder(_KIND, self._processes).path
 
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
-        """The path of the file with this sha256 and size in bytes. If the cache does not have it, ``fetch`` writes it.
+        """Return the path of the file with this sha256 and size in bytes.
+
+        If the cache does not have it, ``fetch`` writes it.
 
         One process of the machine at a time fetches it. The path is valid as long as this process lives. Raises
         :class:`ChecksumMismatch` if every download has another checksum, ``StoreUnavailable`` if the disk has no room.
@@ -97,7 +99,10 @@ class NodeCache:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A temporary folder on the cache's disk. If its process is killed, another process removes it later."""
+        """Make a temporary folder on the cache's disk for the block.
+
+        If its process is killed, another process removes it later.
+        """
         with self._translated_errors():
             folder = Path(tempfile.mkdtemp(dir=self._own))
         try:
@@ -174,7 +179,7 @@ def _lock_of(path: Path) -> Path:
 
 
 def _link(path: Path, link: Path) -> Path:
-    """A link to a cached file, or the file itself where the file system has no links: then it may be removed."""
+    """Make a link to a cached file, or the file itself where the file system has no links: then it may be removed."""
     try:
         os.link(path, link)
     except OSError as error:

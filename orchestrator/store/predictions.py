@@ -54,7 +54,7 @@ class StoredPredictions:
 
 
 def predictions_content(splits: Iterable[StoredPredictions]) -> bytes:
-    """The content of a cell's predictions file."""
+    """Return the content of a cell's predictions file."""
     import numpy as np
 
     arrays = {
@@ -74,7 +74,9 @@ def predictions_file(content: bytes) -> PredictionsFile:
 
 
 def checked_predictions(content: bytes | None, result: Result) -> tuple[StoredPredictions, ...]:
-    """The predictions of a result, read from its predictions file; none for a result that was written without one.
+    """Return the predictions of a result, read from its predictions file.
+
+    A result that was written without one has none.
 
     Raises ``ValueError`` if the file is missing, has another checksum than the result says, or does not fit the result.
     """

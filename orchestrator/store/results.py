@@ -123,7 +123,7 @@ class Manifest(_Strict):
     cuda_graphs: InitVar[bool] = False
 
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
-        """What can change the last bits of a number and differs: name -> (in this manifest, in the other one)."""
+        """Return what can change the last bits of a number and differs, as name -> (here, in the other manifest)."""
         ours, theirs = ({"device": of.device, "threads": str(of.threads), **of.versions} for of in (self, now))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         return {name: (ours.get(name, "none"), theirs.get(name, "none")) for name in names}
@@ -138,7 +138,7 @@ class PredictionsFile(_Strict):
 
 
 def _as_cell(value: Any) -> Cell:
-    """A cell as it is, or made of its JSON fields. Raises ``ValueError`` if fields are missing or unknown."""
+    """Return a cell as it is, or make it of its JSON fields. Raises ``ValueError`` if fields are missing or unknown."""
     if isinstance(value, Cell):
         return value
     try:
@@ -180,7 +180,10 @@ class Result(_Strict):
             _validator(_CHECKED_RESULT).validate_python(self)
 
     def to_json(self) -> str:
-        """The text of the result file, its checksum last. Raises ``ValueError`` for what :meth:`check` refuses."""
+        """Return the text of the result file, its checksum last.
+
+        Raises ``ValueError`` for what :meth:`check` refuses.
+        """
         self.check()
         body = {**asdict(self), "cell": self.cell.to_dict()}
         record = {"format": 3, "id": self.cell.id, **body, "status": "finished"}
@@ -189,7 +192,7 @@ class Result(_Strict):
 
     @classmethod
     def of_cell(cls, cell_id: str, content: bytes) -> Result:
-        """The result in the file of a cell.
+        """Return the result in the file of a cell.
 
         Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if it is of another cell, and
         for what :meth:`check` refuses.
@@ -262,7 +265,7 @@ _CHECKED_RECORD = Annotated[_Record, AfterValidator(_check_scored)]
 
 @cache
 def _validator(checked: Any) -> TypeAdapter[Any]:
-    """The validator of a type, made when it is first used: a plan without results does not wait 20 ms for each."""
+    """Make the validator of a type when it is first used: a plan without results does not wait 20 ms for each."""
     return TypeAdapter(checked)
 
 

@@ -53,7 +53,10 @@ class Snapshots:
         self._saved = time.monotonic()
 
     def load(self) -> Any | None:
-        """The state of the last snapshot, tensors on the CPU; ``None`` if there is none or its checksum is wrong."""
+        """Return the state of the last snapshot, tensors on the CPU.
+
+        Returns ``None`` if there is none or its checksum is wrong.
+        """
         from safetensors import SafetensorError, safe_open
 
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
@@ -106,7 +109,7 @@ def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The state as JSON types; its tensors are moved to ``tensors``. Raises ``TypeError`` for other types."""
+    """Return the state as JSON types; its tensors are moved to ``tensors``. Raises ``TypeError`` for other types."""
     import torch
 
     if isinstance(value, torch.Tensor):

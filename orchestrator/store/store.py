@@ -34,7 +34,7 @@ class Store:
     # -- artifacts ---------------------------------------------------------------------------------------------
 
     def artifact(self, address: str, identity: Any = None) -> Artifact | None:
-        """The finished artifact at ``address``, or ``None``.
+        """Return the finished artifact at ``address``, or ``None``.
 
         If ``identity`` is given, the recorded one must equal it: two artifacts with one address are an error
         (``UserError``) and never a silent rebuild. Raises :class:`CorruptArtifact` for a manifest that cannot be read.
@@ -93,7 +93,7 @@ class Store:
         return Result.of_cell(cell_id, self.files.read(f"results/{cell_id}.json"))
 
     def read_results(self, cell_ids: Iterable[str]) -> tuple[list[Result], list[str]]:
-        """The existing results of cells, and the ids whose result or predictions are damaged.
+        """Return the existing results of cells, and the ids whose result or predictions are damaged.
 
         Files that have not changed since this object read them are not read again. A damaged result is renamed to
         ``results/<id>.json.damaged``, which makes its cell unfinished again; so is one whose predictions are missing or
@@ -129,7 +129,7 @@ class Store:
         return [found[name] for name in wanted if name in found], damaged
 
     def read_outcomes(self, cell_ids: Collection[str]) -> tuple[list[Result], list[Failure], list[str]]:
-        """The results of finished cells, the recorded failures of the others, and the ids of damaged results.
+        """Return the results of finished cells, the recorded failures of the others, and the ids of damaged results.
 
         Damaged results are set aside as by :meth:`read_results`.
         """
@@ -139,7 +139,7 @@ class Store:
         return results, failures, damaged
 
     def read_predictions(self, results: Iterable[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
-        """The predictions of cells on each scored test split, by cell id.
+        """Return the predictions of cells on each scored test split, by cell id.
 
         Cells without predictions are left out, and so are damaged ones; their results are set aside, as
         :meth:`read_results` does.
@@ -179,7 +179,10 @@ class Store:
             self.files.write(f"adapters/{cell_id}/{name}", content)
 
     def adapter_folder(self, cell_id: str) -> Path | None:
-        """The folder of a cell's adapter on this machine's disk, downloaded if necessary; ``None`` if it has none."""
+        """Return the folder of a cell's adapter on this machine's disk, downloaded if necessary.
+
+        Returns ``None`` if it has none.
+        """
         files, folder = self.files, f"adapters/{cell_id}"
         names = [name for name in files.names(folder) if not name.startswith(".")]
         local = local_folder(files, folder)
@@ -228,5 +231,5 @@ class Store:
 
 
 def _failure_file(failure_id: str) -> str:
-    """The file of a failure; the address of an artifact has a slash."""
+    """Return the file of a failure; the address of an artifact has a slash."""
     return f"failures/{failure_id.replace('/', '.')}.json"

@@ -28,7 +28,10 @@ TRACKS: dict[str, Track] = {
 
 
 def stored_track(name: str) -> Track:
-    """The track of a stored record: as registered, or with defaults if this installation has no track of that name."""
+    """Return the track of a stored record.
+
+    As registered, or with defaults if this installation has no track of that name.
+    """
     return TRACKS.get(name) or Track(name, name)
 
 

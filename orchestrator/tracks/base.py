@@ -15,7 +15,7 @@ SupportSplit = Literal["train", "test"]
 
 
 def support_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """The images that a method takes through the tower to learn from a labelled support."""
+    """Return the images that a method takes through the tower to learn from a labelled support."""
     return method.tower_passes(support_size, settings)
 
 
@@ -79,5 +79,5 @@ class Track:
         return (self.method_track or self.name) in method.tracks
 
     def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:
-        """The method's settings with its defaults on this track; raises what :meth:`Method.configure` raises."""
+        """Return the method's settings with its defaults on this track; raises what :meth:`Method.configure` raises."""
         return method.configure(changes, self.method_track or self.name)

@@ -21,7 +21,7 @@ HARMONIC_MEAN = "harmonic mean"
 
 
 def harmonic_mean(base: float, new: float) -> float:
-    """The harmonic mean of two accuracies; 0 if both are 0."""
+    """Return the harmonic mean of two accuracies; 0 if both are 0."""
     return 2 * base * new / (base + new) if base + new else 0.0
 
 
@@ -30,7 +30,7 @@ def _larger_half(whole: int) -> int:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """The images that a method takes through the tower; the support has half of the classes."""
+    """Return the images that a method takes through the tower; the support has half of the classes."""
     return support_passes(method, settings, _larger_half(support_size), test_size)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """The images that a method takes through the tower.
+    """Return the images that a method takes through the tower.
 
     A method of this track alone counts them itself, from the number of test images. The others train by
     :mod:`bolt.training.test_time`: one forward pass over the test images selects the trusted ones. In each epoch a

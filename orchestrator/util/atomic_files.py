@@ -13,18 +13,21 @@ from orchestrator.util.errors import UserError
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path if something is there, else the nearest folder above it: where a new file or folder will be made."""
+    """Return the path if something is there, else the nearest folder above it.
+
+    Where a new file or folder will be made.
+    """
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 
 
 def replacing(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """The same as :func:`placing` for the file that a symbolic link ``path`` leads to: the link stays one."""
+    """Do the same as :func:`placing` for the file that a symbolic link ``path`` leads to: the link stays one."""
     return placing(path.resolve())
 
 
 @contextmanager
 def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Iterator[Path]:
-    """A temporary file beside ``target``, which ``put`` moves to its place at the end of the block.
+    """Yield a temporary file next to ``target``, which ``put`` moves to its place at the end of the block.
 
     If the block raises, ``target`` stays as it was and the temporary file is removed.
     Raises ``OSError`` if the file cannot be written.

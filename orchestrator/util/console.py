@@ -25,7 +25,7 @@ def print_sentence(text: str, console: Console) -> None:
 
 
 def plain_table(*headings: str, right: Collection[str] = (), **column_options: Any) -> Table:
-    """A table without lines. The columns named in ``right`` are aligned to the right, the others to the left.
+    """Make a table without lines. The columns named in ``right`` are aligned to the right, the others to the left.
 
     ``column_options`` go to rich's ``Table.add_column``, for every column.
     """

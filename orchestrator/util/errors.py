@@ -38,7 +38,7 @@ def shorten(text: str, limit: int = LONGEST) -> str:
 
 
 def short_repr(value: object) -> str:
-    """The ``repr`` of a value, cut to ``LONGEST`` characters for a message."""
+    """Return the ``repr`` of a value, cut to ``LONGEST`` characters for a message."""
     return shorten(repr(value))
 
 
@@ -50,12 +50,12 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 
 
 def _natural(name: str) -> tuple[int, str]:
-    """A sort key that puts whole numbers in the order of their values, before other names."""
+    """Return a sort key that puts whole numbers in the order of their values, before other names."""
     return (int(name), "") if name.isdecimal() and len(name) < 20 else (sys.maxsize, name)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
-    """The error for a name that does not exist, suggesting the nearest ones that do."""
+    """Return the error for a name that does not exist, suggesting the nearest ones that do."""
     names = sorted(known, key=_natural)
     near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)
     if near:
@@ -69,7 +69,10 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
 
 
 def explain_hub_error(error: Exception, where: str) -> Exception:
-    """The :class:`UserError` that explains an error of ``huggingface_hub``; any other error is returned unchanged."""
+    """Return the :class:`UserError` that explains an error of ``huggingface_hub``.
+
+    Any other error is returned unchanged.
+    """
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,

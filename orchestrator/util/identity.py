@@ -70,7 +70,10 @@ def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
 
 
 def canonical_json(value: Any) -> str:
-    """The canonical JSON text of ``value``: keys sorted, no spaces, floats with the fewest digits that are exact."""
+    """Return the canonical JSON text of ``value``.
+
+    Keys sorted, no spaces, floats with the fewest digits that are exact.
+    """
     kind: Any = type(value)
     if (members := _members(kind)) is None:
         return _text(encode(value))
@@ -87,7 +90,7 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=Tru
 
 
 def _member_text(field: Any) -> str:
-    """The text of one field of a dataclass."""
+    """Return the text of one field of a dataclass."""
     if type(field) in _PLAIN:
         return _text(field)
     return _frozen_text(_Same(field)) or _text(encode(field))
@@ -110,7 +113,10 @@ class _Same:
 
 @lru_cache(maxsize=4096)
 def _frozen_text(field: _Same) -> str | None:
-    """The text of a value that cannot change, cached: cells share their protocol, method and sources. Else ``None``."""
+    """Return the text of a value that cannot change, cached: cells share their protocol, method and sources.
+
+    Else ``None``.
+    """
     return _text(encode(field.value)) if _is_frozen(field.value) else None
 
 
@@ -129,7 +135,7 @@ def fingerprint(value: Any) -> str:
 
 
 def file_digest(path: Path, kind: str = "sha256") -> str:
-    """The checksum of a file's content (``sha256`` or ``md5``) in lower-case hexadecimal digits."""
+    """Return the checksum of a file's content (``sha256`` or ``md5``) in lower-case hexadecimal digits."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, kind).hexdigest()
 

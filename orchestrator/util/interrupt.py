@@ -55,7 +55,7 @@ def exit_immediately(number: int, frame: object) -> None:
 
 
 def command_line() -> str:
-    """The command line of this process, ready to be pasted into a shell."""
+    """Return the command line of this process, ready to be pasted into a shell."""
     program = Path(sys.argv[0])
     words = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
     return shlex.join([*words, *sys.argv[1:]])

@@ -19,7 +19,10 @@ _SMI_SECONDS = 5.0
 
 
 def usable_processors() -> int:
-    """The number of processors that this process may use; a container or a batch system can grant fewer than exist."""
+    """Return the number of processors that this process may use.
+
+    A container or a batch system can grant fewer than exist.
+    """
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -86,7 +89,10 @@ def process_tree_memory() -> Memory:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine, from ``nvidia-smi``; empty if it is missing, fails or does not answer in 5 seconds."""
+    """Return the GPUs of this machine, from ``nvidia-smi``.
+
+    Empty if it is missing, fails or does not answer in 5 seconds.
+    """
     command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
     try:  # a session of its own, so that Ctrl-C does not reach it
         output = subprocess.run(

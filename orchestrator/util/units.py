@@ -9,18 +9,18 @@ from orchestrator.util.errors import UserError, short_repr
 
 
 def pluralize(count: int | str, what: str) -> str:
-    """A count with its noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
+    """Write a count with its noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
     return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
 
 
 def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first ``most`` texts, and how many more there are: ``a, b and 3 more``."""
+    """Join the first ``most`` texts, and how many more there are: ``a, b and 3 more``."""
     more = len(texts) - most
     return separator.join(texts[:most]) + (f"{separator.replace(',', '')}and {more} more" if more > 0 else "")
 
 
 def human_bytes(count: float) -> str:
-    """A number of bytes with a binary unit: ``512 B``, ``1.5 GiB``."""
+    """Write a number of bytes with a binary unit: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -29,7 +29,10 @@ def human_bytes(count: float) -> str:
 
 
 def human_duration(seconds: float | None) -> str:
-    """A duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years``; ``unknown`` for ``None``."""
+    """Write a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years``.
+
+    ``unknown`` for ``None``.
+    """
     if seconds is None:
         return "unknown"
     if seconds < 99.5:
