@@ -30,7 +30,7 @@ TRACKS: dict[str, Track] = {
 def stored_track(name: str) -> Track:
     """Return the track of a stored record.
 
-    As registered, or with defaults if this installation has no track of that name.
+    It is the registered one, or one with defaults if this installation has no track of that name.
     """
     return TRACKS.get(name) or Track(name, name)
 

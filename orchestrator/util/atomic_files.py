@@ -15,7 +15,7 @@ from orchestrator.util.errors import UserError
 def nearest_existing(path: Path) -> Path:
     """Return the path if something is there, else the nearest folder above it.
 
-    Where a new file or folder will be made.
+    That is where a new file or folder will be made.
     """
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 

@@ -72,7 +72,7 @@ def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
 def canonical_json(value: Any) -> str:
     """Return the canonical JSON text of ``value``.
 
-    Keys sorted, no spaces, floats with the fewest digits that are exact.
+    Its keys are sorted, it has no spaces, and floats have the fewest digits that are exact.
     """
     kind: Any = type(value)
     if (members := _members(kind)) is None:
@@ -113,9 +113,9 @@ class _Same:
 
 @lru_cache(maxsize=4096)
 def _frozen_text(field: _Same) -> str | None:
-    """Return the text of a value that cannot change, cached: cells share their protocol, method and sources.
+    """Return the text of a value that cannot change, and ``None`` for any other.
 
-    Else ``None``.
+    It is cached, because cells share their protocol, method and sources.
     """
     return _text(encode(field.value)) if _is_frozen(field.value) else None
 

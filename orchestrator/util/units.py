@@ -31,7 +31,7 @@ def human_bytes(count: float) -> str:
 def human_duration(seconds: float | None) -> str:
     """Write a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years``.
 
-    ``unknown`` for ``None``.
+    ``None`` is ``unknown``.
     """
     if seconds is None:
         return "unknown"
