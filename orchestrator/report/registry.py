@@ -16,23 +16,33 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, drawn_ks
 from orchestrator.report.figures.costs import accuracy_against_costs
-from orchestrator.report.figures.curves import accuracy_after_epochs, accuracy_against_k
+from orchestrator.report.figures.curves import (
+    accuracy_after_epochs,
+    accuracy_against_k,
+    accuracy_against_settings,
+    effects_of_variants,
+)
 from orchestrator.report.figures.drawing import FigureFile
-from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.paper.paper_tables import paper_tables
 from orchestrator.report.tables.accuracy import (
+    base_to_new_table,
     dataset_table,
     epochs_table,
     explorer_tables,
     main_table,
     published_table,
+    shift_table,
 )
-from orchestrator.report.tables.by_test_set import base_to_new_table, shift_table
 from orchestrator.report.tables.changes import effects_table, variants_tables
-from orchestrator.report.tables.costs import costs_tables, sources_table
-from orchestrator.report.tables.gaps import cells_without_result_table, missing_table, short_classes_table
 from orchestrator.report.tables.table import Table
 from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
+from orchestrator.report.tables.whole_grid import (
+    cells_without_result_table,
+    costs_tables,
+    missing_table,
+    short_classes_table,
+    sources_table,
+)
 
 T = TypeVar("T", Table, FigureFile)
 

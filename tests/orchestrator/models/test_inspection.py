@@ -15,8 +15,7 @@ from bolt.spectral.sources import Sources
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.cells.trial import run_and_record
 from orchestrator.models.inspection import SplitPredictions, inspect_cell, source_overlap
-from orchestrator.report.page.cell_page import data_uri
-from orchestrator.report.tables.cell import class_table, confused_table
+from orchestrator.report.page.cell_page import class_table, confused_table, data_uri
 from orchestrator.store import Store
 from tests.orchestrator.conftest import World
 

@@ -27,10 +27,9 @@ from orchestrator.report.figures.cell import (
     training_curves,
 )
 from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
-from orchestrator.report.figures.curves import accuracy_against_k
+from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
 from orchestrator.report.figures.drawing import canvas, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.registry import PanelFigures
 from orchestrator.report.write import drawing
 from tests.helpers.small_results import grid, study

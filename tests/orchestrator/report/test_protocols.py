@@ -15,10 +15,9 @@ from rich.console import Console
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report import study_of, terminal_summary
-from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects, switches_text
 from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
-from orchestrator.report.tables.changes import effects_table
+from orchestrator.report.tables.changes import SwitchEffect, effects_table, switch_effects, switches_text
 from tests.helpers.small_results import DATASETS, cell, grid, label, result, study, under, write
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from bolt.protocol import STRICT, Protocol
 from orchestrator.report.figures.curves import accuracy_after_epochs
-from orchestrator.report.tables.accuracy import dataset_table, epochs_table, main_table
-from orchestrator.report.tables.by_test_set import base_to_new_table, shift_table
+from orchestrator.report.tables.accuracy import base_to_new_table, dataset_table, epochs_table, main_table, shift_table
 from orchestrator.store.results import Result
 from tests.helpers.small_results import DATASETS, ZERO_SHOT, base_to_new_result, cell, grid, result, study, write
 
