@@ -119,7 +119,6 @@ def adapt(
     name: str = "mine",
     seed: int = 1,
     mirror: bool = True,
-    exif_rotation: bool = True,
     initial: Mapping[str, Tensor] | None = None,
     precision: Precision | None = None,
     **settings: Any,
@@ -140,7 +139,6 @@ def adapt(
         name: name of the data; with ``seed`` it keys the augmented views and the order of the images.
         seed: equal names and seeds give bit-identical results.
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
-        exif_rotation: whether photographs are rotated by their EXIF orientation, now and in predictions.
         initial: tensors of a meta-learned image tower, for the method that starts from one.
         precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default that of the
             device. The model computes in it until it is saved.
@@ -161,7 +159,7 @@ def adapt(
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _check_labels(labels, len(images), len(class_names))
-    in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
+    in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_shared_vectors(head_CD, class_names)
     task = Task(
@@ -178,7 +176,7 @@ def adapt(
     )
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}
-    return Model.from_adapted(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)
+    return Model.from_adapted(backbone, adapted, class_names, notes=notes)
 
 
 def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:

@@ -23,13 +23,13 @@ from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
 class InMemoryImages:
     """Images and their views, for one backbone.
 
-    As in the benchmark, a view depends on the name, the seed, the view number and the position of the image only.
+    Photographs are turned upright by their EXIF orientation. As in the benchmark, a view depends on the name, the seed,
+    the view number and the position of the image only.
 
     Args:
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
         name, seed: key the views and the orders.
         mirror: whether augmented views may be mirrored.
-        exif_rotation: whether photographs are rotated by their EXIF orientation.
     """
 
     def __init__(
@@ -40,14 +40,11 @@ class InMemoryImages:
         name: str,
         seed: int,
         mirror: bool = True,
-        exif_rotation: bool = False,
     ) -> None:
         self._backbone, self._name, self._seed = backbone, name, seed
         self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
         self._images = [
-            image
-            if isinstance(image, Tensor)
-            else torch.from_numpy(rgb_pixels(open_named(image), exif_rotation=exif_rotation))
+            image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image), exif_rotation=True))
             for image in images
         ]
 

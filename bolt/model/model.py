@@ -56,7 +56,6 @@ class Model(ModelParts):
         adapted: Adapted,
         class_names: Sequence[str],
         *,
-        exif_rotation: bool = False,
         notes: Mapping[str, Any] | None = None,
     ) -> Model:
         """Build a model from the result of a method.
@@ -75,7 +74,6 @@ class Model(ModelParts):
             backbone.logit_scale,
             backbone.mean,
             backbone.std,
-            exif_rotation,
             dict(notes or {}),
         )
         return cls(adapted.tower or backbone.tower, adapted.classify, about, backbone.tower, adapted.change)
@@ -86,14 +84,14 @@ class Model(ModelParts):
         return self.tower.class_embedding.device
 
     def pixels(self, images: Sequence[ImageInput]) -> Tensor:
-        """Apply the benchmark's evaluation transform: uint8 (B, 3, S, S)."""
+        """Turn photographs upright and apply the benchmark's evaluation transform: uint8 (B, 3, S, S)."""
         size = self.tower.shape.image_size
         return torch.stack([self._pixels(image, size) for image in images])
 
     def _pixels(self, image: ImageInput, size: int) -> Tensor:
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
-        return torch.from_numpy(evaluation_pixels(open_named(image), size, exif_rotation=self.about.exif_rotation))
+        return torch.from_numpy(evaluation_pixels(open_named(image), size, exif_rotation=True))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""

@@ -27,7 +27,6 @@ class About:
         backbone_digest: digest of that CLIP's frozen image tower (:attr:`bolt.clip.backbone.Backbone.digest`).
         logit_scale: that CLIP's factor of the cosine in a logit.
         mean, std: normalisation per channel, for pixels in [0, 1].
-        exif_rotation: whether photographs are rotated by their EXIF orientation.
         notes: free-form notes, such as the method, its accuracy or the licence of the data.
     """
 
@@ -37,7 +36,6 @@ class About:
     logit_scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    exif_rotation: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 

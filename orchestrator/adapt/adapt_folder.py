@@ -185,8 +185,7 @@ def _save(adapted: Adapted, task: Task, trials: Trials, done: Adaptation) -> Non
         "data_licence": images.entry.licence,
         "sources": {source.dataset: source.digest for source in cell.sources},
     }
-    rotation, backbone = images.entry.exif_rotation, loaded.backbone(cell.backbone)
-    model = Model.from_adapted(backbone, adapted, images.class_names, exif_rotation=rotation, notes=notes)
+    model = Model.from_adapted(loaded.backbone(cell.backbone), adapted, images.class_names, notes=notes)
     staged = request.model.with_name(f".{request.model.name}.checking")
     with writing(f"the model {request.model}", "-o", KEPT):
         request.page.parent.mkdir(parents=True, exist_ok=True)

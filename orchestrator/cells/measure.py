@@ -144,4 +144,4 @@ def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model
     }
     names = Images(cell.dataset, "test", loaded.image_size(cell.backbone)).class_names(loaded)
     backbone = loaded.backbone(cell.backbone)
-    return Model.from_adapted(backbone, adapted, names, exif_rotation=entry.exif_rotation, notes=notes)
+    return Model.from_adapted(backbone, adapted, names, notes=notes)

@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import ExifTags
-
-from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
+from bolt.clip.preprocess import UNREADABLE, is_turned, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.images import why_unreadable
@@ -23,9 +21,6 @@ from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 from orchestrator.util.threads import thread_map
-
-UPRIGHT = 1
-"""EXIF orientation of an image that needs no rotation."""
 
 
 class ImageCheck(NamedTuple):
@@ -78,7 +73,7 @@ def check_image(name: str, part: Part, index: int) -> ImageCheck:
     found = ImageCheck(name, part.origin(index), int(part.labels[index]))
     try:
         image = part.read(index)
-        rotated = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
+        rotated = is_turned(image)
         plain = to_rgb_or_grey(image)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())

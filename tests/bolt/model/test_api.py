@@ -162,13 +162,16 @@ def test_the_same_call_gives_the_same_bits_and_another_seed_others(
     assert not torch.equal(logits(1), logits(2))
 
 
-def test_a_photograph_is_turned_as_its_camera_says_unless_it_shall_not(backbone: Backbone) -> None:
+def test_a_photograph_is_turned_upright_by_a_model_of_images_without_exif(backbone: Backbone) -> None:
     turned = Image.fromarray(np.asarray(IMAGES[0]))
     turned.getexif()[0x0112] = 6  # a quarter turn
     upright = Image.fromarray(np.rot90(np.asarray(IMAGES[0]), -1))
-    for rotation, same in ((True, upright), (False, IMAGES[0])):
-        model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="zero_shot", exif_rotation=rotation)
-        assert torch.equal(model.pixels([turned]), model.pixels([same]))
+    model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="zero_shot")
+    assert torch.equal(model.pixels([turned]), model.pixels([upright]))
+    taught, same = (
+        bolt.adapt(backbone, [first, *IMAGES[1:]], LABELS, NAMES, method="tip_adapter") for first in (turned, upright)
+    )
+    assert torch.equal(taught.logits(IMAGES[:3]), same.logits(IMAGES[:3]))
 
 
 def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, sources: CheckpointSources) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_pixels, to_rgb_or_grey
+from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, is_turned, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.images import capped_pixels
 
 SHAPES = [(100, 75), (75, 100), (31, 90), (32, 32), (28, 28), (33, 47), (1, 5), (227, 401), (640, 224), (337, 336)]
@@ -160,6 +160,23 @@ def test_a_tiff_is_rotated_once_by_pillow_itself() -> None:
     for asked in (False, True):
         read = stored(noise(40, 20), "TIFF", exif=exif)
         assert rgb_pixels(read, exif_rotation=asked).shape == (3, 40, 20)
+
+
+@pytest.mark.parametrize("orientation", [0, 1, 9, 77])
+def test_an_orientation_that_means_no_turn_is_none(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    read = stored(noise(40, 20), "JPEG", exif=exif)
+    assert not is_turned(read)
+    assert rgb_pixels(read, exif_rotation=True).shape == (3, 20, 40)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_does_not_make_a_readable_picture_unreadable(kind: str) -> None:
+    read = stored(noise(40, 20), kind, exif=b"Exif\0\0II*\0\xff\xff\xff\x7f\x12\x01")
+    assert not is_turned(read)
+    assert rgb_pixels(read, exif_rotation=True).shape == (3, 20, 40)
 
 
 def test_reading_a_file_keeps_its_exif_orientation(tmp_path: Path) -> None:
