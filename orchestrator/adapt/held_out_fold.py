@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from bolt.methods.common.candidates import Candidate, held_out_predictions
 from bolt.methods.common.cross_validation import stratified_folds
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import configured_method
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
@@ -72,7 +71,7 @@ class HeldOutFold(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         return 9 * catalog.dataset(self.cell.dataset.name).sizes.train // self.folds
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Adapt to the other folds and predict this one: ``rows.npy`` and ``correct.npy``, (B,)."""
         started = time.perf_counter()
         task = make_task(CellInputs(self.cell, loaded))

@@ -23,10 +23,9 @@ from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.events import TaskEvent
@@ -103,9 +102,9 @@ class Trials:
     _speed: float = 0.0
 
     @property
-    def loaded(self) -> LoadedArtifacts:
+    def loaded(self) -> ArtifactCache:
         """What this process has loaded."""
-        return loaded_artifacts(self.images.settings)
+        return artifact_cache(self.images.settings)
 
     @property
     def folds(self) -> int:

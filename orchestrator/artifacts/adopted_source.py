@@ -17,9 +17,8 @@ from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import TowerShape
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import Source
-from orchestrator.artifacts.stored_backbone import TOWER_FILE
+from orchestrator.artifacts.spec import TOWER_FILE, ArtifactCache
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import adopted_source
@@ -50,7 +49,7 @@ class AdoptedSource(Source):
     def ref(self) -> SourceRef:
         return adopted_source(self.backbone, self.dataset, self.sha256)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Convert the checkpoint into ``tower.safetensors``.
 
         Raises ``UserError`` when its content is not what was adopted, or when it does not fit the backbone.

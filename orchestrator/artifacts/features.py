@@ -15,11 +15,9 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.clip.transfer import ReadAhead
 from bolt.task.scoring import SCORING_BATCH, scoring_batches
 from bolt.task.task import EVALUATION_VIEW
-from orchestrator.artifacts.frozen_tower import FrozenTower
 from orchestrator.artifacts.host_work import HostWork, launches, test_images_read, views_on_device
 from orchestrator.artifacts.images import Images, OfTestSplit
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache, ArtifactSpec, FrozenTower
 from orchestrator.artifacts.support_images import SupportImages, support_pool
 from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
@@ -50,7 +48,7 @@ class TestFeatures(OfTestSplit):
         images, layers = catalog.dataset(self.dataset.name).sizes.test, catalog.backbone(self.backbone.name).layers
         return test_images_read(images) + launches(layers, 0, images / SCORING_BATCH)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Encode the test images."""
         images = loaded.get(Images(self.dataset, "test", self.image_size))
         backbone = loaded.backbone(self.backbone)
@@ -81,7 +79,7 @@ class SupportFeatures(ArtifactSpec):
     title = "support features"
     shrink_hint = "fewer seeds or backbones, or fewer epochs of methods on frozen features"
     gpu_share = 0.5
-    kept = 4
+    cache_size = 4
 
     backbone: BackboneRef
     support: SupportImages
@@ -116,7 +114,7 @@ class SupportFeatures(ArtifactSpec):
     def _encoded_images(self, catalog: Catalog) -> int:
         return self._encoded.image_count(catalog) * (self.views + 1)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
         pool = support_pool(self.support, loaded)
         indices = self._encoded.drawn(pool.labels_of_split, loaded.dataset_entry(self.support.dataset).classes)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bolt.task.equal_classes import equal_classes
 from orchestrator.artifacts.images import OfTestSplit
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import FLOAT_BYTES
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache
 from orchestrator.catalog import Catalog, prompt_templates
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.units import listed, pluralize
@@ -46,7 +45,7 @@ class Head(OfTestSplit):
         classes = catalog.dataset(self.dataset.name).classes
         return FLOAT_BYTES * classes * catalog.backbone(self.backbone.name).embed_dim
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Put each class name into the dataset's prompt templates and encode them to one embedding per class.
 
         The manifest names the classes whose embeddings are equal.
@@ -60,7 +59,7 @@ class Head(OfTestSplit):
         shared = _equal_names(names, head_CD.numpy(force=True))
         builder.meta.update(class_names=list(names), prompts=list(prompts), equal_classes=shared)
 
-    def words(self, loaded: LoadedArtifacts) -> ClassText:
+    def class_text(self, loaded: ArtifactCache) -> ClassText:
         """The class names and prompts that the head was made of."""
         from bolt.task.task import ClassText
 

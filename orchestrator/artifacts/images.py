@@ -10,10 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from bolt.clip.preprocess import evaluation_pixels
-from orchestrator.artifacts.frozen_tower import FrozenTower
 from orchestrator.artifacts.host_work import HostWork, decoding
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, FrozenTower
 from orchestrator.catalog import Catalog, DatasetEntry, excluded_images
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.datasets import images as decoded
@@ -43,7 +41,7 @@ class Images(ArtifactSpec):
     """
 
     kind = "images"
-    kept = 16
+    cache_size = 16
 
     dataset: DatasetRef
     split: str
@@ -74,7 +72,7 @@ class Images(ArtifactSpec):
         capped = pixels > typical_pixels(entry, decoded.SHORT_SIDE_CAP * self.image_size)
         return decoding(count, pixels, resized=self.split == "test" or capped)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
 
         Raises ``UserError`` for missing files and for images that cannot be decoded.
@@ -106,7 +104,7 @@ class Images(ArtifactSpec):
         """The labels, in memory, and the pixels, mapped from disk."""
         return decoded.read_images(artifact.path)
 
-    def class_names(self, loaded: LoadedArtifacts) -> tuple[str, ...]:
+    def class_names(self, loaded: ArtifactCache) -> tuple[str, ...]:
         """The dataset's class names in label order, noted with the decoded images."""
         return tuple(loaded.artifact(self.address).meta["class_names"])
 
@@ -117,7 +115,7 @@ class OfTestSplit(ArtifactSpec):
 
     kind = "features"
     shrink_hint = "fewer backbones or datasets"
-    kept = 8
+    cache_size = 8
     part: ClassVar[str]
 
     backbone: BackboneRef

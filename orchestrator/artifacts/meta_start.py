@@ -16,9 +16,7 @@ from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
-from orchestrator.artifacts.stored_backbone import TOWER_FILE
+from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, TRAINING_FACTOR, ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
@@ -78,7 +76,7 @@ class MetaStart(ArtifactSpec):
     def _episodes(self) -> int:
         return self.recipe.steps * self.recipe.tasks_per_step
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Meta-learn the tower into ``tower.safetensors``.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
@@ -106,7 +104,7 @@ class MetaStart(ArtifactSpec):
             backbone=self.backbone.name, datasets=[dataset.name for dataset in self.datasets], meta_loss=curve
         )
 
-    def _task(self, dataset: DatasetRef, loaded: LoadedArtifacts) -> MetaTask:
+    def _task(self, dataset: DatasetRef, loaded: ArtifactCache) -> MetaTask:
         """One dataset's training images, seen through light crops."""
         images, views = loaded.get(self._images(dataset)), Views(light=True)
         placed = place_images(self._images(dataset), images, loaded, KEPT_BYTES // len(self.datasets))

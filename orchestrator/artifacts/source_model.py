@@ -26,9 +26,7 @@ from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
-from orchestrator.artifacts.stored_backbone import TOWER_FILE
+from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, TRAINING_FACTOR, ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
@@ -111,13 +109,13 @@ class SourceModel(Source):
         views = views_on_device(seen, typical_pixels(entry, SHORT_SIDE_CAP * self.image_size))
         return views + launches(backbone.layers, seen / self.recipe.batch_size, 0)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy beside the frozen one's.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
         name, views = self.dataset.name, Views(light=True)
-        backbone = loaded.take_backbone(self.backbone)
+        backbone = loaded.pop_backbone(self.backbone)
         spec = Images(self.dataset, "train", self.image_size)
         images = loaded.get(spec)
         placed = place_images(spec, images, loaded)
@@ -174,7 +172,7 @@ def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int)
 
 
 def source_accuracy(
-    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, loaded: LoadedArtifacts
+    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, loaded: ArtifactCache
 ) -> dict[str, Any]:
     """Accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
 

@@ -1,19 +1,41 @@
-"""What a kind of artifact is: identity, address, inputs, size, cost, how it is built and how it is read."""
+"""What a kind of artifact is, how one is built, and the cache of those that a process has loaded.
+
+Loading a backbone or opening a dataset's images takes longer than many a cell. Cells arrive sorted, so the cache keeps
+the last few of each kind.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from bolt.freed_memory import return_freed_memory
 from orchestrator.artifacts.host_work import HostWork
-from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
-from orchestrator.catalog import Catalog
+from orchestrator.artifacts.load_backbone import TextSide, load_backbone
+from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
+from orchestrator.catalog.backbone_entry import swap_activation
+from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder, Store
+from orchestrator.util.errors import UserError
 from orchestrator.util.identity import address, encode
+
+if TYPE_CHECKING:
+    from bolt.clip.backbone import Backbone
+
+Value = TypeVar("Value")
+Loaded = TypeVar("Loaded", covariant=True)
+
+CACHED_MANIFESTS = 256
+
+TOWER_FILE = "tower.safetensors"
+"""The file of an image tower in any artifact: its tensors, by open_clip's visual names."""
 
 TRAINING_FACTOR = 3.0
 """Operations of a forward and backward pass that trains all weights of a network, as a multiple of a forward pass."""
@@ -37,13 +59,13 @@ class ArtifactSpec(ABC):
         kind: the folder in the store.
         gpu_share: the share of a GPU that a build asks for, or the most if its memory is estimated. A kind with 0 is
             built on the CPU on every machine.
-        kept: how many loaded artifacts of this kind a process keeps in memory.
+        cache_size: how many loaded artifacts of this kind a process keeps in memory.
     """
 
     version: ClassVar[int] = 1
     kind: ClassVar[str]
     gpu_share: ClassVar[float] = 0.0
-    kept: ClassVar[int] = 0
+    cache_size: ClassVar[int] = 0
 
     @property
     @abstractmethod
@@ -77,47 +99,257 @@ class ArtifactSpec(ABC):
 
     @abstractmethod
     def size_bytes(self, catalog: Catalog) -> int:
-        """Estimated size in the store, in bytes."""
+        """Return the estimated size in the store, in bytes."""
 
     def gflops(self, catalog: Catalog) -> float:
-        """Estimated 10^9 operations that a build takes in the backbone; 0 if it does not run the backbone."""
+        """Return the estimated 10^9 operations that a build takes in the backbone."""
         return 0.0
 
     def host_work(self, catalog: Catalog) -> HostWork:
-        """Estimated seconds that a build keeps a CPU core busy beside a GPU; next to none by default."""
+        """Return the estimated seconds that a build keeps a CPU core busy beside a GPU; next to none by default."""
         return HostWork()
 
     def gpu_mib(self, catalog: Catalog) -> float | None:
-        """Estimated GPU memory of a build in MiB, with CUDA's context; ``None`` if it asks for ``gpu_share``."""
+        """Return the estimated GPU memory of a build in MiB, CUDA's context included; ``None``: use ``gpu_share``."""
         return None
 
     @abstractmethod
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
-        """Read the built artifact, which a kind may put on ``device``; by default, ``artifact`` itself is returned.
-
-        :meth:`LoadedArtifacts.get` returns what this returns.
-        """
+        """Return what readers work with, which a kind may put on ``device``; by default ``artifact`` itself."""
         return artifact
 
 
+@dataclass(frozen=True)
+class FrozenTower(ArtifactSpec):
+    """The image tower of a backbone, with what else its images need.
+
+    A process that reads it does without open_clip, whose import and model take 5 seconds for ViT-B/32 and whose modules
+    take 240 MiB. One that finds none loads the weights with open_clip; the numbers are the same.
+    """
+
+    kind = "backbones"
+    title = "image towers"
+    shrink_hint = "fewer backbones"
+
+    backbone: BackboneRef
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one for all number formats
+
+    @property
+    def address(self) -> str:
+        return f"{self.kind}/{address(self.backbone.name, of=('FrozenTower', self.version, self.backbone))}"
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
+
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+        """Write the tower into ``tower.safetensors``, and its shape and preprocessing into the manifest."""
+        from bolt.clip.tensor_files import save_tensors
+
+        backbone = loaded.backbone(self.backbone)
+        save_tensors(backbone.tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
+        builder.meta.update(
+            shape=asdict(backbone.tower.shape),
+            logit_scale=backbone.logit_scale,
+            mean=list(backbone.mean),
+            std=list(backbone.std),
+        )
+
+    def read(self, entry: BackboneEntry, artifact: Artifact, device: str) -> Backbone:
+        """Return the backbone of a catalog entry on a device, with the image tower of the built artifact.
+
+        Its text side is loaded with open_clip when it is needed.
+        """
+        from safetensors.torch import load_file
+
+        from bolt.clip.backbone import Backbone
+        from bolt.clip.tower import ImageTower
+        from bolt.clip.tower_shape import TowerShape
+
+        # Copied: in the file, tensors lie at any address, and the bits of a product depend on it. Of 200 products with
+        # the matrices of ViT-B/32, 50 differ.
+        tensors = {name: tensor.clone() for name, tensor in load_file(artifact.path(TOWER_FILE)).items()}
+        meta, text = artifact.meta, TextSide(entry)
+        tower = ImageTower.from_tensors(TowerShape(**meta["shape"]), tensors)
+        backbone = Backbone(entry.name, tower, text.load, text.tokenize, meta["logit_scale"], meta["mean"], meta["std"])
+        return backbone.to(device)
+
+
+class Loadable(Protocol[Loaded]):
+    """The part of an :class:`ArtifactSpec` that the cache needs, with the type that ``load`` returns."""
+
+    cache_size: ClassVar[int]
+
+    @property
+    def address(self) -> str: ...
+
+    def load(self, artifact: Artifact, device: str) -> Loaded: ...
+
+    def __hash__(self) -> int: ...
+
+
+class ArtifactCache:
+    """The artifacts and backbones of one store that this process has loaded, and what is needed to load more.
+
+    Attributes:
+        store, data_root, catalog: where artifacts, image folders and entries come from.
+        device: the torch device that this process computes on.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        import torch
+
+        self.settings = settings
+        self.store = Store(settings.store_url)
+        self.data_root = settings.data_folder
+        self.device = _device(settings)
+        self.catalog: Catalog = load_catalog(settings.catalog_files)
+        torch.set_num_threads(settings.threads)
+        self._checked: set[DatasetRef] = set()
+        self._values: dict[object, OrderedDict[Hashable, Any]] = defaultdict(OrderedDict)
+
+    def artifact(self, address: str) -> Artifact:
+        """Return a built artifact: its files and the facts noted with it.
+
+        Raises ``FileNotFoundError`` if it is not built.
+        """
+
+        def find() -> Artifact:
+            if found := self.store.artifact(address):
+                return found
+            raise FileNotFoundError(f"{address} is not built in {self.store.url}")
+
+        return self.cached(Artifact, address, find, CACHED_MANIFESTS)
+
+    def get(self, spec: Loadable[Value]) -> Value:
+        """Return what the spec's ``load`` makes of the built artifact.
+
+        Raises ``FileNotFoundError`` if it is not built.
+        """
+        return self.cached(
+            type(spec), spec, lambda: spec.load(self.artifact(spec.address), self.device), spec.cache_size
+        )
+
+    def backbone(self, ref: BackboneRef) -> Backbone:
+        """Return the frozen backbone on this process's device, with the activation and precision of ``ref``.
+
+        Its image tower is read from the store if an intact ``FrozenTower`` is there; otherwise open_clip loads it. The
+        cache holds one backbone, for all number formats. Raises ``UserError`` if its catalog entry changed since the
+        grid was read, or if the device cannot compute in that number format.
+        """
+        from bolt.clip.precision import UnsupportedPrecision
+
+        tower = FrozenTower(ref)
+        backbone = self.cached(BackboneRef, tower.backbone, lambda: self._load_backbone(tower), 1)
+        try:
+            return backbone.at(ref.precision)
+        except UnsupportedPrecision as error:
+            raise UserError(str(error), where="precision") from None
+
+    def pop_backbone(self, ref: BackboneRef) -> Backbone:
+        """Return the backbone for a caller that changes its tower in place, and clear the cache.
+
+        Other values may share the tower's tensors. Raises what :meth:`backbone` raises.
+        """
+        backbone = self.backbone(ref)
+        self._values.clear()
+        return backbone
+
+    def cached(self, kind: object, key: Hashable, make: Callable[[], Value], size: int) -> Value:
+        """Return the cached value of a key, or call ``make``. Each kind keeps its ``size`` last used values."""
+        values = self._values[kind]
+        if key in values:
+            values.move_to_end(key)
+            found: Value = values[key]
+            return found
+        while values and len(values) >= size:
+            values.popitem(last=False)  # before the new one is made: there may be no memory for both
+        made = make()
+        if size:
+            values[key] = made
+        return made
+
+    def image_size(self, ref: BackboneRef) -> int:
+        """Return the side of the images that the backbone takes, in pixels."""
+        return self.catalog.backbone(ref.name).image_size
+
+    def dataset_entry(self, ref: DatasetRef) -> DatasetEntry:
+        """Return the catalog entry of a dataset.
+
+        Raises ``UserError`` if the dataset changed since the grid was read.
+        """
+        entry = self.catalog.dataset(ref.name)
+        if ref not in self._checked and dataset_ref(entry, self.data_root) != ref:
+            raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
+        self._checked.add(ref)  # a folder's identity lists all its files: one check per process is enough
+        return entry
+
+    def _load_backbone(self, tower: FrozenTower) -> Backbone:
+        entry = self.catalog.backbone(tower.backbone.name)
+        for swapped, variant in ((False, entry), (True, swap_activation(entry))):
+            if backbone_ref(variant) == tower.backbone:
+                if self.store.is_intact(tower.address):
+                    return tower.read(variant, self.artifact(tower.address), self.device)
+                backbone = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
+                return_freed_memory()  # of the checkpoint
+                return backbone
+        raise UserError(f"backbone {entry.name} changed since the grid was read", hint="run the same command again")
+
+
+def artifact_cache(settings: RunSettings) -> ArtifactCache:
+    """Return this process's cache for these settings.
+
+    A process has two caches at most: one with a GPU builds some kinds of artifacts without it. If one of the user's
+    catalog files changed, the cache is a new one.
+    """
+    versions = tuple(_version(Path(file)) for file in settings.catalog_files)
+    return _cache(replace(settings, device=_device(settings)), versions)
+
+
+def clear_artifact_caches() -> None:
+    """Drop everything that this process has loaded."""
+    _cache.cache_clear()
+
+
+@lru_cache(maxsize=2)
+def _cache(settings: RunSettings, versions: tuple[tuple[int, int] | None, ...]) -> ArtifactCache:
+    return ArtifactCache(settings)
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """Return a file's time of change and its size; ``None`` without the file: loading the catalog says so."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_mtime_ns, found.st_size
+    return None
+
+
+def _device(settings: RunSettings) -> str:
+    """Return the device of the settings, by default ``cuda`` where PyTorch finds a GPU, otherwise ``cpu``."""
+    import torch  # here: `sources list` imports this module for the addresses of artifacts only
+
+    return settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def build(spec: ArtifactSpec, settings: RunSettings) -> str:
-    """Build an artifact unless the settings' store has it; returns its address. Its inputs must be built.
+    """Build an artifact unless the settings' store has it; return its address. Its inputs must be built.
 
     Raises what :meth:`ArtifactSpec.build` raises. No half-built artifact is left behind.
     """
-    loaded = loaded_artifacts(settings)
-    if loaded.store.artifact(spec.address, spec.identity) is None:
-        with loaded.store.building(spec.address, spec.identity) as builder:
-            spec.build(loaded, builder)
-        return_freed_memory()  # or this process's next build would start beside it
+    cache = artifact_cache(settings)
+    if cache.store.artifact(spec.address, spec.identity) is None:
+        with cache.store.building(spec.address, spec.identity) as builder:
+            spec.build(cache, builder)
+        return_freed_memory()  # or this process's next build would start alongside it
     return spec.address
 
 
 def with_inputs(specs: Iterable[ArtifactSpec]) -> list[ArtifactSpec]:
-    """``specs`` and everything they are built from, each once, inputs before the artifacts that read them."""
+    """Return ``specs`` and everything they are built from, each once, inputs before the artifacts that read them."""
     ordered: dict[ArtifactSpec, None] = {}
 
     def visit(spec: ArtifactSpec) -> None:
@@ -133,5 +365,5 @@ def with_inputs(specs: Iterable[ArtifactSpec]) -> list[ArtifactSpec]:
 
 
 def round_up(wanted: int, step: int) -> int:
-    """``wanted`` rounded up to a multiple of ``step``."""
+    """Return ``wanted`` rounded up to a multiple of ``step``."""
     return -(-wanted // step) * step

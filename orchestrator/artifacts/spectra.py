@@ -22,10 +22,8 @@ from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.host_work import DIRECTIONS_PER_NUMBER, HostWork
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import Source, source_address
-from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec, round_up
-from orchestrator.artifacts.stored_backbone import TOWER_FILE
+from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, ArtifactCache, ArtifactSpec, round_up
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact, Builder
@@ -74,7 +72,7 @@ class SourceDirections(ArtifactSpec):
     def host_work(self, catalog: Catalog) -> HostWork:
         return HostWork(sources=DIRECTIONS_PER_NUMBER * catalog.backbone(self.source.backbone.name).parameters)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""
         pretrained = loaded.backbone(self.source.backbone).tower.state_dict_open_clip()
         tensors = {}
@@ -131,7 +129,7 @@ class DomainTotal(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         return 8 * catalog.backbone(self.sources[0].backbone.name).parameters
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Add the task vectors tensor by tensor into ``total.safetensors``, without rounding."""
         backbone = self.sources[0].backbone
         tower = loaded.backbone(backbone).tower.state_dict_open_clip()
@@ -155,7 +153,7 @@ class StoredSources(Sources):
     ``cache`` is the dictionary that :meth:`cached` uses.
     """
 
-    def __init__(self, loaded: LoadedArtifacts, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
+    def __init__(self, loaded: ArtifactCache, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
         self._loaded = loaded
         self._backbone = backbone
         pretrained = loaded.backbone(backbone).tower.state_dict_open_clip()

@@ -17,8 +17,7 @@ from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.images import typical_pixels
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import ImageViews, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import DatasetRef
@@ -43,7 +42,7 @@ class SupportImages(ArtifactSpec):
     kind = "images"
     title = "support images"
     shrink_hint = "fewer seeds or datasets, or fewer shots than 16 at a time"
-    kept = 8
+    cache_size = 8
 
     dataset: DatasetRef
     seed: int
@@ -77,7 +76,7 @@ class SupportImages(ArtifactSpec):
         )  # fmt: skip
         return np.sort(drawn)
 
-    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""
         from orchestrator.datasets.opening import open_dataset
 
@@ -127,7 +126,7 @@ class SupportPool:
         return views.draw(self.images, rows, view, size=size, dataset=self.dataset, seed=self.seed, indices=where)
 
 
-def support_pool(spec: SupportImages, loaded: LoadedArtifacts) -> SupportPool:
+def support_pool(spec: SupportImages, loaded: ArtifactCache) -> SupportPool:
     """The loaded images of a support. A process that computes on a GPU makes their views there."""
     pool = loaded.get(spec)
     return replace(pool, images=place_images(spec, pool.images, loaded))

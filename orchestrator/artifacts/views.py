@@ -17,7 +17,7 @@ from torch import Tensor
 from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Box, view_box
 from bolt.clip.batched_resize import resize_crops
 from bolt.clip.transfer import to_device
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.datasets.images import Images
 
 KEPT_BYTES = 2 * 2**30
@@ -102,13 +102,11 @@ class DeviceImages:
         return view
 
 
-def place_images(
-    key: Hashable, images: ImageViews, loaded: LoadedArtifacts, kept_bytes: int = KEPT_BYTES
-) -> ImageViews:
+def place_images(key: Hashable, images: ImageViews, loaded: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
     """The images on the GPU of this process, or the images themselves if it computes on the CPU.
 
     On two cores torchvision makes views faster than matrix products do. The last set of images is kept.
     """
     if isinstance(images, DeviceImages) or torch.device(loaded.device).type != "cuda":
         return images
-    return loaded.cached(DeviceImages, key, lambda: DeviceImages(images, loaded.device, kept_bytes), keep=1)
+    return loaded.cached(DeviceImages, key, lambda: DeviceImages(images, loaded.device, kept_bytes), size=1)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method, scored_artifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.artifacts.spectra import StoredSources
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
@@ -38,7 +38,7 @@ class CellInputs:
         loaded: what this process has loaded, and where the rest is read from.
     """
 
-    def __init__(self, cell: Cell, loaded: LoadedArtifacts) -> None:
+    def __init__(self, cell: Cell, loaded: ArtifactCache) -> None:
         self.cell, self.loaded = cell, loaded
         self.track, self.method = TRACKS[cell.track], METHODS[cell.method.name]
         self.scored = scored_artifacts(cell, loaded.catalog)
@@ -86,13 +86,13 @@ class CellInputs:
         return sources
 
 
-def _sources_cache(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:
+def _sources_cache(cell: Cell, loaded: ArtifactCache) -> dict[Hashable, Any]:
     """The cache of what the cells of one method compute from their sources: stacked task vectors, a merged update.
 
     It can be as large as all source models together, so it is kept only while cells of the same method and sources
     follow each other. A call for another cell empties it.
     """
-    cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, keep=1)
+    cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, size=1)
     if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
         cache.clear()  # in place: the sources that are kept for earlier cells hold this dictionary, too
         cache[_OWNER] = owner

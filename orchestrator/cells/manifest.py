@@ -14,13 +14,13 @@ import torch
 
 from bolt.clip.precision import used_precision
 from bolt.protocol import Precision
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.store.results import Manifest
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "scikit-learn", "ray")
 
 
-def make_manifest(loaded: LoadedArtifacts, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
+def make_manifest(loaded: ArtifactCache, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
     """The manifest of a result that is finished now and read the artifacts at these addresses.
 
     ``precision`` is that of the cell; ``None`` stands for the default of the device.

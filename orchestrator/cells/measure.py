@@ -13,7 +13,7 @@ from bolt.model.saving import adapter_files
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.evaluation import evaluate, evaluate_cell, name_new_classes
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
@@ -40,7 +40,7 @@ class Measurement:
     adapted: Adapted
 
 
-def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
+def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     """Measure one cell.
 
     Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
@@ -116,14 +116,14 @@ def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
     return {name: short} if short else {}
 
 
-def adapter_to_keep(measurement: Measurement, loaded: LoadedArtifacts) -> dict[str, bytes] | None:
+def adapter_to_keep(measurement: Measurement, loaded: ArtifactCache) -> dict[str, bytes] | None:
     """The files of a cell's adapter; ``None`` if it is larger than ``KEPT_BYTES`` or cannot be saved."""
     if not isinstance(measurement.adapted.classify, Classifier):
         return None
     return adapter_files(model_of(measurement.result, measurement.adapted, loaded), KEPT_BYTES)
 
 
-def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model:
+def model_of(result: Result, adapted: Adapted, loaded: ArtifactCache) -> Model:
     """The model a cell made, with its cell, settings, data licence and accuracies in its notes."""
     cell = result.cell
     entry = loaded.catalog.dataset(cell.dataset.name)

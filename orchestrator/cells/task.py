@@ -33,7 +33,7 @@ def make_task(inputs: CellInputs) -> Task:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
     text = None
     if method.trains_text(inputs.settings):
-        words = inputs.scored.head.words(loaded)
+        words = inputs.scored.head.class_text(loaded)
         text = replace(words, class_names=words.class_names[: inputs.adapted_classes])
     return Task(
         backbone=inputs.backbone,

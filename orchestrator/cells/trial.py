@@ -7,8 +7,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from orchestrator.artifacts.loaded import forget_loaded, loaded_artifacts
 from orchestrator.artifacts.required import cell_artifacts
+from orchestrator.artifacts.spec import artifact_cache, clear_artifact_caches
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellOutcome
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
@@ -41,7 +41,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
             from orchestrator.cells.measure import adapter_to_keep, measure
             from orchestrator.cells.memory import limit_gpu_memory
 
-            loaded = loaded_artifacts(settings)
+            loaded = artifact_cache(settings)
             limit_gpu_memory(loaded.device, settings.gpu_share)
             measurement = retry_store(store.files.is_local, lambda: measure(cell, loaded))
             result, adapter = measurement.result, adapter_to_keep(measurement, loaded)
@@ -66,13 +66,13 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     The store discards the damaged ones, and this process reloads all of them.
     """
     try:
-        loaded = loaded_artifacts(settings)
+        loaded = artifact_cache(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
     except Exception:  # the cell has met the same error, and its failure says so
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
-        forget_loaded()
+        clear_artifact_caches()
     return bool(damaged)
 
 

@@ -33,7 +33,7 @@ def export(
 
     Its accuracy is compared with the recorded one, and the saved model is read back and compared.
     """
-    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.artifacts.spec import ArtifactCache
     from orchestrator.models.export import COMPARED_IMAGES, example_image, restore_model, save_model
     from orchestrator.models.find_result import find_result
     from orchestrator.tracking.runs import accuracies
@@ -44,7 +44,7 @@ def export(
             where="--with-basis",
             hint="leave it out, or take --as adapter",
         )
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     result = find_result(loaded.store, cell)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():

@@ -37,13 +37,13 @@ def inspect(
     its most confident mistakes, accuracy by class, the training, coefficients and the overlap of the sources.
     """
     from orchestrator.artifacts.images import Images
-    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.artifacts.spec import ArtifactCache
     from orchestrator.models.find_result import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_cell_page
     from orchestrator.store.files import local_folder
 
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     result, files = find_result(loaded.store, cell), loaded.store.files
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
 

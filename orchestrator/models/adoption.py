@@ -11,9 +11,8 @@ from typing import Any
 from bolt.clip.checkpoint_files import FOLDER_WEIGHTS, UnreadableCheckpoint, checkpoint_files, config_file
 from orchestrator.artifacts.adopted_source import check_digest, examine_checkpoint
 from orchestrator.artifacts.load_backbone import load_backbone
-from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
-from orchestrator.artifacts.spec import build, with_inputs
+from orchestrator.artifacts.spec import artifact_cache, build, with_inputs
 from orchestrator.catalog import (
     Catalog,
     CheckpointEntry,
@@ -215,7 +214,7 @@ def _copied(path: Path, home: Path) -> Path:
 def _verified(entry: CheckpointEntry, settings: RunSettings) -> str:
     """One line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
     check_digest(entry)
-    loaded = loaded_artifacts(settings)
+    loaded = artifact_cache(settings)
     backbone = backbone_ref(loaded.catalog.backbone(entry.backbone))
     tower = loaded.backbone(backbone).tower
     examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)

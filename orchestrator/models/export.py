@@ -23,7 +23,7 @@ from bolt.spectral.spectral_change import BasisMismatch
 from bolt.task.classifiers import UnknownClassifier
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
@@ -58,7 +58,7 @@ class RestoredModel:
     warnings: tuple[str, ...]
 
 
-def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
+def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
     """Restore a finished cell's model from the kept adapter, or by running the cell again, and compare its accuracy.
 
     Raises ``UserError`` when an artifact of the cell is missing, its classifier cannot be saved, or the accuracy
@@ -82,7 +82,7 @@ def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
 
 
 @contextmanager
-def readable_inputs(result: Result, loaded: LoadedArtifacts) -> Iterator[None]:
+def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
     """Raise ``UserError`` if the catalog does not have the cell's dataset, or if the store lacks an artifact of it."""
     if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
@@ -101,7 +101,7 @@ def readable_inputs(result: Result, loaded: LoadedArtifacts) -> Iterator[None]:
 def save_model(
     made: RestoredModel,
     result: Result,
-    loaded: LoadedArtifacts,
+    loaded: ArtifactCache,
     folder: Path,
     form: Form = "adapter",
     *,
@@ -126,7 +126,7 @@ def save_model(
     return compare_saved(made.model, folder, cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
 
 
-def compare_saved(model: Model, folder: Path, cell: Cell, loaded: LoadedArtifacts, pixels: torch.Tensor) -> float:
+def compare_saved(model: Model, folder: Path, cell: Cell, loaded: ArtifactCache, pixels: torch.Tensor) -> float:
     """Read a saved model back; the largest difference of its logits from the model's, for images uint8 (B, 3, S, S).
 
     Raises ``UserError`` if that is more than rounding (``LOGIT_TOLERANCE``).
@@ -142,7 +142,7 @@ def compare_saved(model: Model, folder: Path, cell: Cell, loaded: LoadedArtifact
     return difference
 
 
-def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
+def example_image(result: Result, loaded: ArtifactCache) -> bytes:
     """The first test image as the tower sees it, as a PNG file."""
     (pixels_3SS,) = _some_images(result, loaded, 1)
     stream = io.BytesIO()
@@ -150,7 +150,7 @@ def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
     return stream.getvalue()
 
 
-def load_adapter(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
+def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
     """The model of the adapter in the store; ``None`` if there is no complete one."""
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
@@ -161,7 +161,7 @@ def load_adapter(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
         return None  # damaged, or of another version of the format: the cell is run again instead
 
 
-def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: LoadedArtifacts) -> tuple[str, ...]:
+def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: ArtifactCache) -> tuple[str, ...]:
     """Compare the model's scores with the recorded ones; warn if another machine may explain a difference."""
     what = "; ".join(
         f"{now.dataset}: {now.correct} of {now.total} images correct, recorded {then.correct}"
@@ -180,7 +180,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
     )
 
 
-def _some_images(result: Result, loaded: LoadedArtifacts, count: int) -> torch.Tensor:
+def _some_images(result: Result, loaded: ArtifactCache, count: int) -> torch.Tensor:
     """The first test images, uint8 (B, 3, S, S)."""
     cell = result.cell
     images = loaded.get(Images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone)))

@@ -22,8 +22,8 @@ from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.analysis.rows import labels_of
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import scored_on_validation
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import target_labels
 from orchestrator.core.cell import Cell, DatasetRef
@@ -122,7 +122,7 @@ class CellInspection:
     overlap: Overlap | None
 
 
-def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
+def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
     """Collect a cell's predictions, rivals, coefficients and sources. Raises as ``restore_model``."""
     cell = result.cell
     rivals = find_rivals(result, loaded.store)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from orchestrator.artifacts.source_model import source_address
-from orchestrator.artifacts.stored_backbone import TOWER_FILE
+from orchestrator.artifacts.spec import TOWER_FILE
 from orchestrator.models.find_result import find_result
 from orchestrator.models.source_table import source_artifacts
 from orchestrator.store import Artifact, Store

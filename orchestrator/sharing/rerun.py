@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref
 from orchestrator.cells.measure import measure
 from orchestrator.core.cell import Cell, SourceRef
@@ -68,7 +68,7 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
         file, what = problems[0].file, problems[0].what
         raise UserError(f"the bundle is not intact: {what}", where=file, hint="see: bundle verify")
     drawn = random.Random(seed).sample(results, min(limit, len(results)))
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     _check_identities(drawn, loaded)
     plan = _plan([cell for cell, _ in cells.values()], drawn, json.loads(bundle.files[CELLS])["sources"], loaded)
     check_inputs(plan)
@@ -80,7 +80,7 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
         yield _measure_again(result, predictions.get(result.cell.id), loaded)
 
 
-def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None, loaded: LoadedArtifacts) -> Rerun:
+def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None, loaded: ArtifactCache) -> Rerun:
     cell_id, accuracy = result.cell.id, result.evaluations[0].accuracy
     try:
         measurement = measure(result.cell, loaded)
@@ -96,7 +96,7 @@ def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None,
     return Rerun(cell_id, accuracy, now.evaluations[0].accuracy, other, same, differing)
 
 
-def _check_identities(drawn: list[Result], loaded: LoadedArtifacts) -> None:
+def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
     """Raise ``UserError`` if a dataset or backbone of the catalog here is not the one that was measured."""
     for ref in dict.fromkeys(ref for result in drawn for ref in (result.cell.dataset, *result.cell.evaluate_on)):
         try:
@@ -108,7 +108,7 @@ def _check_identities(drawn: list[Result], loaded: LoadedArtifacts) -> None:
         loaded.backbone(backbone)
 
 
-def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]], loaded: LoadedArtifacts) -> Plan:
+def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]], loaded: ArtifactCache) -> Plan:
     """A plan whose open cells are the drawn ones, whatever results the store has."""
     plans = {}
     for record in sources:

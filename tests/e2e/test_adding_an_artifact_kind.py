@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import build, with_inputs
+from orchestrator.artifacts.spec import ArtifactCache, build, with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref, load_catalog
 from orchestrator.core.settings import RunSettings
 
@@ -34,7 +33,7 @@ def test_the_kind_of_the_page_is_built_and_read(tmp_path: Path, monkeypatch: pyt
     for each in with_inputs([spec]):
         build(each, settings)
 
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     mean_D = loaded.get(spec)
     (features,) = spec.inputs
     assert torch.equal(mean_D, loaded.get(features).mean(0))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
@@ -65,8 +65,8 @@ class World:
     settings: RunSettings
 
     @cached_property
-    def loaded(self) -> LoadedArtifacts:
-        return LoadedArtifacts(self.settings)
+    def loaded(self) -> ArtifactCache:
+        return ArtifactCache(self.settings)
 
     def pick(self, method: str, track: str = "fewshot", dataset: str = DATASETS[0], shots: int = 2) -> Cell:
         """One cell of the grid."""

@@ -26,7 +26,7 @@ from orchestrator.adapt.adaptation import Adaptation, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.request import Request
 from orchestrator.artifacts.load_backbone import load_backbone
-from orchestrator.artifacts.loaded import LoadedArtifacts, forget_loaded
+from orchestrator.artifacts.spec import ArtifactCache, clear_artifact_caches
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.adapt import split_methods
 from orchestrator.cli.app import app
@@ -148,7 +148,7 @@ def test_images_to_learn_from_are_enough_and_a_killed_run_continues(
     built: list[str] = []
 
     def stop_at(limit: int) -> None:
-        def counted(spec: HeldOutFold, loaded: LoadedArtifacts, builder: Builder) -> None:
+        def counted(spec: HeldOutFold, loaded: ArtifactCache, builder: Builder) -> None:
             if len(built) >= limit:
                 raise KeyboardInterrupt
             build(spec, loaded, builder)
@@ -348,7 +348,7 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
             generator = torch.Generator().manual_seed(number)
             tuned = {key: t + 0.01 * torch.randn(t.shape, generator=generator) for key, t in tiny.items()}
             save_file(tuned, tmp_path / folder / f"{name}.safetensors")
-        forget_loaded()  # a process has one catalog
+        clear_artifact_caches()  # a process has one catalog
         done = adapt(
             tmp_path, ("bolt_pooled", "zero_shot"), sources=str(tmp_path / folder), model=tmp_path / f"model-{folder}"
         )

@@ -14,10 +14,9 @@ import torch
 from bolt.clip.tower import tower_digest
 from bolt.training.meta import REPORT_INTERVAL
 from bolt.training.meta_recipe import MetaRecipe
-from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
@@ -115,7 +114,7 @@ def test_a_process_that_has_fine_tuned_a_source_loads_the_pretrained_backbone_ag
     shutil.copytree(inputs, tmp_path / "store")
     settings = settings_of(str(tmp_path / "store"), tmp_path)
     model, _ = source_model(tmp_path, Store(settings.store_url))
-    loaded = loaded_artifacts(settings)
+    loaded = artifact_cache(settings)
     trained = loaded.backbone(model.backbone)
     pretrained = tower_digest(trained.tower)
     build(model, settings)
@@ -248,7 +247,7 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
     towers, curves = [], []
     for name in ("whole", "interrupted"):
         shutil.copytree(inputs, tmp_path / name)
-        loaded = LoadedArtifacts(settings_of(str(tmp_path / name), tmp_path))
+        loaded = ArtifactCache(settings_of(str(tmp_path / name), tmp_path))
         if name == "interrupted":
             with pytest.raises(KeyboardInterrupt):
                 stopped(spec, loaded)
@@ -263,7 +262,7 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
     assert curves[0] == curves[1]
 
 
-def stopped(spec: MetaStart, loaded: LoadedArtifacts) -> None:
+def stopped(spec: MetaStart, loaded: ArtifactCache) -> None:
     """Meta-learn until the last interval."""
 
     def stop(done: int, of: int) -> None:

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orchestrator.artifacts.frozen_tower import FrozenTower
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import build
-from orchestrator.artifacts.stored_backbone import TOWER_FILE
+from orchestrator.artifacts.spec import TOWER_FILE, ArtifactCache, FrozenTower, build
 from orchestrator.catalog import backbone_ref, load_catalog
 from orchestrator.core.cell import BackboneRef
 from orchestrator.core.settings import RunSettings
@@ -20,10 +17,10 @@ from tests.helpers.waiting import TIMEOUT
 
 IMPORTS = """
 import sys
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.catalog import backbone_ref, load_catalog
 from orchestrator.core.settings import RunSettings
-loaded = LoadedArtifacts(RunSettings(sys.argv[1], device="cpu"))
+loaded = ArtifactCache(RunSettings(sys.argv[1], device="cpu"))
 loaded.backbone(backbone_ref(load_catalog().backbone("tiny-clip")))
 print(*sorted({"open_clip", "torchvision"} & set(sys.modules)))
 """
@@ -38,9 +35,9 @@ def test_a_backbone_read_from_the_store_has_the_bits_of_one_loaded_with_open_cli
     tiny: BackboneRef, tmp_path: Path
 ) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
-    loaded = LoadedArtifacts(settings).backbone(tiny)
+    loaded = ArtifactCache(settings).backbone(tiny)
     build(FrozenTower(tiny), settings)
-    read = LoadedArtifacts(settings).backbone(tiny)
+    read = ArtifactCache(settings).backbone(tiny)
     assert read.digest == loaded.digest
     assert read.tower.shape == loaded.tower.shape
     assert (read.logit_scale, read.mean, read.std) == (loaded.logit_scale, loaded.mean, loaded.std)
@@ -53,11 +50,11 @@ def test_a_backbone_read_from_the_store_has_the_bits_of_one_loaded_with_open_cli
 
 def test_without_an_intact_tower_in_the_store_the_weights_are_loaded(tiny: BackboneRef, tmp_path: Path) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
-    loaded = LoadedArtifacts(settings).backbone(tiny)
-    artifact = LoadedArtifacts(settings).artifact(build(FrozenTower(tiny), settings))
+    loaded = ArtifactCache(settings).backbone(tiny)
+    artifact = ArtifactCache(settings).artifact(build(FrozenTower(tiny), settings))
     file = artifact.path(TOWER_FILE)
     file.write_bytes(file.read_bytes()[:-1])
-    assert LoadedArtifacts(settings).backbone(tiny).digest == loaded.digest
+    assert ArtifactCache(settings).backbone(tiny).digest == loaded.digest
 
 
 @pytest.mark.slow

@@ -10,9 +10,8 @@ import torch
 
 from bolt.task.support import draw_support
 from orchestrator.artifacts.features import SupportFeatures
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import cell_artifacts, support_images
-from orchestrator.artifacts.spec import build
+from orchestrator.artifacts.spec import ArtifactCache, build
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
@@ -78,7 +77,7 @@ def test_capped_images_take_the_bytes_of_the_plan_and_give_nearly_the_same_views
     whole = SupportImages(capped.dataset, capped.seed, capped.shots, capped.draw, capped.pool, capped.split)
     mine = (str(folder / "mine.yaml"),)
     settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     taken, views = [], []
     for spec in (capped, whole):
         build(spec, settings)
@@ -115,7 +114,7 @@ def test_a_cell_of_one_shot_reads_features_of_one_image_of_each_class(
 
     mine = (str(folder / "mine.yaml"),)
     settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     for spec in (one.support, one, whole):
         build(spec, settings)
     pool, few, many = loaded.get(one.support), loaded.get(one), loaded.get(whole)

@@ -84,7 +84,7 @@ def test_new_classes_of_a_trained_text_side_get_their_embeddings_from_the_method
     task = make_task(CellInputs(cell, world.loaded))
     assert len(task.class_text.class_names) == 5
     adapted = measure(cell, world.loaded).adapted
-    names = head_of(cell, world).words(world.loaded).class_names
+    names = head_of(cell, world).class_text(world.loaded).class_names
     assert names[:5] == task.class_text.class_names
     assert adapted.embed_classes is not None
     torch.testing.assert_close(

@@ -15,9 +15,8 @@ from torch import Tensor
 from bolt.methods import METHODS
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, build, with_inputs
 from orchestrator.artifacts.spectra import DomainTotal, StoredSources
 from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
 from orchestrator.cells.inputs import CellInputs
@@ -34,7 +33,7 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
                if track in method.tracks)  # fmt: skip
 
 
-def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
+def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the first images of the test split."""
     inputs = CellInputs(cell, loaded)
     adapted = name_new_classes(inputs, inputs.method.run(make_task(inputs), inputs.settings))
@@ -44,28 +43,28 @@ def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
         return adapted, adapted.classify(features)
 
 
-def with_wrong_test_labels(world: World, folder: Path) -> LoadedArtifacts:
+def with_wrong_test_labels(world: World, folder: Path) -> ArtifactCache:
     """A copy of the world's store in ``folder``, with the labels of every test split replaced by others."""
     shutil.copytree(world.settings.store_url, folder / "store")
     for labels in (folder / "store").glob("images/*.test.*/**/labels.npy"):
         right = np.load(labels)
         np.save(labels, (right + 1) % (right.max() + 1))
-    return LoadedArtifacts(RunSettings(str(folder / "store"), device="cpu"))
+    return ArtifactCache(RunSettings(str(folder / "store"), device="cpu"))
 
 
 @pytest.fixture(scope="module")
-def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
+def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> ArtifactCache:
     return with_wrong_test_labels(world, tmp_path_factory.mktemp("poisoned"))
 
 
 @pytest.mark.parametrize(("name", "track"), EVERY)
 def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
-    world: World, wrong_labels: LoadedArtifacts, name: str, track: str
+    world: World, wrong_labels: ArtifactCache, name: str, track: str
 ) -> None:
     check_wrong_labels(world.pick(name, track), world.loaded, wrong_labels)
 
 
-def check_wrong_labels(cell: Cell, right: LoadedArtifacts, wrong: LoadedArtifacts) -> None:
+def check_wrong_labels(cell: Cell, right: ArtifactCache, wrong: ArtifactCache) -> None:
     """A store with wrong test labels gives the same classifier, and a lower accuracy of it."""
     clean, logits = adapt(cell, right)
     poisoned, again = adapt(cell, wrong)
@@ -94,20 +93,20 @@ def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifac
 
 
 @pytest.fixture(scope="module")
-def variations_wrong_labels(variations: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
+def variations_wrong_labels(variations: World, tmp_path_factory: pytest.TempPathFactory) -> ArtifactCache:
     return with_wrong_test_labels(variations, tmp_path_factory.mktemp("poisoned"))
 
 
 @pytest.mark.parametrize(("name", "track"), [(name, track) for track, names in VARIATIONS.items() for name in names])
 def test_wrong_test_labels_do_not_reach_the_variations_of_few_shot(
-    variations: World, variations_wrong_labels: LoadedArtifacts, name: str, track: str
+    variations: World, variations_wrong_labels: ArtifactCache, name: str, track: str
 ) -> None:
     check_wrong_labels(variations.pick(name, track), variations.loaded, variations_wrong_labels)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))
 def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
-    world: World, with_own_model: tuple[LoadedArtifacts, LoadedArtifacts], name: str
+    world: World, with_own_model: tuple[ArtifactCache, ArtifactCache], name: str
 ) -> None:
     """Neither directly nor through the domain's total, which contains the target's own task vector."""
     cell = world.pick(name, "fewshot" if "fewshot" in METHODS[name].tracks else "tta")
@@ -119,7 +118,7 @@ def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
 
 
 @pytest.fixture(scope="module")
-def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedArtifacts, LoadedArtifacts]:
+def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactCache, ArtifactCache]:
     """Two stores that also hold the target's own model and a domain total with it: a good model, and noise."""
     folder = tmp_path_factory.mktemp("own-model")
     (folder / "wide.yaml").write_text(grid_text(datasets=DATASETS[:2]))
@@ -143,7 +142,7 @@ def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tu
     save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
     shutil.rmtree(folder / "noisy" / total.address)
     build(total, noisy)
-    return LoadedArtifacts(good), LoadedArtifacts(noisy)
+    return ArtifactCache(good), ArtifactCache(noisy)
 
 
 def is_total(spec: ArtifactSpec) -> bool:
@@ -151,7 +150,7 @@ def is_total(spec: ArtifactSpec) -> bool:
 
 
 def test_the_noise_is_in_the_total_that_the_methods_read(
-    world: World, with_own_model: tuple[LoadedArtifacts, LoadedArtifacts]
+    world: World, with_own_model: tuple[ArtifactCache, ArtifactCache]
 ) -> None:
     """The test above would notice neither a total without the target nor a model that is not in it."""
     cell = world.pick("bolt")
@@ -193,7 +192,7 @@ def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accurac
     assert (task.unlabelled is not None) == (track == "tta")
 
 
-def test_the_test_split_is_found_by_the_poisoning(world: World, wrong_labels: LoadedArtifacts) -> None:
+def test_the_test_split_is_found_by_the_poisoning(world: World, wrong_labels: ArtifactCache) -> None:
     """The poisoned store differs where it should: the test above would not notice a glob that finds nothing."""
     cell = world.pick("zero_shot")
     spec = Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))

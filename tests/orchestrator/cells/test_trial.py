@@ -21,10 +21,9 @@ from bolt.spectral.bases import pretrained_basis
 from bolt.task.scoring import Predictions, predict_classes
 from bolt.task.task import Adapted, Task, cosine_classifier
 from orchestrator.artifacts.images import Images, OfTestSplit
-from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
-from orchestrator.artifacts.spec import ArtifactSpec, build
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build
 from orchestrator.artifacts.spectra import DomainTotal, StoredSources
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cells import evaluation
@@ -78,8 +77,8 @@ def settings(
 
 
 @pytest.fixture
-def loaded(settings: RunSettings) -> LoadedArtifacts:
-    return LoadedArtifacts(settings)
+def loaded(settings: RunSettings) -> ArtifactCache:
+    return ArtifactCache(settings)
 
 
 def pick(grid: Grid, method: str, dataset: str = "glyph-inks", shots: int = 2) -> Cell:
@@ -143,7 +142,7 @@ def test_cells_run_in_an_order_that_keeps_the_dataset(grid: Grid) -> None:
 @pytest.mark.parametrize("method", ["zero_shot", "linear_probe", "tip_adapter", "bolt_pooled", "bolt"])
 def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSettings, method: str) -> None:
     cell = pick(grid, method)
-    first, second = (measure(cell, LoadedArtifacts(settings)).result for _ in range(2))
+    first, second = (measure(cell, ArtifactCache(settings)).result for _ in range(2))
     assert first.evaluations == second.evaluations
     assert first.curves == second.curves
     assert first.details == second.details
@@ -154,8 +153,8 @@ def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSetti
 
 
 def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(grid: Grid, settings: RunSettings) -> None:
-    cell, loaded = pick(grid, "linear_probe"), LoadedArtifacts(settings)
-    first, second = (measure(cell, LoadedArtifacts(settings)) for _ in range(2))
+    cell, loaded = pick(grid, "linear_probe"), ArtifactCache(settings)
+    first, second = (measure(cell, ArtifactCache(settings)) for _ in range(2))
     assert first.predictions == second.predictions
     (split,) = parse_predictions(first.predictions, first.result.evaluations)
     images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
@@ -172,7 +171,7 @@ def test_towers_made_of_the_same_sources_are_scored_once(
 ) -> None:
     """Cells of bolt_pooled that choose the same scale share predictions, and give what they give in a fresh process."""
     cells = [pick(grid, "bolt_pooled", shots=shots) for shots in (1, 2)]
-    alone = [measure(cell, LoadedArtifacts(settings)) for cell in cells]
+    alone = [measure(cell, ArtifactCache(settings)) for cell in cells]
     scored: list[int] = []
 
     def counted(total: int, *arguments: Any) -> Predictions:
@@ -180,7 +179,7 @@ def test_towers_made_of_the_same_sources_are_scored_once(
         return predict_classes(total, *arguments)
 
     monkeypatch.setattr(evaluation, "predict_classes", counted)
-    loaded = LoadedArtifacts(settings)
+    loaded = ArtifactCache(settings)
     together = [measure(cell, loaded) for cell in (*cells, *cells)]
     assert len(scored) == 1 + len({each.result.details["alpha"] for each in alone}), "the 1 is zero-shot"
     for first, second in zip((*alone, *alone), together, strict=True):
@@ -189,11 +188,11 @@ def test_towers_made_of_the_same_sources_are_scored_once(
     other = measure(pick(grid, "bolt_pooled", "glyph-digits"), loaded).result
     assert (
         other.evaluations
-        == measure(pick(grid, "bolt_pooled", "glyph-digits"), LoadedArtifacts(settings)).result.evaluations
+        == measure(pick(grid, "bolt_pooled", "glyph-digits"), ArtifactCache(settings)).result.evaluations
     )
 
 
-def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: Grid, loaded: ArtifactCache) -> None:
     made: list[int] = []
 
     def make() -> int:
@@ -213,7 +212,7 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: 
     assert kept(first) == 4, "another method's cell dropped it"
 
 
-def test_what_cells_of_another_target_made_of_their_sources_is_freed(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_what_cells_of_another_target_made_of_their_sources_is_freed(grid: Grid, loaded: ArtifactCache) -> None:
     """Two sets of sources are kept for their bases, and each held its cells' stacked task vectors, too."""
 
     class Stacks:
@@ -227,12 +226,12 @@ def test_what_cells_of_another_target_made_of_their_sources_is_freed(grid: Grid,
     assert stacks() is None
 
 
-def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_zero_shot_is_its_own_reference(grid: Grid, loaded: ArtifactCache) -> None:
     (score,) = measure(pick(grid, "zero_shot"), loaded).result.evaluations
     assert score.accuracy == score.accuracy_zero_shot > 15
 
 
-def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: ArtifactCache) -> None:
     small = make_task(CellInputs(pick(grid, "bolt", shots=1), loaded)).support
     large = make_task(CellInputs(pick(grid, "bolt", shots=2), loaded)).support
     other = make_task(CellInputs(pick(grid, "tip_adapter", shots=2), loaded)).support
@@ -241,7 +240,7 @@ def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loade
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
 
 
-def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: ArtifactCache) -> None:
     cell = pick(grid, "tip_adapter")
     support = make_task(CellInputs(cell, loaded)).support
     backbone = loaded.backbone(cell.backbone)
@@ -250,7 +249,7 @@ def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: Load
         torch.testing.assert_close(support.features(view), direct, rtol=1e-5, atol=1e-5)
 
 
-def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: ArtifactCache) -> None:
     cell = pick(grid, "bolt")
     by_total = CellInputs(cell, loaded).sources
     assert by_total is not None
@@ -261,7 +260,7 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: L
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
 
 
-def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(grid: Grid, loaded: ArtifactCache) -> None:
     cell = pick(grid, "bolt")
     fewer = StoredSources(loaded, cell.backbone, cell.sources[:1])
     all_sources = StoredSources(loaded, cell.backbone, cell.sources)
@@ -372,7 +371,7 @@ def test_a_finished_cell_is_on_record_and_planned_no_more(grid: Grid, catalog: C
     assert all(Store(settings.store_url).artifact(address) is not None for address in manifest.artifacts)
 
 
-def test_a_cell_of_another_code_version_is_refused(grid: Grid, loaded: LoadedArtifacts) -> None:
+def test_a_cell_of_another_code_version_is_refused(grid: Grid, loaded: ArtifactCache) -> None:
     cell = pick(grid, "zero_shot")
     other = replace(cell, method=replace(cell.method, version=99))
     with pytest.raises(ValueError, match="version 99"):
@@ -385,10 +384,10 @@ def test_scoring_a_source_once_overwrote_the_frozen_backbone(
     """Its weights were loaded into tensors shared with the backbone, and every later task vector was zero."""
     made = RunSettings(str(tmp_path), device="cpu")
     backbone = grid.cells[0].backbone
-    before = LoadedArtifacts(made).backbone(backbone).tower.state_dict_open_clip()
+    before = ArtifactCache(made).backbone(backbone).tower.state_dict_open_clip()
     specs = make_plan(grid, catalog, Store(tmp_path)).missing
     model = next(spec for spec in specs if isinstance(spec, SourceModel))
     artifacts.build(specs[: specs.index(model)], made)
     build(model, made)
-    after = loaded_artifacts(made).backbone(backbone).tower.state_dict_open_clip()
+    after = artifact_cache(made).backbone(backbone).tower.state_dict_open_clip()
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -26,9 +26,8 @@ from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.load_backbone import load_backbone
-from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import build
+from orchestrator.artifacts.spec import ArtifactCache, build
 from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
 from orchestrator.catalog.location import grids_folder
 from orchestrator.cells.inputs import CellInputs
@@ -78,8 +77,8 @@ class Built:
     settings: RunSettings
 
     @property
-    def loaded(self) -> LoadedArtifacts:
-        return LoadedArtifacts(self.settings)
+    def loaded(self) -> ArtifactCache:
+        return ArtifactCache(self.settings)
 
 
 def build_all(artifacts: BuiltArtifacts, grid_file: Path, folder: Path, *catalogs: Path) -> Built:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bolt.spectral.directions import Directions
 from bolt.spectral.sources import Sources
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.cells.trial import run_and_record
 from orchestrator.models.inspection import SplitPredictions, inspect_cell, source_overlap
 from orchestrator.report.page.cell_page import class_table, confused_table, data_uri
@@ -57,7 +57,7 @@ def test_the_class_table_names_confusions_and_gains() -> None:
 
 def test_stored_predictions_are_those_of_the_kept_model(world: World) -> None:
     """A result of an older version has no predictions; then the model that was kept with it predicts again."""
-    store, loaded = Store(world.settings.store_url), LoadedArtifacts(world.settings)
+    store, loaded = Store(world.settings.store_url), ArtifactCache(world.settings)
     cells = [world.pick(method) for method in ("bolt", "zero_shot")]
     for cell in cells:
         if cell.id not in store.result_ids():
