@@ -16,7 +16,7 @@ from orchestrator.store.files import local_folder, upload_folder
 
 
 def grid_study(plan: Plan, store: Store) -> Study:
-    """The results of a plan, arranged once for the report, the terminal and MLflow."""
+    """Return the results of a plan, arranged once for the report, the terminal and MLflow."""
     grid = plan.grid
     return study_of(
         grid_name=grid.name,
@@ -45,14 +45,14 @@ def write_grid_report(study: Study, store: Store) -> Path:
 
 
 def report_location(page: Path, store: Store) -> str:
-    """Where the page is: its path in the store, and this machine's copy of it where the store is remote."""
+    """Return where the page is: its path in the store, and this machine's copy of it where the store is remote."""
     if store.files.is_local:
         return str(page)
     return f"{page}, and in the store {store.files.location(f'reports/{page.parent.name}/{page.name}')}"
 
 
 def published_of(catalog: Catalog) -> PublishedOf:
-    """``row -> accuracy``: what the paper prints for a row of the report, ``None`` where it prints nothing."""
+    """Return ``row -> accuracy``: what the paper prints for a row of the report, ``None`` where it prints nothing."""
 
     def lookup(row: Row) -> float | None:
         backbone, dataset = catalog.published_names(row.backbone, row.evaluated_on)
@@ -76,7 +76,7 @@ def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
 
 
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
-    """The accuracy of every source model on its own task, for the models that are built and readable."""
+    """Return the accuracy of every source model on its own task, for the models that are built and readable."""
     models = {
         plan.sources[source]
         for cell in plan.cells

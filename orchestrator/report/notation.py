@@ -10,13 +10,13 @@ SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a s
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign: ``+3.10``, ``-0.40`` with a true minus sign, ``0.00``."""
+    """Return a difference with its sign: ``+3.10``, ``-0.40`` with a true minus sign, ``0.00``."""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
 def digits_of(images: int) -> int:
-    """How many decimals an accuracy in per cent deserves: one below 1,000 test images, else two.
+    """Return how many decimals an accuracy in per cent deserves: one below 1,000 test images, else two.
 
     One image of 600 changes the accuracy by 0.17 points, so a second decimal would say nothing.
     """
@@ -24,10 +24,10 @@ def digits_of(images: int) -> int:
 
 
 def k_title(k: int) -> str:
-    """The title of a column of one k. Methods without a support have k = 0 and the title ``accuracy``."""
+    """Return the title of a column of one k. Methods without a support have k = 0 and the title ``accuracy``."""
     return f"k = {k}" if k else "accuracy"
 
 
 def at_k(k: int) -> str:
-    """The end of a title about one k: ``" at k = 4"``, empty for k = 0."""
+    """Return the end of a title about one k: ``" at k = 4"``, empty for k = 0."""
     return f" at k = {k}" if k else ""

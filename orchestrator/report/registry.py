@@ -189,7 +189,7 @@ def study_tables(study: Study) -> StudyTables:
 
 
 def _as_list(made: T | Iterable[T] | None) -> list[T]:
-    """What a line of the registry has made, as a list."""
+    """Return what a line of the registry has made, as a list."""
     if made is None:
         return []
     return [made] if isinstance(made, Table | FigureFile) else list(made)

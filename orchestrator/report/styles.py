@@ -76,7 +76,7 @@ def _free_position(name: str, taken: set[int]) -> int:
 
 
 def _variant(style: Style, position: int, index: int, count: int) -> Style:
-    """The style of the ``index``-th of ``count`` variants of the method at ``position``."""
+    """Return the style of the ``index``-th of ``count`` variants of the method at ``position``."""
     amount = _LIGHTEST + (_DARKEST - _LIGHTEST) * (index / (count - 1) if count > 1 else 0)
     marker = _MARKERS[(position + 1 + index) % len(_MARKERS)]
     line = _LINES[(_LINES.index(style.line) + index // len(_MARKERS)) % len(_LINES)]
@@ -84,7 +84,7 @@ def _variant(style: Style, position: int, index: int, count: int) -> Style:
 
 
 def _mixed(colour: str, amount: float) -> str:
-    """The colour mixed with white (``amount`` up to 1) or black (down to -1)."""
+    """Return the colour mixed with white (``amount`` up to 1) or black (down to -1)."""
     end, share = (255, amount) if amount > 0 else (0, -amount)
     channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(channel + (end - channel) * share):02x}" for channel in channels)

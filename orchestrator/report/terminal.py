@@ -21,7 +21,7 @@ _LISTED_FAILURES = 5
 
 
 def terminal_summary(study: Study) -> RenderableType:
-    """What the command line prints at the end of a grid: first which method to use, then the accuracies."""
+    """Return what the command line prints at the end of a grid: first which method to use, then the accuracies."""
     parts = [part for answer in study.answers for part in _answer(study, answer)]
     parts += [Text(limit.sentence, style="yellow") for limit in study.text_limits]
     for panel in study.main_panels:
@@ -47,7 +47,7 @@ def terminal_summary(study: Study) -> RenderableType:
 
 
 def _answer(study: Study, answer: Answer) -> Iterator[RenderableType]:
-    """The recommendation of one place, and a line for each k."""
+    """Yield the recommendation of one place, and a line for each k."""
     yield Text.assemble((study.answer_title(answer), "bold"), f": {answer.recommendation(study.display_names)}")
     lines = RichTable.grid(padding=(0, 2), pad_edge=True)
     for verdict in answer.verdicts:
@@ -56,7 +56,7 @@ def _answer(study: Study, answer: Answer) -> Iterator[RenderableType]:
 
 
 def _rich_table(table: Table, columns: Sequence[str] = ()) -> RichTable:
-    """The table for the terminal: all columns, or only those named in ``columns``.
+    """Return the table for the terminal: all columns, or only those named in ``columns``.
 
     Gains are left out, so that five k fit into 80 characters.
     """

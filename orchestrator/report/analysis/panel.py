@@ -90,15 +90,15 @@ class Panel:
         return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
-        """The rows of one method on one test split, by seed. A fixed method has the same row at every k."""
+        """Return the rows of one method on one test split, by seed. A fixed method has the same row at every k."""
         return self._rows.get((method, 0 if method in self.fixed else k, test), {})
 
     def rows_at(self, method: str, k: int) -> list[Row]:
-        """The rows of one method at one k, of every test split and seed."""
+        """Return the rows of one method at one k, of every test split and seed."""
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
-        """The test splits with a result at ``k``, sorted; with ``averaged``, only those that a mean counts.
+        """Return the test splits with a result at ``k``, sorted; with ``averaged``, only those that a mean counts.
 
         Rows of fixed methods decide only if there are no others at ``k``.
         """
@@ -108,17 +108,17 @@ class Panel:
         return self._tests[k, averaged]
 
     def expected_seeds(self, method: str) -> int:
-        """How many seeds every number of this method should be a mean over."""
+        """Return how many seeds every number of this method should be a mean over."""
         return 1 if method in self.fixed else len(self.seeds)
 
     def is_zero_shot(self, method: str) -> bool:
-        """Whether the method's accuracy equals the zero-shot accuracy everywhere, so that its gain is always 0."""
+        """Return whether the method's accuracy is the zero-shot accuracy everywhere: its gain is always 0."""
         return all(row.gain == 0 for row in self.rows if row.method == method)
 
     def mean(
         self, method: str, k: int, value_of: ValueOf = _ACCURACY, *, tests: Sequence[str] | None = None
     ) -> Summary | None:
-        """For each seed the mean of a value of the method's rows, then mean and deviation over seeds.
+        """Return mean and deviation over seeds of each seed's mean of a value of the method's rows.
 
         It is over the averaged test splits, or over ``tests``. A seed that lacks a row, or whose value is ``None``, on
         any of them is left out; ``None`` if no seed remains.
@@ -131,16 +131,16 @@ class Panel:
         return summarize_seeds(scores, tests)
 
     def measured_tests(self, method: str, k: int) -> str:
-        """How many of the averaged test splits have a result of the method: ``3/8``."""
+        """Return how many of the averaged test splits have a result of the method: ``3/8``."""
         tests = self.tests(k, averaged=True)
         return f"{sum(bool(self.rows_by_seed(method, k, test)) for test in tests)}/{len(tests)}"
 
     def score(self, method: str, k: int, test: str) -> Summary | None:
-        """Accuracy over seeds on one test split; ``None`` without a result."""
+        """Return the accuracy over seeds on one test split; ``None`` without a result."""
         return self.mean(method, k, tests=[test])
 
     def zero_shot(self, k: int, test: str) -> float:
-        """The frozen backbone's accuracy on one of ``tests(k)``. Every method's evaluation carries it."""
+        """Return the frozen backbone's accuracy on one of ``tests(k)``. Every method's evaluation carries it."""
         rows = (row for method in self.methods for row in self.rows_by_seed(method, k, test).values())
         return next(rows).accuracy_zero_shot
 
@@ -160,7 +160,7 @@ class Panel:
         return max((len(self._curves.get(row.cell_id, ())) for row in self.rows), default=0)
 
     def epoch_mean(self, method: str, k: int, epoch: int) -> Summary | None:
-        """For each seed the mean over targets after ``epoch`` (1 is the first), then mean and deviation over seeds.
+        """Return mean and deviation over seeds of each seed's mean over targets after ``epoch``; 1 is the first.
 
         A fixed method has the same accuracy after every epoch. ``None`` if no seed has all targets.
         """
@@ -174,7 +174,7 @@ class Panel:
         return self.mean(method, k, after_epoch)
 
     def dataset_count(self, noun: str = "dataset") -> str:
-        """The number of datasets that a mean is over, for captions: ``8 datasets``, or ``6–8 datasets`` if k differ."""
+        """Return how many datasets a mean is over, for captions: ``8 datasets``, or ``6–8 datasets`` if k differ."""
         counts = sorted({len(self.tests(k, averaged=True)) for k in self.ks})
         return pluralize(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), noun)
 
@@ -184,7 +184,7 @@ class Panel:
         return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so none is given"
 
     def deviation_text(self, mark: str, of: str = "") -> str:
-        """The caption sentence on error bars. ``mark``: what to call them; ``of``: what the deviation is of."""
+        """Return the caption sentence on error bars. ``mark``: what to call them; ``of``: what the deviation is of."""
         if len(self.seeds) < 2:
             return f"One seed, so there are no {mark.lower()}: another support may differ by more than is seen here."
         return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."

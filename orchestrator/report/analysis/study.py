@@ -65,19 +65,19 @@ class Study:
         return tuple(dict.fromkeys(panel.key.track for panel in self.panels))
 
     def answers_about(self, panel: Panel) -> tuple[Answer, ...]:
-        """The answers about a panel's place; none if its rows take no part in verdicts."""
+        """Return the answers about a panel's place; none if its rows take no part in verdicts."""
         if panel.key.ablations or panel.of_changed_protocol:
             return ()
         return tuple(answer for answer in self.answers if _place(answer) == panel.key)
 
     def answer_title(self, answer: Answer) -> str:
-        """The title of an answer: that of its panel, with ``all domains`` where it is about all of them."""
+        """Return the title of an answer: that of its panel, with ``all domains`` where it is about all of them."""
         place = _place(answer)
         title = _title(replace(place, domain=answer.domain or "all domains"), [panel.key for panel in self.panels])
         return " ".join(filter(None, (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")))
 
     def verdict_records(self) -> list[dict[str, Any]]:
-        """What ``verdict.json`` holds: every verdict, with the limits of its datasets. See docs/verdict.md."""
+        """Return what ``verdict.json`` holds: every verdict, with the limits of its datasets. See docs/verdict.md."""
         records: list[dict[str, Any]] = []
         for answer in self.answers:
             datasets = {
@@ -94,7 +94,7 @@ class Study:
         return records
 
     def selects_on_test(self, answer: Answer) -> bool:
-        """Whether test labels may have chosen a setting of any number that the answer is made of."""
+        """Return whether test labels may have chosen a setting of any number that the answer is made of."""
         return any(panel.selects_on_test for panel in self.panels if panel.key.protocol == answer.protocol)
 
     @cached_property
@@ -179,7 +179,7 @@ def _panels(
     curves: Mapping[str, Sequence[float]],
     ablations: frozenset[Ablation],
 ) -> tuple[Panel, ...]:
-    """The panels that have rows, in the order of the plan.
+    """Return the panels that have rows, in the order of the plan.
 
     Ablations get a panel of their own. It also has their method without changes, on the same datasets, k and seeds. In
     the domain's panel, whose means are over all datasets, ablations would be gaps.
@@ -219,7 +219,7 @@ def _place(answer: Answer) -> PanelKey:
 
 
 def _title(key: PanelKey, keys: Sequence[PanelKey]) -> str:
-    """The domain, then whatever distinguishes the panel from the other panels of the report."""
+    """Return the domain, then whatever distinguishes the panel from the other panels of the report."""
     backbones, tracks, protocols = ({getattr(k, name) for k in keys} for name in ("backbone", "track", "protocol"))
     parts = [key.domain.replace("_", " ")]
     if len(backbones) > 1:

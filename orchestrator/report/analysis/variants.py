@@ -33,13 +33,13 @@ class Variant:
     random_sources: bool
 
     def differences(self, other: Variant) -> list[str]:
-        """The names of the settings that differ, with ``SOURCES`` if the sources do."""
+        """Return the names of the settings that differ, with ``SOURCES`` if the sources do."""
         keys = sorted(self.settings.keys() | other.settings.keys())
         names = [key for key in keys if self.settings.get(key) != other.settings.get(key)]
         return names + [SOURCES] * ((self.rule, self.sources) != (other.rule, other.sources))
 
     def number(self, name: str) -> float | None:
-        """A setting, or the number of sources, as a number; ``None`` if it is not one."""
+        """Return a setting, or the number of sources, as a number; ``None`` if it is not one."""
         value = self.settings.get(name) if name != SOURCES else self.sources if self.random_sources else None
         if isinstance(value, tuple | list) and len(value) == 1:
             value = value[0]
@@ -47,7 +47,7 @@ class Variant:
 
 
 def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
-    """The variants of every method that has several labels in the panel, by method name.
+    """Return the variants of every method that has several labels in the panel, by method name.
 
     The first variant of a method is the one whose label is the method's name, if there is one.
     """
@@ -70,7 +70,7 @@ def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
 
 
 def _random_sources(cells: Sequence[Cell]) -> bool:
-    """Whether seeds have different sources, or there is one seed only, which cannot tell."""
+    """Return whether seeds have different sources, or there is one seed only, which cannot tell."""
     choices: dict[tuple[str, int], list[frozenset[str]]] = {}
     for cell in cells:
         sources = frozenset(source.dataset for source in cell.sources)
@@ -79,7 +79,7 @@ def _random_sources(cells: Sequence[Cell]) -> bool:
 
 
 def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float, Variant]]]:
-    """The settings to draw curves over: name -> (value, variant), sorted by value, with two values or more.
+    """Return the settings to draw curves over: name -> (value, variant), sorted by value, with two values or more.
 
     Every variant differs from the first one in this setting alone. A variant that changes two settings, or a setting
     and the sources, is on no curve.
@@ -99,7 +99,7 @@ def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float,
 
 
 def paired_difference(panel: Panel, label: str, base: str, k: int) -> Summary | None:
-    """Mean difference between two labels over the averaged test splits, for each seed that both have, over seeds."""
+    """Return mean and deviation over the common seeds of the difference between two labels' means over test splits."""
     tests, means = panel.tests(k, averaged=True), []
     for method in (label, base):
         rows = {test: panel.rows_by_seed(method, k, test) for test in tests}

@@ -31,22 +31,22 @@ _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
 
 
 def drawn_ks(panel: Panel) -> list[int]:
-    """The k whose accuracies by dataset are drawn: 4 and 16, or the largest k of a panel that has neither."""
+    """Return the k whose accuracies by dataset are drawn: 4 and 16, or the largest k of a panel that has neither."""
     return [k for k in panel.ks if k in _DRAWN_KS] or [panel.ks[-1]]
 
 
 def accuracy_by_dataset(study: Study, panel: Panel, k: int) -> FigureFile:
-    """Accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
+    """Draw accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
     return dataset_dots(study, panel, k) if len(panel.methods) <= MOST_DOTTED else gain_map(study, panel, k)
 
 
 def _methods(panel: Panel) -> list[str]:
-    """The methods of the panel without those that equal zero-shot everywhere."""
+    """Return the methods of the panel without those that equal zero-shot everywhere."""
     return [m for m in panel.methods if m not in panel.fixed or not panel.is_zero_shot(m)]
 
 
 def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
-    """Datasets x methods at one k: the gain over zero-shot in points, as coloured squares with numbers."""
+    """Draw the gain over zero-shot in points, datasets x methods at one k, as coloured squares with numbers."""
     tests, methods = panel.tests(k), _methods(panel)
     means = [[panel.mean(method, k, lambda row: row.gain, tests=[test]) for method in methods] for test in tests]
     gains = [[mean.mean if mean else math.nan for mean in line] for line in means]
@@ -77,7 +77,7 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
 
 
 def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile:
-    """Accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
+    """Draw accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
 
     All plots are drawn in one set of axes, whose unit is an inch. Axes of their own for each dataset took three
     times as long for sixteen datasets.
@@ -151,7 +151,7 @@ def _draw_dataset(
 
 
 def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
-    """Accuracy per dataset at one k, one scale for all spokes, as the paper draws it.
+    """Draw accuracy per dataset at one k, one scale for all spokes, as the paper does.
 
     ``None`` for fewer than three test splits, and where the paper prints no number of the panel.
     """
@@ -190,7 +190,7 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
 
 
 def _on_two_lines(name: str, width: int = 16) -> str:
-    """A dataset's name, broken into two lines if it is longer than ``width``."""
+    """Return a dataset's name, broken into two lines if it is longer than ``width``."""
     if len(name) <= width:
         return name
     breaks = [match.start() + 1 for match in re.finditer(r"[_\- ]", name)]

@@ -25,7 +25,7 @@ _CURVE_TITLES = {"train_loss": "training loss", "accuracy": "test accuracy (%)"}
 
 
 def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset: str) -> FigureFile | None:
-    """Confusion matrix in per cent of each true class; ``None`` for more than ``MOST_CLASSES`` classes."""
+    """Draw the confusion matrix in per cent of each true class; ``None`` for more than ``MOST_CLASSES`` classes."""
     classes = len(names)
     if classes > MOST_CLASSES:
         return None
@@ -42,7 +42,7 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
 
 
 def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
-    """Every recorded number of the training against epochs, side by side; ``None`` for fewer than two epochs."""
+    """Draw every recorded number of the training against epochs, side by side; ``None`` for fewer than two epochs."""
     longest = max(map(len, curves.values()), default=0)
     if longest < 2:
         return None
@@ -61,7 +61,7 @@ def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
 def coefficient_spectra(
     coefficients: Mapping[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]],
 ) -> FigureFile | None:
-    """One plot for each weight matrix: the absolute values of its coefficients, sorted, before and after training.
+    """Draw the sorted absolute values of each weight matrix's coefficients, before and after training.
 
     Args:
         coefficients: matrix name -> (before, after), each (r,); ``before`` is ``None`` if it is unknown.
@@ -92,7 +92,7 @@ def coefficient_spectra(
 
 
 def overlap_map(overlap: Overlap | None) -> FigureFile | None:
-    """Sources x sources: how much the spaces of their leading directions overlap; ``None`` for one source.
+    """Draw sources x sources: how much the spaces of their leading directions overlap; ``None`` for one source.
 
     The colours span the range between different sources. Its diagonal, which is 1 everywhere, stays empty.
     """
@@ -119,12 +119,12 @@ def overlap_map(overlap: Overlap | None) -> FigureFile | None:
 
 
 def short_name(matrix: str) -> str:
-    """``transformer.resblocks.3.mlp.c_fc.weight`` as ``3 mlp.c_fc``."""
+    """Shorten ``transformer.resblocks.3.mlp.c_fc.weight`` to ``3 mlp.c_fc``."""
     return matrix.removeprefix("transformer.resblocks.").removesuffix(".weight").replace(".", " ", 1)
 
 
 def _heat_map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:
-    """A square heat map with names on both sides; ``form`` is the format of the numbers in it, empty for none.
+    """Draw a square heat map with names on both sides; ``form`` is the format of the numbers in it, empty for none.
 
     Values that are not numbers stay empty.
     """

@@ -1,4 +1,4 @@
-"""Accuracy against cost: against the numbers that a method trains, and against its seconds to adapt."""
+"""Accuracy against cost: against a method's trainable parameters, and against its seconds to adapt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORTEST = 1e-3
 
 
 def accuracy_against_costs(study: Study, panel: Panel) -> Iterator[FigureFile]:
-    """Mean accuracy against the numbers trained, and against seconds to adapt, at the largest k that is drawn.
+    """Draw mean accuracy against trainable parameters, and against seconds to adapt, at the largest k that is drawn.
 
     Nothing if fewer than two methods that draw a support have a mean.
     """
@@ -30,7 +30,8 @@ def accuracy_against_costs(study: Study, panel: Panel) -> Iterator[FigureFile]:
         return
     yield _figure(
         study, panel, k, means, lambda row: row.trainable_parameters,
-        name="costs_numbers", title="Accuracy against numbers trained", axis="numbers trained (median over cells)",
+        name="costs_parameters", title="Accuracy against trainable parameters",
+        axis="trainable parameters (median over cells)",
     )  # fmt: skip
     yield _figure(
         study, panel, k, means, lambda row: max(row.fit_seconds, _SHORTEST),
@@ -76,7 +77,10 @@ def _figure(
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Positions of ``values`` on an axis of powers of ten, and its ticks. Zero is one step below the smallest power."""
+    """Return the positions of ``values`` on an axis of powers of ten, and its ticks.
+
+    Zero is one step below the smallest power.
+    """
     powers = [math.log10(value) if value else None for value in values]
     known = [power for power in powers if power is not None] or [0.0]
     first, last = math.floor(min(known)), math.ceil(max(known))
@@ -87,7 +91,7 @@ def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, s
 
 
 def power_of_ten(power: int) -> str:
-    """A power of ten as an axis prints it: ``0.01``, ``100``, ``10 k``, ``1 M``."""
+    """Return a power of ten as an axis prints it: ``0.01``, ``100``, ``10 k``, ``1 M``."""
     if power < 3:
         return f"{10.0**power:g}"
     unit = min(power // 3, 4)

@@ -18,7 +18,7 @@ from orchestrator.report.styles import NEUTRAL
 
 
 def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
-    """Mean accuracy over datasets against k, a line for each method; ``None`` if there are fewer than two k."""
+    """Draw mean accuracy over datasets against k, a line for each method; ``None`` if there are fewer than two k."""
     if len(panel.ks) < 2:
         return None
     means = {method: [panel.mean(method, k) for k in panel.ks] for method in panel.methods}
@@ -38,7 +38,7 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
 
 
 def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | None:
-    """Mean accuracy over the targets after each epoch; ``None`` if no cell was scored after two epochs or more."""
+    """Draw mean accuracy over the targets after each epoch; ``None`` if no cell was scored after two or more."""
     last = panel.last_epoch
     if last < 2:
         return None
@@ -80,7 +80,7 @@ def _draw_lines(
 
 
 def band_opacity(panel: Panel) -> float:
-    """The opacity of a band. Many bands on top of each other would hide what is below them."""
+    """Return the opacity of a band. Many bands on top of each other would hide what is below them."""
     return 0.16 if len(panel.methods) <= 6 else 0.08
 
 
@@ -88,7 +88,7 @@ _LINES = ("-", "--", "-.", ":")
 
 
 def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile]:
-    """For each method with variants, accuracy against each setting that is a number, the other settings unchanged."""
+    """Draw each method's accuracy against each of its settings that is a number, the other settings unchanged."""
     for name, variants in variants_of(study, panel).items():
         settings, base = numeric_settings(variants), variants[0].label
         if not settings:
@@ -125,7 +125,7 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
 
 
 def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
-    """For each method with variants, how much each variant differs from the method, paired by dataset and seed."""
+    """Draw how much each variant of a method differs from the method, paired by dataset and seed."""
     for name, variants in variants_of(study, panel).items():
         base = variants[0].label
         for k in panel.ks:

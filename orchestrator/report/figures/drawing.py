@@ -48,7 +48,7 @@ class FigureFile:
 
 @contextmanager
 def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[Any]:
-    """A new figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state.
+    """Make a figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state.
 
     Its plots are arranged by matplotlib's constrained layout, unless ``arranged`` is false.
     """
@@ -65,7 +65,10 @@ def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[An
 def finished(
     figure: Any, name: str, title: str, caption: str, *, selected: bool = False, wide: bool = False, table: str = ""
 ) -> FigureFile:
-    """The figure in all formats. ``selected`` marks it, in the drawing and the caption, as selected on the test set."""
+    """Return the figure in all formats.
+
+    ``selected`` marks it, in the drawing and the caption, as selected on the test set.
+    """
     if selected:
         figure.text(
             0.995, 0.995, f"{SELECTED} selected on the test set", ha="right", va="top", fontsize=7.5, color=WARNING
@@ -84,7 +87,7 @@ def panel_figure(
     figure: Any, panel: Panel, kind: str, title: str, caption: str, *,
     k: int | None = None, table: str = "", **more: Any,
 ) -> FigureFile:  # fmt: skip
-    """The finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k.
+    """Return the finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k.
 
     ``table`` is the kind of the panel's table that has the same numbers. ``more`` is for :func:`finished`.
     """
@@ -137,7 +140,7 @@ def heat_map(
 
 
 def inline_svg(figure: FigureFile) -> str:
-    """The SVG as an element of an HTML page: it scales, takes the page's colours, and its ids are unique there."""
+    """Return the SVG as an element of a page: it scales, takes the page's colours, and its ids are unique there."""
     svg = figure.svg[figure.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--rule)")

@@ -65,7 +65,7 @@ class _Box:
     distance: float = 0.0
 
     def overlap(self, other: _Box) -> float:
-        """The area that both cover."""
+        """Return the area that both cover."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.high, other.high) - max(self.low, other.low)
         return max(width, 0.0) * max(height, 0.0)
@@ -75,7 +75,7 @@ _Points = Sequence[tuple[float, float]]
 
 
 def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
-    """The nearest free place beside each point, highest points first, within a figure of this width."""
+    """Return the nearest free place beside each point, highest points first, within a figure of this width."""
     taken = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in points]
     boxes: dict[int, _Box] = {}
     for i in sorted(range(len(points)), key=lambda i: -points[i][1]):
@@ -89,7 +89,7 @@ def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[
 
 
 def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
-    """Places to the right of the points, in the order of their heights, moved apart until none covers another."""
+    """Return places to the right of the points, by height, moved apart until none covers another."""
     order = sorted(range(len(points)), key=lambda i: points[i][1])
     middles = [points[i][1] for i in order]
     for _ in range(200):
@@ -107,7 +107,7 @@ def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
 
 
 def _places(x: float, y: float, width: float, height: float, gap: float) -> Iterator[_Box]:
-    """Where a name of this size may stand beside the point (x, y), in pixels."""
+    """Yield where a name of this size may stand beside the point (x, y), in pixels."""
     for step in (0, *(sign * n for n in range(1, _STEPS) for sign in (1, -1))):
         move = step * height * 0.6
         low, away = y - height / 2 + move, abs(move)

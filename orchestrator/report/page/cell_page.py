@@ -29,7 +29,7 @@ def render_cell_page(
     reports: Mapping[str, str],
     pages: Mapping[str, str],
 ) -> str:
-    """The whole page. ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S).
+    """Return the whole page. ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S).
 
     ``reports`` and ``pages`` are addresses: of the cell's reports, by grid, and of the pages of other cells, by id.
     """
@@ -58,7 +58,7 @@ def render_cell_page(
 
 
 def _split(found: CellInspection, index: int) -> dict[str, Any]:
-    """What the page shows of one test split."""
+    """Return what the page shows of one test split."""
     predictions, classes, recorded = found.splits[index], found.class_names, found.result.evaluations[index]
     method = found.result.cell.method.name
     others = [r.cell.id for r in found.rivals if r.cell.method.name != method and r.cell.id in predictions.rivals]
@@ -78,7 +78,7 @@ def _split(found: CellInspection, index: int) -> dict[str, Any]:
 
 
 def _example(predictions: SplitPredictions, i: int, others: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-    """Image ``i`` of the predictions, with what the rivals ``others`` predict for it."""
+    """Return image ``i`` of the predictions, with what the rivals ``others`` predict for it."""
     votes = Counter(int(predictions.rivals[id_][i]) for id_ in others)
     right = votes.pop(int(predictions.labels[i]), 0)
     text = f"{right} of {len(others)} others right" if others else ""
@@ -94,7 +94,7 @@ def _example(predictions: SplitPredictions, i: int, others: Sequence[str], class
 
 
 def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
-    """An image as a data URI: PNG up to 64 pixels wide; above that JPEG, which is smaller and looks the same."""
+    """Return an image as a data URI: PNG up to 64 pixels wide; above that JPEG, which is smaller and looks the same."""
     from PIL import Image
 
     image, stream = Image.fromarray(pixels_3SS.transpose(1, 2, 0)), io.BytesIO()
@@ -107,7 +107,7 @@ _MOST_PAIRS = 40
 
 
 def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
-    """For each class: images, accuracy, gain over the frozen backbone, and the class it is most often taken for."""
+    """Make a table of images, accuracy, gain and most frequent wrong prediction of each class."""
     counts_CC = predictions.confusion(len(class_names))
     rows = []
     for i, class_name in enumerate(class_names):
@@ -134,7 +134,7 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
 
 
 def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
-    """The pairs of classes that are confused most, those with most images first."""
+    """Make a table of the pairs of classes that are confused most, those with most images first."""
     counts_CC = predictions.confusion(len(class_names))
     indices = range(len(class_names))
     pairs = [(i, j) for i in indices for j in indices if i != j and counts_CC[i, j]]

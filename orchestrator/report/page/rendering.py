@@ -19,7 +19,7 @@ from orchestrator.util.units import pluralize
 
 
 def render(template: str, **values: Any) -> str:
-    """A whole page from one of the templates. It needs no network and no other file."""
+    """Return a whole page from one of the templates. It needs no network and no other file."""
     css, script = (
         Markup((files("orchestrator.report.page") / "templates" / name).read_text(encoding="utf-8"))
         for name in ("page.css", "page.js")
@@ -29,7 +29,10 @@ def render(template: str, **values: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    """The templates and their filters. A template is compiled once for each process, which takes longer than a page."""
+    """Return the templates and their filters.
+
+    A template is compiled once for each process, which takes longer than a page.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.report.page"),
         autoescape=True,

@@ -34,7 +34,7 @@ def render_page(
     files_beside: Sequence[str] = (),
     inspected: Collection[str] = (),
 ) -> str:
-    """The whole page. It depends on its arguments alone: the same results give the same bytes.
+    """Return the whole page. It depends on its arguments alone: the same results give the same bytes.
 
     ``inspected``: ids of the cells that have a page of their own in ``../cells``.
     """
@@ -71,7 +71,7 @@ def render_page(
 
 
 def _answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """What the first screen shows: for each track, protocol and backbone a title and the answers.
+    """Return a title and the answers of the first screen for each track, protocol and backbone.
 
     All domains together come first, then each domain. Changed protocols have tables of their own.
     """
@@ -96,7 +96,7 @@ def _place(of: PanelKey | Answer) -> tuple[str, str, str]:
 def _view(
     study: Study, answer: Answer, panels: Sequence[Panel], figures: Mapping[Panel, PanelFigures]
 ) -> dict[str, Any]:
-    """What the page shows of one answer."""
+    """Return what the page shows of one answer."""
     own = [p for p in panels if _place(p.key) == _place(answer) and answer.domain in ("", p.key.domain)]
     panel = own[0] if answer.domain and own else None  # none for all domains together
     costs = figures[panel]["costs"] if panel is not None and not answer.dataset else []
@@ -121,7 +121,10 @@ def _capitalised(sentence: str) -> str:
 
 
 def conditions(study: Study) -> list[tuple[str, list[str]]]:
-    """Name and values of each condition. If there are several values, each has the number of its cells."""
+    """Return the name and the values of each condition.
+
+    If there are several values, each has the number of its cells.
+    """
     results = study.results
     if not results:
         return []
@@ -160,7 +163,7 @@ def _commit(manifest: Manifest) -> str:
 
 
 def _packages(manifests: list[Manifest]) -> list[str]:
-    """Names and versions; with the number of cells if a package had several versions."""
+    """Return names and versions, with the number of cells if a package had several versions."""
     counts = Counter(pair for manifest in manifests for pair in manifest.versions.items())
     versions = Counter(name for name, _ in counts)
     return [
@@ -170,7 +173,7 @@ def _packages(manifests: list[Manifest]) -> list[str]:
 
 
 def _protocol_text(protocol: Protocol, present: Mapping[str, Protocol]) -> str:
-    """A protocol with all its switches; with those that differ if the protocol that it changes is in the report too."""
+    """Return a protocol with its switches; only those that differ if its base protocol is in the report too."""
     base = base_protocol(protocol.name, present)
     switches = f"as {base}, but {switches_text(protocol, present[base])}" if base else switches_text(protocol)
     dagger = f" {SELECTED} selects on the test set" if protocol.selects_on_test else ""

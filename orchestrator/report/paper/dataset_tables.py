@@ -16,7 +16,7 @@ _TABLES = (
 
 
 def dataset_tables(study: Study | None = None) -> Iterator[Table]:
-    """The tables of datasets with the printed numbers alone, or those that a source model of ``study`` is in.
+    """Yield the tables of datasets with the printed numbers alone, or those that a source model of ``study`` is in.
 
     The models' measured accuracies then stand beside the published ones.
     """
@@ -29,7 +29,10 @@ def dataset_tables(study: Study | None = None) -> Iterator[Table]:
 
 
 def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str | None, str | None], float]) -> Table:
-    """One table. ``measured`` maps the paper's (backbone, dataset) to our accuracy; empty for printed numbers alone."""
+    """Return one table.
+
+    ``measured`` maps the paper's (backbone, dataset) to our accuracy; empty for printed numbers alone.
+    """
     published = [row for row in published_datasets() if row.domain == domain]
     backbones = list(dict.fromkeys(row.backbone for row in published))
     printed = {(row.backbone, row.dataset): row for row in published}

@@ -53,18 +53,18 @@ class Measured:
         return bool(self._rows)
 
     def rows(self, position: Position) -> Mapping[int, Row]:
-        """The rows at one position, by seed. A method that draws nothing has the same row at every k."""
+        """Return the rows at one position, by seed. A method that draws nothing has the same row at every k."""
         if (position.track, position.method) in self.fixed:
             position = replace(position, shots=0)
         return self._rows.get(position, {})
 
     def has_substitutes(self, position: Position) -> bool:
-        """Whether the number, or a part of the mean, was measured under a changed protocol."""
+        """Return whether the number, or a part of the mean, was measured under a changed protocol."""
         rows = (row for part in self.parts(position) for row in self.rows(part).values())
         return any(row.protocol != self.protocol for row in rows)
 
     def parts(self, position: Position) -> list[Position]:
-        """The positions that a mean of the paper is over; for any other number, its own position."""
+        """Return the positions that a mean of the paper is over; for any other number, its own position."""
         if position.dataset != AVERAGE:
             return [position]
         backbones = paper_backbones() if position.backbone == MEAN_BACKBONE else (position.backbone,)
@@ -72,13 +72,13 @@ class Measured:
         return [replace(position, backbone=b, dataset=d) for b, d in product(backbones, datasets)]
 
     def summary(self, position: Position) -> Summary | None:
-        """Mean and deviation over seeds; for a mean of the paper, over the seeds that have every part of it."""
+        """Return mean and deviation over seeds; for a mean of the paper, over the seeds that have every part of it."""
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}
         return summarize_seeds(scores, list(scores))
 
     def missing_text(self, position: Position) -> str:
-        """How many parts of a mean are measured, as text; empty for a single number, or if there are none."""
+        """Return how many parts of a mean are measured, as text; empty for a single number, or if there are none."""
         parts = self.parts(position)
         available = sum(bool(self.rows(part)) for part in parts)
         if not available or len(parts) == 1:
@@ -88,19 +88,19 @@ class Measured:
 
 @cache
 def paper_backbones() -> tuple[str, ...]:
-    """The backbones that the paper's means are over."""
+    """Return the backbones that the paper's means are over."""
     return tuple(dict.fromkeys(row.backbone for row in published_rows() if row.backbone != MEAN_BACKBONE))
 
 
 @cache
 def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
-    """The datasets that the paper's means of one track and domain are over."""
+    """Return the datasets that the paper's means of one track and domain are over."""
     datasets = (row.dataset for row in published_rows() if (row.track, row.domain) == (track, domain))
     return tuple(name for name in dict.fromkeys(datasets) if name != AVERAGE)
 
 
 def measured_protocols(study: Study) -> Iterator[Measured]:
-    """For every protocol that changes no other one, its accuracies that have a position in the paper's tables."""
+    """Yield for every protocol that changes no other one, its accuracies that have a position in the paper's tables."""
     if study.names_of is None:
         return
     protocols = dict.fromkeys(panel.key.protocol for panel in study.panels if not panel.key.ablations)
@@ -110,7 +110,7 @@ def measured_protocols(study: Study) -> Iterator[Measured]:
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel]) -> Iterator[Row]:
-    """Rows of changed protocols for which ``protocol`` plans no cell, and which only one changed protocol has."""
+    """Yield rows of changed protocols for which ``protocol`` plans no cell, and which only one changed protocol has."""
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)
         for c in planned

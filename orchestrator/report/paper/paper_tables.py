@@ -65,7 +65,7 @@ _DOMAINS = {"general": "General datasets", "remote_sensing": "Remote-sensing dat
 
 
 def value_title(axis: Axis, value: str | int) -> str:
-    """The title of a column, or of a group of columns, for one value of an axis."""
+    """Return the title of a column, or of a group of columns, for one value of an axis."""
     if axis == "domain":
         return _DOMAINS.get(str(value), str(value))
     return f"{value}-shot" if axis == "shots" else str(value)
@@ -85,14 +85,14 @@ _FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 
 
 def published_tables() -> Iterator[Table]:
-    """Every table of the paper with its printed numbers, and with footnotes on how some of them came about."""
+    """Yield every table of the paper with its printed numbers, and with footnotes on how some of them came about."""
     for layout in LAYOUTS:
         yield _TableBuilder(layout, rows_of_table(f"tab:{layout.label}"), None, None).table()
     yield from dataset_tables()
 
 
 def paper_tables(study: Study) -> Iterator[Table]:
-    """The paper's tables that any result of the study has a position in, measured beside published."""
+    """Yield the paper's tables that any result of the study has a position in, measured beside published."""
     for protocol in measured_protocols(study):
         for layout in LAYOUTS:
             yield from _measured_tables(layout, protocol)
@@ -145,7 +145,7 @@ class _TableBuilder:
         return any(self._is_measured(label, block) for label, _ in self._methods() for block in self.blocks)
 
     def table(self) -> Table:
-        """The finished table."""
+        """Return the finished table."""
         rows: list[tuple[Entry, ...]] = []
         first_rows: list[int] = []
         for block in self.blocks:
@@ -180,7 +180,7 @@ class _TableBuilder:
         )
 
     def _methods(self) -> list[tuple[str, str]]:
-        """Label and name of each method: first zero-shot, then the paper's methods in its order, then all others."""
+        """Return each method's label and name: zero-shot, then the paper's methods in its order, then all others."""
         labels: dict[str, str] = {}
         for domain in self.axes["domain"] if self.protocol is not None else ():
             labels.update(self.protocol.labels.get((self.track, str(domain)), {}))  # type: ignore[union-attr]
@@ -191,23 +191,23 @@ class _TableBuilder:
         return list(dict.fromkeys([*methods, *own]))
 
     def _combinations(self, axes: Sequence[Axis]) -> list[dict[Axis, str | int]]:
-        """Every combination of the values on some axes."""
+        """Return every combination of the values on some axes."""
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
     def _position(self, values: Mapping[Axis, str | int], method: str) -> Position:
-        """The position of a number. An axis that ``values`` lacks has only one value in the whole table."""
+        """Return the position of a number. An axis that ``values`` lacks has only one value in the whole table."""
         domain, backbone, shots, _, dataset = (values.get(axis, self.axes[axis][0]) for axis in AXES)
         return Position(self.track, str(domain), str(backbone), int(shots), method, str(dataset))
 
     def _is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
-        """Whether any number of a method in a block, or a part of a mean, is measured."""
+        """Return whether any number of a method in a block, or a part of a mean, is measured."""
         if self.protocol is None:
             return False
         positions = (self._position({**block, **column}, label) for column in self.columns)
         return any(self.protocol.rows(part) for position in positions for part in self.protocol.parts(position))
 
     def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
-        """The lines of all methods in a block, with best and second best highlighted in each column."""
+        """Return the lines of all methods in a block, with best and second best highlighted in each column."""
         from bolt.methods import METHODS  # imports torch
 
         lines: dict[tuple[str, str, Kind], list[Entry]] = {}
@@ -234,7 +234,7 @@ class _TableBuilder:
         return rows
 
     def _entry(self, kind: Kind, label: str, name: str, values: Mapping[Axis, str | int]) -> Entry:
-        """One number of one line."""
+        """Make one number of one line."""
         position = self._position(values, label)
         published_position = replace(position, method=name)
         zero_shot = self.printed.get(replace(published_position, shots=0))  # the same number at every k
@@ -255,7 +255,7 @@ class _TableBuilder:
         return replace(entry, footnotes=",".join(map(self.footnotes.letter, notes)))
 
     def _note(self) -> str:
-        """How to read the table."""
+        """Write how to read the table."""
         note = "Accuracy in per cent."
         if self.protocol is not None:
             std = "; deviations stand in the CSV" if self.hide_std else ", ± sample standard deviation"

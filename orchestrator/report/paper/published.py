@@ -90,19 +90,19 @@ class _Footnotes(StrictModel):
 
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
-    """Every accuracy of every table, in the paper's order. Raises ``UserError`` if the file cannot be read."""
+    """Return every accuracy of every table, in the paper's order. Raises ``UserError`` if the file cannot be read."""
     return TypeAdapter(tuple[PublishedRow, ...]).validate_python(_read("results.csv"))
 
 
 @cache
 def published_datasets() -> tuple[PublishedDataset, ...]:
-    """The tables of datasets: printed class counts and accuracies of the fine-tuned source models."""
+    """Return the tables of datasets: printed class counts and accuracies of the fine-tuned source models."""
     return TypeAdapter(tuple[PublishedDataset, ...]).validate_python(_read("datasets.csv"))
 
 
 @cache
 def published_footnotes() -> tuple[PublishedFootnote, ...]:
-    """The footnotes to the paper's numbers. Raises ``UserError`` if the file is missing or not valid."""
+    """Return the footnotes to the paper's numbers. Raises ``UserError`` if the file is missing or not valid."""
     path = grids_folder() / "published" / "footnotes.yaml"
     return validated(_Footnotes, read_mapping(path), Location.of(path)).footnotes
 
@@ -115,11 +115,11 @@ class Footnotes:
         self._letters: dict[str, str] = {}
 
     def letter(self, note: str) -> str:
-        """The letter of a note."""
+        """Return the letter of a note."""
         return self._letters.setdefault(note, chr(ord("a") + len(self._letters)))
 
     def of(self, values: Mapping[str, object]) -> str:
-        """The letters of the notes about a dataset, a method, or a number, which has a value on every axis.
+        """Return the letters of the notes about a dataset, a method, or a number, which has a value on every axis.
 
         A note that names one axis alone stands at the dataset or method, any other at the numbers that it is about.
         """
@@ -133,20 +133,20 @@ class Footnotes:
         return ",".join(dict.fromkeys(letters))
 
     def all(self) -> tuple[tuple[str, str], ...]:
-        """Letter and text of every note: first the notes about the whole table, which have no letter."""
+        """Return the letter and text of every note: first the notes about the whole table, which have no letter."""
         whole = (("", note.text) for note in self._notes if not note.conditions)
         return (*whole, *((letter, note) for note, letter in self._letters.items()))
 
 
 def rows_of_table(label: str) -> tuple[PublishedRow, ...]:
-    """The rows of one table, in the table's order; empty for a table that the paper does not have."""
+    """Return the rows of one table, in the table's order; empty for a table that the paper does not have."""
     return tuple(row for row in published_rows() if row.table == label)
 
 
 def published_accuracy(
     track: str, backbone: str | None, domain: str, shots: int | None, method: str, dataset: str | None
 ) -> float | None:
-    """The printed accuracy in per cent; ``None`` if the paper prints none.
+    """Return the printed accuracy in per cent; ``None`` if the paper prints none.
 
     Args:
         track, domain, method: names as in grid files.

@@ -13,7 +13,7 @@ _TRACK = "fewshot"
 
 
 def published_answers() -> tuple[Answer, ...]:
-    """One answer for each domain and backbone of the few-shot tables, by the same rule as for measured accuracies.
+    """Return one answer for each domain and backbone of the few-shot tables, by the rule for measured accuracies.
 
     Printed accuracies have no seeds, and the tables print no costs.
     """
@@ -35,7 +35,7 @@ def published_answers() -> tuple[Answer, ...]:
 
 
 def published_verdict_table() -> Table:
-    """One row for each domain, backbone and k: the methods that may be the best, and over how many datasets."""
+    """Make one row for each domain, backbone and k: the methods that may be the best, and over how many datasets."""
     rows = []
     for answer in published_answers():
         place = (Entry(answer.domain.replace("_", " ")), Entry(answer.backbone))

@@ -36,7 +36,7 @@ _EPOCHS = (1, 2, 5, 10, 20)
 
 
 def main_table(study: Study, panel: Panel) -> Table:
-    """Methods x k: for each seed the mean over datasets, then mean and deviation over seeds; gain over zero-shot."""
+    """Make methods x k: mean and deviation over seeds of each seed's mean over datasets, and gain over zero-shot."""
     rows = [
         [method_entry(study, method), *(mean_entry(panel, method, k) for k in panel.ks)] for method in panel.methods
     ]
@@ -55,7 +55,7 @@ def main_table(study: Study, panel: Panel) -> Table:
 
 
 def dataset_table(study: Study, panel: Panel, k: int) -> Table:
-    """Datasets x methods at one k; the last row is the mean over datasets."""
+    """Make datasets x methods at one k; the last row is the mean over datasets."""
     rows = [
         (Entry(test), *highlighted([score_entry(panel, method, k, test) for method in panel.methods]))
         for test in panel.tests(k)
@@ -75,7 +75,7 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
 
 
 def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
-    """Methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell was scored after its epochs."""
+    """Make methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell was scored after its epochs."""
     last = panel.last_epoch
     if not last:
         return None
@@ -95,7 +95,7 @@ def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
 
 
 def explorer_tables(study: Study) -> Iterator[Table]:
-    """For each track, every dataset, backbone, protocol and k in one long table, to filter and sort."""
+    """Make one long table for each track, of every dataset, backbone, protocol and k, to filter and sort."""
     note = "Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
     titles = ("dataset", "domain", "backbone", "protocol", "k")
     for track in study.tracks:
@@ -116,14 +116,14 @@ def explorer_tables(study: Study) -> Iterator[Table]:
 
 
 def _explorer_row(panel: Panel, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:
-    """One dataset at one k of a panel: what it is, and the accuracy of every method."""
+    """Make the row of one dataset at one k of a panel: what it is, and the accuracy of every method."""
     scores = [score_entry(panel, method, k, test) for method in methods]
     texts = map(Entry, (test, panel.key.domain, panel.key.backbone, panel.key.protocol))
     return with_dagger((*texts, number(k, "d"), *highlighted(scores)), panel.selects_on_test)
 
 
 def published_table(study: Study) -> Table | None:
-    """One row for each measurement that has a published accuracy; ``None`` if there is no such measurement.
+    """Make one row for each measurement that has a published accuracy; ``None`` if there is no such measurement.
 
     Variants of a method are left out if the method itself was measured: the paper prints no variants.
     """
@@ -151,7 +151,7 @@ def published_table(study: Study) -> Table | None:
 
 
 def shift_table(study: Study, panel: Panel, k: int) -> Table:
-    """Methods x test sets at one k: first the mean over the shifted test sets, then each test set.
+    """Make methods x test sets at one k: first the mean over the shifted test sets, then each test set.
 
     A test set that has fewer classes than the target gets two columns: accuracy among all classes, and among its own.
     """
@@ -179,7 +179,7 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
 
 
 def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
-    """The numbers of one method: the means, then the accuracy on each test set."""
+    """Return the numbers of one method: the means, then the accuracy on each test set."""
     partial, missing = _partial_tests(panel, k), f"({panel.measured_tests(method, k)})"
     gain = None if panel.is_zero_shot(method) else panel.mean(method, k, lambda row: row.gain)
     mean_gain = gain.mean if gain else None
@@ -197,7 +197,7 @@ def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
 
 
 def _own_class_means(panel: Panel, k: int, method: str) -> tuple[Summary | None, Summary | None]:
-    """Means over the shifted test sets, each among its own classes: of the method, and of zero-shot."""
+    """Return the means over the shifted test sets, each among its own classes: of the method, and of zero-shot."""
     partial = _partial_tests(panel, k)
 
     def own(row: Row) -> float | None:
@@ -210,12 +210,12 @@ def _own_class_means(panel: Panel, k: int, method: str) -> tuple[Summary | None,
 
 
 def _partial_tests(panel: Panel, k: int) -> frozenset[str]:
-    """The test sets with fewer classes than the target."""
+    """Return the test sets with fewer classes than the target."""
     return frozenset(row.test for row in panel.rows if row.accuracy_own_classes is not None and row.k in (0, k))
 
 
 def _test_title(panel: Panel, test: str) -> str:
-    """The name of the test set; with the target's name before it if the panel has several targets."""
+    """Return the name of the test set; with the target's name before it if the panel has several targets."""
     targets = {row.dataset for row in panel.rows}
     if len(targets) > 1:
         return test
@@ -224,7 +224,7 @@ def _test_title(panel: Panel, test: str) -> str:
 
 
 def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
-    """Methods x (base, new, harmonic mean, all classes) at one k, averaged over datasets; ``None`` on other tracks."""
+    """Make methods x (base, new, harmonic mean, all) at one k, means over datasets; ``None`` on other tracks."""
     if panel.track.base_classes is None:
         return None
     datasets = sorted({row.dataset for row in panel.rows})

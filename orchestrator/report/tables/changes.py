@@ -23,7 +23,7 @@ from orchestrator.tracks import stored_track
 
 
 def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
-    """For each method that has several labels in the panel: label, settings that differ, and the mean at each k."""
+    """Make a table for each method with several labels in the panel: label, settings that differ, mean at each k."""
     for name, variants in variants_of(study, panel).items():
         variants = sorted(variants, key=lambda variant: study.methods.index(variant.label))
         keys = sorted({key for variant in variants for key in variant.settings})
@@ -44,7 +44,7 @@ def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
 
 
 def setting_text(value: Any) -> str:
-    """The value of a setting as tables print it."""
+    """Return the value of a setting as tables print it."""
     if value is None or value == ():
         return DASH
     if isinstance(value, tuple | list):
@@ -53,7 +53,7 @@ def setting_text(value: Any) -> str:
 
 
 def effects_table(study: Study) -> Table | None:
-    """Switches x methods; ``None`` if no protocol has results together with the protocol that it changes.
+    """Make switches x methods; ``None`` if no protocol has results together with the protocol that it changes.
 
     A switch that changes nothing for any method gets one row for all methods.
     """
@@ -117,7 +117,7 @@ class SwitchEffect:
 
 
 def switch_effects(study: Study) -> Iterator[list[SwitchEffect]]:
-    """For each track and each protocol whose base protocol has results, the effects on every method.
+    """Yield the effects on every method, for each track and each protocol whose base protocol has results.
 
     There is one effect for each label under the changed protocol; a single one without pairs if nothing matches.
     """
@@ -139,7 +139,7 @@ def switch_effects(study: Study) -> Iterator[list[SwitchEffect]]:
 def _paired(
     base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]
 ) -> Mapping[str, list[tuple[Evaluation, Evaluation]]]:
-    """Pairs of evaluations whose cells differ only in the protocol, by label, in the order of ``changed``.
+    """Return pairs of evaluations whose cells differ only in the protocol, by label, in the order of ``changed``.
 
     Cells of a pair share backbone, domain, dataset, k, seed, rule for sources and method. The methods match by their
     settings; cells without such a partner match by label. If several cells match, none of them is used.
@@ -162,7 +162,7 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """The results by what the cells of a pair have in common, without those that share all of it with another one."""
+    """Return the results by what the cells of a pair have in common, without those that share all of it."""
     groups: dict[Hashable, list[Result]] = defaultdict(list)
     for result in results:
         cell = result.cell
@@ -175,6 +175,6 @@ def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -
 
 
 def switches_text(protocol: Protocol, base: Protocol | None = None) -> str:
-    """The switches of ``protocol`` as ``name = value``; with ``base`` only those that differ from it."""
+    """Return the switches of ``protocol`` as ``name = value``; with ``base`` only those that differ from it."""
     switches = [(field.name, getattr(protocol, field.name)) for field in fields(Protocol) if field.name != "name"]
     return ", ".join(f"{name} = {value}" for name, value in switches if not base or value != getattr(base, name))

@@ -16,7 +16,7 @@ def panel_table(
     panel: Panel, kind: str, title: str, note: str, header: Iterable[str], rows: Iterable[Sequence[Entry]], *,
     k: int | None = None, **fields: Any,
 ) -> Table:  # fmt: skip
-    """A table about one panel, or about one k of it. ``fields`` are further fields of :class:`Table`.
+    """Return a table about one panel, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
     Its name is ``kind`` with the panel and k. Rows have a dagger if test labels may have chosen the panel's numbers.
     """
@@ -26,7 +26,7 @@ def panel_table(
 
 
 def method_entry(study: Study, method: str) -> Entry:
-    """A method's display name with its colour; the pointer over it shows what the method does."""
+    """Return a method's display name with its colour; the pointer over it shows what the method does."""
     return Entry(
         study.display_names.get(method, method),
         code=method if method in study.display_names else "",
@@ -36,18 +36,18 @@ def method_entry(study: Study, method: str) -> Entry:
 
 
 def summary_entry(panel: Panel, method: str, summary: Summary | None, **more: Any) -> Entry:
-    """A mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
+    """Return a mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
     return measured(summary, seeds=panel.expected_seeds(method), digits=panel.digits, **more)
 
 
 def score_entry(panel: Panel, method: str, k: int, test: str) -> Entry:
-    """A method's accuracy on one test split, with its deviation over seeds and the cells that it is made of."""
+    """Return a method's accuracy on one test split, with its deviation over seeds and the cells that it is made of."""
     cells = tuple(row.cell_id for row in panel.rows_by_seed(method, k, test).values())
     return summary_entry(panel, method, panel.score(method, k, test), cells=cells)
 
 
 def mean_entry(panel: Panel, method: str, k: int) -> Entry:
-    """A method's mean over datasets at one k with its gain over zero-shot, or a dash with the number of datasets."""
+    """Return a method's mean over datasets at one k and its gain, or a dash with the number of datasets."""
     fixed = method in panel.fixed
     gain = None if fixed and panel.is_zero_shot(method) else panel.mean(method, k, lambda row: row.gain)
     return summary_entry(
@@ -61,7 +61,7 @@ def mean_entry(panel: Panel, method: str, k: int) -> Entry:
 
 
 def with_warnings(note: str, panel: Panel, display_names: Mapping[str, str]) -> str:
-    """The note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
+    """Return the note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
     short = {(row.k, row.dataset): row for row in panel.rows if row.short_classes}
     warnings = [
         f"{dataset}: {row.short_classes} of {row.classes} classes have fewer than {k} training images; all were taken."

@@ -22,7 +22,7 @@ _LONG = 12
 
 
 def to_csv(table: Table) -> str:
-    """The table as CSV, with all digits. A measured column is followed by columns for its deviation, n and gain.
+    """Return the table as CSV, with all digits. A measured column is followed by columns for its deviation, n and gain.
 
     Methods have their names in grids and records; a column of methods is followed by one of display names.
 
@@ -52,12 +52,12 @@ def to_csv(table: Table) -> str:
 
 
 def _exact(value: float | None) -> str:
-    """The value with up to six digits after the point, more than any test split resolves, without trailing zeros."""
+    """Print up to six digits after the point, more than any test split resolves, without trailing zeros."""
     return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
 
 
 def to_markdown(table: Table) -> str:
-    """The table for GitHub: best bold, second underlined, the note and the footnotes below."""
+    """Return the table for GitHub: best bold, second underlined, the note and the footnotes below."""
     formats = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
     letters = table.header_footnotes or ("",) * len(table.header)
     header = [_markdown(title) + _sup(own) for title, own in zip(table.full_header, letters, strict=True)]
@@ -90,7 +90,7 @@ def _markdown(content: str) -> str:
 
 
 def to_html(table: Table, *, sortable: bool = False) -> Markup:
-    """The table as a ``<table>`` element. Readers can sort a ``sortable`` one and, if it is long, filter it."""
+    """Return the table as a ``<table>`` element. Readers can sort a ``sortable`` one and, if it is long, filter it."""
     filters = [i for i, title in enumerate(table.header) if title in _FILTERED] if len(table.rows) > _LONG else ()
     return Markup(_html_template().render(table=table, sortable=sortable, filters=filters))
 

@@ -121,7 +121,7 @@ class Table:
         )
 
     def without_columns(self, left_out: Collection[int]) -> Table:
-        """The table without the columns with these numbers."""
+        """Return the table without the columns with these numbers."""
         keep = [i for i in range(len(self.header)) if i not in left_out]
         return replace(
             self,
@@ -132,17 +132,17 @@ class Table:
         )
 
     def without_constant_columns(self, start: int, stop: int) -> Table:
-        """The table without those of the columns ``start`` to ``stop - 1`` that have the same text in every row."""
+        """Leave out those of the columns ``start`` to ``stop - 1`` that have the same text in every row."""
         return self.without_columns({i for i in range(start, stop) if len({row[i].text for row in self.rows}) <= 1})
 
 
 def number(value: float | None, form: str = ".2f") -> Entry:
-    """An entry of one number; a dash for ``None``."""
+    """Return an entry of one number; a dash for ``None``."""
     return Entry(DASH) if value is None else Entry(format(value, form), value=value)
 
 
 def difference(value: float | None, digits: int = 2) -> Entry:
-    """An entry of one difference, with its sign; a dash for ``None``."""
+    """Return an entry of one difference, with its sign; a dash for ``None``."""
     return Entry(DASH) if value is None else Entry(signed(value, digits), value=value)
 
 
@@ -156,7 +156,7 @@ def measured(
     digits: int = 2,
     cells: tuple[str, ...] = (),
 ) -> Entry:
-    """An entry of a mean over seeds with its deviation; for ``None``, a dash and the text ``missing``.
+    """Return an entry of a mean over seeds with its deviation; for ``None``, a dash and the text ``missing``.
 
     If the mean is over fewer than ``seeds`` seeds, a remark says over how many. Without the remark, a number without a
     deviation would look like an exact one.
@@ -178,7 +178,7 @@ def measured(
 
 
 def highlighted(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with best and second best highlighted; higher is better, and numbers that print alike are equal.
+    """Highlight best and second best of the entries. Higher is better, and numbers that print alike are equal.
 
     Nothing is highlighted if there are fewer than two different numbers.
     """
@@ -191,12 +191,12 @@ def highlighted(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) -> list[list[Entry]]:
-    """The rows with best and second best highlighted in every column of numbers."""
+    """Return the rows with best and second best highlighted in every column of numbers."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     done = [column if i < text_columns else highlighted(column) for i, column in enumerate(columns)]
     return [list(row) for row in zip(*done, strict=True)]
 
 
 def with_dagger(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
-    """The row with a dagger at its first entry if test labels may have chosen its numbers."""
+    """Return the row with a dagger at its first entry if test labels may have chosen its numbers."""
     return (replace(row[0], selected=True), *row[1:]) if selected else tuple(row)

@@ -16,19 +16,19 @@ from orchestrator.util.units import pluralize
 
 
 def verdict_tables(study: Study, panel: Panel) -> Iterator[Table]:
-    """One table for each k of a panel; none for ablations and for a changed protocol, which have no verdict."""
+    """Return one table for each k of a panel; none for ablations and for a changed protocol, which have no verdict."""
     about = study.answers_about(panel)
     return (_verdict_table(study, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
 def verdict_tables_over_domains(study: Study) -> Iterator[Table]:
-    """One table for each k over all domains together."""
+    """Return one table for each k over all domains together."""
     about = [answer for answer in study.answers if not answer.domain]
     return (_verdict_table(study, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
 def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
-    """Methods, the best set first: mean, difference to the first method with its interval, n and seeds."""
+    """List the methods, the best set first: mean, difference to the first one with its interval, n and seeds."""
     comparison, selected = verdict.comparison, study.selects_on_test(answer)
     rows = []
     for score in comparison.methods:

@@ -18,7 +18,7 @@ from orchestrator.util.units import listed
 
 
 def costs_tables(study: Study) -> Iterator[Table]:
-    """For each track, what a cell of each method costs: parameters, seconds and memory, by backbone and protocol."""
+    """Make a table for each track of what a cell of each method costs, by backbone and protocol."""
     return (_costs_table(study, track) for track in study.tracks)
 
 
@@ -49,7 +49,7 @@ def _costs_table(study: Study, track: str) -> Table:
         lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
     fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
     note = (
-        "Trained numbers (smallest and largest over datasets), median seconds to adapt and to score, largest peak "
+        "Trainable parameters (fewest and most over datasets), median seconds to adapt and to score, largest peak "
         "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others."
     )
     title = f"Costs per cell, {stored_track(track).title}"
@@ -59,7 +59,7 @@ def _costs_table(study: Study, track: str) -> Table:
 
 
 def sources_table(study: Study) -> Table | None:
-    """Accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without source models.
+    """List the accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without any.
 
     A column with remarks is there if some model gains nothing.
     """
@@ -91,7 +91,7 @@ _LISTED = 8
 
 
 def short_classes_table(study: Study) -> Table | None:
-    """Datasets that have classes with fewer than k training images, by k and protocol; ``None`` if there are none."""
+    """List datasets that have classes with fewer than k training images, by k and protocol; ``None`` if none has."""
     groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in study.rows if row.short_classes}
     if not groups:
         return None
@@ -106,7 +106,7 @@ def short_classes_table(study: Study) -> Table | None:
 
 
 def missing_table(study: Study) -> Table | None:
-    """Planned, finished, failed and missing cells of every method and k that is not complete; ``None`` if all are."""
+    """Count the cells of every method and k that is not complete, by state; ``None`` if all are."""
     if not (study.missing or study.failures):
         return None
     finished = {result.cell.id for result in study.results}
@@ -132,7 +132,7 @@ def missing_table(study: Study) -> Table | None:
 
 
 def cells_without_result_table(study: Study) -> Table | None:
-    """Every planned cell without a result and every failure, one row each; ``None`` if there are none."""
+    """List every planned cell without a result and every failure; ``None`` if there are none."""
     if not (study.missing or study.failures):
         return None
     finished = {result.cell.id for result in study.results}

@@ -16,14 +16,14 @@ IMAGES = 40
 
 
 def scored(method: str, predicted_N: np.ndarray, labels_N: np.ndarray):  # type: ignore[no-untyped-def]
-    """A result with the accuracy of these predictions."""
+    """Return a result with the accuracy of these predictions."""
     correct = int((predicted_N == labels_N).sum())
     evaluation = Evaluation("ants", 100 * correct / IMAGES, correct, IMAGES, 25.0, ((correct, IMAGES),), None, None)
     return replace(result(cell(method, k=4, seed=1), 50.0), evaluations=(evaluation,))
 
 
 def inspection(*, with_rivals: bool = True, with_predictions: bool = True) -> CellInspection:
-    """A cell of BOLT that is wrong for images 0 to 9 and right alone for images 30 to 33."""
+    """Return a cell of BOLT that is wrong for images 0 to 9 and right alone for images 30 to 33."""
     labels_N = np.zeros(IMAGES, dtype=np.int64)
     own_N, lora_N, zero_N = labels_N.copy(), labels_N.copy(), np.ones_like(labels_N)
     own_N[:10] = 1
@@ -39,7 +39,7 @@ def inspection(*, with_rivals: bool = True, with_predictions: bool = True) -> Ce
 
 
 def page_of(found: CellInspection, *links: dict[str, str]) -> tuple[str, list[int]]:
-    """The page, and the rows of the images that it shows, in order."""
+    """Return the page, and the rows of the images that it shows, in order."""
     rows: list[int] = []
 
     def image_of(dataset: str, row: int) -> np.ndarray:
@@ -50,7 +50,7 @@ def page_of(found: CellInspection, *links: dict[str, str]) -> tuple[str, list[in
 
 
 def lines_of(page: str) -> list[list[str]]:
-    """Texts of the table of methods, line by line."""
+    """Return the texts of the table of methods, line by line."""
     body = re.search(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
     assert body is not None
     cells = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", line, re.DOTALL) for line in body[1].split("</tr>")[:-1]]

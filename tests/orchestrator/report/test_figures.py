@@ -148,7 +148,7 @@ def two_panels(ablations: Study) -> Study:
 
 @pytest.fixture(scope="module")
 def drawn_here(two_panels: Study) -> dict[Panel, PanelFigures]:
-    """The figures of both panels, drawn in this process."""
+    """Return the figures of both panels, drawn in this process."""
     with drawing(two_panels, processes=1) as draw:
         return draw()
 

@@ -42,7 +42,7 @@ DOMAINS = {"General datasets": "general", "Remote-sensing datasets": "remote_sen
 
 
 def printed() -> dict[Key, str]:
-    """The file itself, read without the project's code."""
+    """Return the file itself, read without the project's code."""
     with open(grids_folder() / "published" / "results.csv", encoding="utf-8", newline="") as stream:
         return {
             (
@@ -58,7 +58,7 @@ def printed() -> dict[Key, str]:
 
 
 def place(table: str, line: dict[str, str], title: str) -> Key:
-    """Where a number of a rendered table belongs, by its line's words and its column's title."""
+    """Return where a number of a rendered table belongs, by its line's words and its column's title."""
     method = TITLES[line["method"]]
     if table == "fewshot_general_rs_multicol":
         domain, shots = re.fullmatch(r"(.*) (\d+)-shot", title).groups()  # type: ignore[union-attr]
@@ -294,7 +294,7 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
 
 @pytest.fixture(scope="module")
 def small() -> list[Table]:
-    """Every table of a small grid with failures, variants, shift and epochs."""
+    """Return every table of a small grid with failures, variants, shift and epochs."""
     made = everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40).study()
     tables = [table for panel in made.panels for own in panel_tables(made, panel).values() for table in own]
     tables += [table for own in study_tables(made).values() for table in own]

@@ -62,7 +62,7 @@ VISIONS = {
 
 
 def _oklab(colour: str, vision: np.ndarray) -> np.ndarray:
-    """The colour as a reader sees it, in Ottosson's OKLab, where distances are about as large as they look."""
+    """Return the colour as a reader sees it, in Ottosson's OKLab, where distances are about as large as they look."""
     channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     cones = np.array(

@@ -51,7 +51,7 @@ def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
 
 
 def shifted(method: str, seed: int, values: dict[str, tuple[float, float, float | None, float | None]]) -> Result:
-    """By test set: accuracy and zero-shot accuracy, among all classes and among its own."""
+    """Make a result. ``values``: by test set, accuracy and zero-shot accuracy among all classes, then among its own."""
     of = cell(method, "imagenet", 4, seed, track="ood", evaluate_on=tuple(values))
     made = result(of, *(value[0] for value in values.values()))
     evaluations = tuple(
