@@ -24,32 +24,11 @@ from orchestrator.tracks import TRACKS
 
 SHOTS_STEP = 16
 VIEWS_STEP = 20
-"""Support artifacts hold a multiple of so many shots and views. All smaller k and all methods share them."""
+"""Support artifacts hold a multiple of this number of shots and views. All smaller k and all methods share them."""
 
 FEW_SHOTS = (1, 4)
-"""Cells of at most so many shots have support features of their own: a grid of one shot would encode sixteen times too
+"""Cells of at most these shots have support features of their own: a grid of one shot would encode sixteen times too
 much. The other k of the grid play no part, because the images of a batch can change a feature's last bits."""
-
-
-@dataclass(frozen=True)
-class ScoredArtifacts:
-    """The artifacts that hold what a cell is scored on. They do not depend on the settings of its method.
-
-    Attributes:
-        head: the zero-shot head of all classes of the target.
-        test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
-        validation_images: the target's training split, where the protocol scores on a tenth of it.
-        left_out: the support, where it is drawn from the test split: its images are not scored.
-    """
-
-    head: Head
-    test_features: tuple[TestFeatures, ...]
-    validation_images: Images | None
-    left_out: SupportImages | None
-
-    def features_of(self, dataset: DatasetRef) -> TestFeatures:
-        """The test features of one of these datasets. Their images are :attr:`TestFeatures.images`."""
-        return next(features for features in self.test_features if features.dataset == dataset)
 
 
 @dataclass(frozen=True)
@@ -57,10 +36,17 @@ class CellArtifacts:
     """The artifacts that one cell reads, and the family of augmented views that its method is given.
 
     Attributes:
+        head: the zero-shot head of all classes of the target.
+        test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
+        validation_images: the target's training split, where the protocol scores on a tenth of it.
+        unscored: the support, where it is drawn from the test split: its images are not scored.
         whole_test_images: the target's test images near their own size, for crops at test time.
     """
 
-    scored: ScoredArtifacts
+    head: Head
+    test_features: tuple[TestFeatures, ...]
+    validation_images: Images | None
+    unscored: SupportImages | None
     meta_start: MetaStart | None
     whole_test_images: Images | None
     support_images: SupportImages | None
@@ -68,49 +54,40 @@ class CellArtifacts:
     views: Views
     sources: tuple[SourceRef, ...]
 
+    def features_of(self, dataset: DatasetRef) -> TestFeatures:
+        """Return the test features of one of the scored datasets. Their images are :attr:`TestFeatures.images`."""
+        return next(features for features in self.test_features if features.dataset == dataset)
+
     @property
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
-        scored = self.scored
-        images = scored.validation_images, self.whole_test_images, self.support_images
+        images = self.validation_images, self.whole_test_images, self.support_images
         optional = self.meta_start, *images, self.support_features
-        return scored.head, *scored.test_features, *(spec for spec in optional if spec is not None)
+        return self.head, *self.test_features, *(spec for spec in optional if spec is not None)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses of all artifacts that the cell reads."""
-        sources = (source_address(self.scored.head.backbone.name, source) for source in self.sources)
+        sources = (source_address(self.head.backbone.name, source) for source in self.sources)
         return *(spec.address for spec in self.specs), *sources
 
 
 def configured_method(cell: Cell) -> tuple[Method, Any]:
-    """A cell's method, and its settings on the cell's track."""
+    """Return a cell's method, and its settings on the cell's track."""
     return METHODS[cell.method.name], _settings(cell.method, cell.track)
 
 
 @lru_cache(maxsize=1024)
 def _settings(method: MethodRef, track: str) -> Any:
-    """The settings of a method, cached: many cells share them, and making them takes most of the time of a plan."""
+    """Return a method's settings, cached: many cells share them, and making them takes most of a plan's time."""
     return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
 
 
-def scored_artifacts(cell: Cell, catalog: Catalog) -> ScoredArtifacts:
-    """The artifacts that hold what a cell is scored on. Nothing is loaded, and nothing has to be built."""
-    size, track = catalog.backbone(cell.backbone.name).image_size, TRACKS[cell.track]
-    datasets = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.protocol.selects_on_test else [])))
-    drawn_here = track.support_split(cell.protocol) == "test" and METHODS[cell.method.name].uses_support
-    return ScoredArtifacts(
-        head=Head(cell.backbone, cell.dataset, size),
-        test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in datasets),
-        validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
-        left_out=support_images(cell, catalog) if drawn_here else None,
-    )
-
-
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
-    """The artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
+    """Return the artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
     method, settings = configured_method(cell)
-    size = catalog.backbone(cell.backbone.name).image_size
+    track, size = TRACKS[cell.track], catalog.backbone(cell.backbone.name).image_size
+    scored_on = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.protocol.selects_on_test else [])))
     views = Views(
         light=method.baseline_crop and cell.protocol.baseline_crop == "light",
         mirror=catalog.dataset(cell.dataset.name).mirrorable or cell.protocol.flips == "always",
@@ -120,7 +97,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = whole_test_images = None
-    if method.uses_support and TRACKS[cell.track].gives_support:
+    if method.uses_support and track.gives_support:
         support = support_images(cell, catalog)
         count = method.support_feature_views(settings)
         if count is not None:
@@ -129,8 +106,12 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
             )
     elif method.uses_support:
         whole_test_images = Images(cell.dataset, "test_whole", size)
+    drawn_from_test = method.uses_support and track.support_split(cell.protocol) == "test"
     return CellArtifacts(
-        scored=scored_artifacts(cell, catalog),
+        head=Head(cell.backbone, cell.dataset, size),
+        test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in scored_on),
+        validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
+        unscored=support_images(cell, catalog) if drawn_from_test else None,
         meta_start=meta_start,
         whole_test_images=whole_test_images,
         support_images=support,
@@ -141,7 +122,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
 
 
 def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
-    """The support images of a cell; all smaller k, all methods and all backbones of one image size share them.
+    """Return the support images of a cell; all smaller k, all methods and all backbones of one image size share them.
 
     Images are capped like training images unless the catalog says that those of the dataset are smaller.
     """
@@ -154,13 +135,13 @@ def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
 
 
 def _stored_shots(cell: Cell) -> int:
-    """How many images of a class the support artifacts of a cell hold."""
+    """Return the images per class that the support artifacts of a cell hold."""
     fresh = TRACKS[cell.track].support_draw(cell.protocol) == "fresh"
     return cell.shots if fresh else round_up(cell.shots, SHOTS_STEP)
 
 
 def _feature_shots(cell: Cell) -> int | None:
-    """Images of a class in the support features that a cell reads; ``None`` for all of its support, or no features."""
+    """Return the images per class in a cell's support features; ``None`` for its whole support, or no features."""
     method, settings = configured_method(cell)
     if method.support_feature_views(settings) is None:
         return None
@@ -168,7 +149,7 @@ def _feature_shots(cell: Cell) -> int | None:
 
 
 def scored_on_validation(cell: Cell) -> bool:
-    """Whether the protocol scores the cell on a tenth of its training split instead of the test split."""
+    """Return whether the protocol scores the cell on a tenth of its training split instead of the test split."""
     return cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta_recipe is not None
 
 
@@ -178,7 +159,7 @@ def required_artifacts(
     catalog: Catalog,
     sources: Mapping[SourceRef, Source],
 ) -> list[ArtifactSpec]:
-    """Every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
+    """Return every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
     Args:
         grid: all cells of the grid. A domain's total covers the sources of all of them, so it stays the same artifact
@@ -208,7 +189,7 @@ def required_artifacts(
 
 
 def _parts_key(cell: Cell) -> Hashable:
-    """Equal for cells that read the same artifacts because they share their parts and differ in k alone.
+    """Return a key that is equal for cells of the same artifacts: they share their parts and differ in k alone.
 
     The cells of a grid share the objects of their parts. Their numbers stand for them, because hashing a cell's sources
     takes longer than finding its artifacts. The key holds as long as the cells exist.
@@ -220,7 +201,7 @@ def _parts_key(cell: Cell) -> Hashable:
 def _totals(
     grid: Iterable[Cell], summed: Set[tuple[BackboneRef, str]], sources: Mapping[SourceRef, Source]
 ) -> list[DomainTotal]:
-    """One total for each backbone and domain in ``summed``, over the sources of all its cells.
+    """Return one total for each backbone and domain in ``summed``, over the sources of all its cells.
 
     There are several where the cells have different models of the same dataset, because a total has one of each.
     """

@@ -48,7 +48,7 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
     if not len(new_CD):
         return adapted
     if adapted.embed_classes is not None:
-        new_CD = adapted.embed_classes(inputs.scored.head.class_text(inputs.loaded).class_names[base:])
+        new_CD = adapted.embed_classes(inputs.artifacts.head.class_text(inputs.loaded).class_names[base:])
     if not isinstance(adapted.classify, Classifier):
         raise NoNewClasses(f"{inputs.method.name} made a function, which cannot classify new classes")
     return replace(adapted, classify=adapted.classify.add_classes(new_CD))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method, scored_artifacts
+from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.artifacts.spectra import StoredSources
 from orchestrator.core.cell import Cell
@@ -34,14 +34,12 @@ class CellInputs:
 
     Attributes:
         cell, track, method: the cell, its track and its method.
-        scored: the artifacts that hold what the cell is scored on.
         loaded: what this process has loaded, and where the rest is read from.
     """
 
     def __init__(self, cell: Cell, loaded: ArtifactCache) -> None:
         self.cell, self.loaded = cell, loaded
         self.track, self.method = TRACKS[cell.track], METHODS[cell.method.name]
-        self.scored = scored_artifacts(cell, loaded.catalog)
         self._sources_cache = _sources_cache(cell, loaded)
 
     @cached_property
@@ -57,7 +55,7 @@ class CellInputs:
     @property
     def image_size(self) -> int:
         """Side of the images that the backbone takes, in pixels."""
-        return self.scored.head.image_size
+        return self.artifacts.head.image_size
 
     @property
     def backbone(self) -> Backbone:
@@ -67,7 +65,7 @@ class CellInputs:
     @property
     def head_CD(self) -> Tensor:
         """The zero-shot head of all classes of the target."""
-        return self.loaded.get(self.scored.head)
+        return self.loaded.get(self.artifacts.head)
 
     @property
     def adapted_classes(self) -> int:

@@ -66,12 +66,12 @@ def evaluation_split(
         name: of the scored images; the dataset's by default.
     """
     name, classes = name or dataset.name, range(len(inputs.head_CD)) if group is None else group
-    if inputs.scored.validation_images is not None:
-        return _validation_split(inputs, inputs.scored.validation_images, classes, name)
-    features, device = inputs.scored.features_of(dataset), inputs.loaded.device
+    if inputs.artifacts.validation_images is not None:
+        return _validation_split(inputs, inputs.artifacts.validation_images, classes, name)
+    features, device = inputs.artifacts.features_of(dataset), inputs.loaded.device
     images, frozen_ND = inputs.loaded.get(features.images), inputs.loaded.get(features)
     labels_N = target_labels(inputs, features.images)
-    left_out = inputs.scored.left_out if dataset == inputs.cell.dataset else None
+    left_out = inputs.artifacts.unscored if dataset == inputs.cell.dataset else None
     if group is None and left_out is None:
         return EvaluationSplit(
             dataset, name, classes, labels_N, None, images.batch,
@@ -95,7 +95,7 @@ def target_labels(inputs: CellInputs, images: Images) -> Tensor:
     a class that the target does not have.
     """
     labels = torch.from_numpy(inputs.loaded.get(images).labels)
-    target = inputs.scored.head.images
+    target = inputs.artifacts.head.images
     if images == target:
         return labels
     number = {name: index for index, name in enumerate(target.class_names(inputs.loaded))}

@@ -33,7 +33,7 @@ def make_task(inputs: CellInputs) -> Task:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
     text = None
     if method.trains_text(inputs.settings):
-        words = inputs.scored.head.class_text(loaded)
+        words = inputs.artifacts.head.class_text(loaded)
         text = replace(words, class_names=words.class_names[: inputs.adapted_classes])
     return Task(
         backbone=inputs.backbone,
@@ -108,7 +108,7 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
     if artifacts.whole_test_images is None:
         return None
     name, seed, size = inputs.cell.dataset.name, inputs.cell.seed, inputs.image_size
-    test_features = inputs.scored.features_of(inputs.cell.dataset)
+    test_features = inputs.artifacts.features_of(inputs.cell.dataset)
     images = loaded.get(test_features.images)
     whole = place_images(artifacts.whole_test_images, loaded.get(artifacts.whole_test_images), loaded)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from datetime import UTC, datetime
@@ -10,11 +11,11 @@ from typing import Any, Literal
 from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.artifacts.spec import artifact_cache, clear_artifact_caches
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellOutcome
+from orchestrator.core.events import CellOutcome, FailureKind
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
-from orchestrator.store.errors import classify_error, retry_store, store_error
+from orchestrator.store.errors import causes, is_store_error, retry_store, store_error
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 
@@ -60,8 +61,26 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
     return outcome("finished", gpu_mib=float(result.details.get(RESERVED_MEMORY, 0.0)))
 
 
+def classify_error(error: BaseException) -> FailureKind:
+    """Return what caused an error that a cell raised; the errors it was raised from count as well."""
+    if is_store_error(error):
+        return "store"
+    if any(isinstance(cause, MemoryError) for cause in causes(error)):
+        return "main_memory"
+    return "gpu_memory" if any(_is_gpu_memory(cause) for cause in causes(error)) else ""
+
+
+def _is_gpu_memory(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")  # a process that has not imported torch has no error of its
+    if torch is None or not isinstance(error, RuntimeError):
+        return False
+    message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError
+    of_cuda = "out of memory" in message and ("cuda" in message or "cublas" in message)
+    return of_cuda or isinstance(error, torch.OutOfMemoryError)
+
+
 def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
-    """Whether an artifact that a cell reads is damaged or missing.
+    """Return whether an artifact that a cell reads is damaged or missing.
 
     The store discards the damaged ones, and this process reloads all of them.
     """

@@ -18,7 +18,7 @@ from orchestrator.core.events import TaskEvent
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, check_alive
 from orchestrator.execution.process import worker_log
 from orchestrator.store import CorruptArtifact
-from orchestrator.store.errors import classify_error, store_error
+from orchestrator.store.errors import is_store_error, store_error
 from orchestrator.util.errors import one_line
 
 TASK_RETRIES = 3
@@ -86,7 +86,7 @@ def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
     try:
         task.function(*task.args)
     except Exception as error:
-        store_failed = classify_error(error) == "store"
+        store_failed = is_store_error(error)
         return TaskEvent(
             key,
             "failed",

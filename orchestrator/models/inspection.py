@@ -136,7 +136,7 @@ def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
         model = restored.model if restored else load_adapter(cell, loaded)
         return CellInspection(
             result=result,
-            class_names=inputs.scored.head.images.class_names(loaded),
+            class_names=inputs.artifacts.head.images.class_names(loaded),
             how=restored.how if restored else "stored",
             warnings=restored.warnings if restored else (),
             splits=tuple(
@@ -179,7 +179,8 @@ def _split(
     inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
 ) -> SplitPredictions:
     """The predictions on one test split: stored, or those of ``model`` for all of its images."""
-    cell, loaded, backbone, features = inputs.cell, inputs.loaded, inputs.backbone, inputs.scored.features_of(dataset)
+    cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
+    features = inputs.artifacts.features_of(dataset)
     labels_N = target_labels(inputs, features.images).numpy()
     own = stored.get(cell.id)
     if own is not None:

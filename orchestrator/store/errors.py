@@ -1,15 +1,13 @@
-"""Errors of a store and of its disk: what to tell people, whether a cell failed because of one, which to wait out."""
+"""Errors of a store and of its disk: what to tell people, what they caused, which to wait out."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from orchestrator.core.events import FailureKind
 from orchestrator.util.errors import UserError, one_line
 
 T = TypeVar("T")
@@ -112,21 +110,17 @@ def _code(error: BaseException) -> str:
     return type(error).__name__
 
 
-def classify_error(error: BaseException) -> FailureKind:
-    """Return the cause of an error that a cell or a builder raised; the errors it was raised from count as well."""
-    for cause in _causes(error):
-        if isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS):
-            return "store"
-        if isinstance(cause, MemoryError):
-            return "main_memory"
-        if _is_gpu_memory(cause):
-            return "gpu_memory"
-    return ""
+def is_store_error(error: BaseException) -> bool:
+    """Return whether the store or its disk caused an error; the errors it was raised from count as well."""
+    return any(
+        isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS)
+        for cause in causes(error)
+    )
 
 
 def store_error(error: BaseException) -> str:
     """Why the store cannot be used, in one line."""
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
             return DISK_ERRORS[cause.errno]
     return one_line(error.what if isinstance(error, UserError) else error)
@@ -147,17 +141,8 @@ def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
     return action()
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, the error it was raised from, and so on."""
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _is_gpu_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # a process that has not imported torch has no error of its
-    if torch is None or not isinstance(error, RuntimeError):
-        return False
-    message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError
-    of_cuda = "out of memory" in message and ("cuda" in message or "cublas" in message)
-    return of_cuda or isinstance(error, torch.OutOfMemoryError)

@@ -37,7 +37,7 @@ def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the first images of the test split."""
     inputs = CellInputs(cell, loaded)
     adapted = name_new_classes(inputs, inputs.method.run(make_task(inputs), inputs.settings))
-    images = loaded.get(inputs.scored.head.images)
+    images = loaded.get(inputs.artifacts.head.images)
     with torch.inference_mode():
         features = inputs.backbone.encode_images(images.batch(0, 100), adapted.tower)
         return adapted, adapted.classify(features)

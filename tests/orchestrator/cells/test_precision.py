@@ -64,12 +64,12 @@ def test_a_run_without_a_gpu_refuses_tf32_before_it_starts(world: World) -> None
 def test_features_belong_to_a_format_and_heads_to_all(world: World) -> None:
     cell = world.pick("linear_probe")
     ours, other = (cell_artifacts(each, world.catalog) for each in (cell, in_bfloat16(cell)))
-    assert ours.scored.head == other.scored.head
+    assert ours.head == other.head
     assert ours.support_images == other.support_images
     assert ours.support_features is not None
     assert other.support_features is not None
     assert ours.support_features.address != other.support_features.address
-    assert ours.scored.test_features[0].address != other.scored.test_features[0].address
+    assert ours.test_features[0].address != other.test_features[0].address
 
 
 def test_a_format_that_the_device_does_not_have_is_refused_in_words(world: World) -> None:

@@ -190,6 +190,6 @@ def test_a_cell_that_selects_on_test_reads_its_targets_features_even_if_it_is_sc
     other = dataset_ref(world.catalog.dataset(DATASETS[1]), None)
     elsewhere = replace(cell, evaluate_on=(other,))
     selecting = turned(elsewhere, **{switch: getattr(PUBLISHED, switch)})
-    read = [each.dataset for each in cell_artifacts(selecting, world.catalog).scored.test_features]
+    read = [each.dataset for each in cell_artifacts(selecting, world.catalog).test_features]
     assert read == [other, cell.dataset]
-    assert [each.dataset for each in cell_artifacts(elsewhere, world.catalog).scored.test_features] == [other]
+    assert [each.dataset for each in cell_artifacts(elsewhere, world.catalog).test_features] == [other]

@@ -30,7 +30,7 @@ from orchestrator.cells import evaluation
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
-from orchestrator.cells.trial import run_and_record
+from orchestrator.cells.trial import classify_error, run_and_record
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
@@ -391,3 +391,10 @@ def test_scoring_a_source_once_overwrote_the_frozen_backbone(
     build(model, made)
     after = artifact_cache(made).backbone(backbone).tower.state_dict_open_clip()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_lack_of_memory_is_told_from_other_errors() -> None:
+    assert classify_error(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")) == "gpu_memory"
+    assert classify_error(RuntimeError("CUDA error: out of memory")) == "gpu_memory"
+    assert classify_error(MemoryError()) == "main_memory"
+    assert [classify_error(error) for error in (ValueError("out of memory"), OSError(28, "full"))] == ["", "store"]

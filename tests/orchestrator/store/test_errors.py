@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from orchestrator.store.errors import StoreUnavailable, classify_error, retry_store
+from orchestrator.store.errors import StoreUnavailable, is_store_error, retry_store
 
 
 def test_a_full_disk_or_an_unavailable_store_is_a_failure_of_the_store() -> None:
     full = OSError(28, "No space left on device")
     wrapped = ValueError("cannot save")
     wrapped.__cause__ = full
-    assert [classify_error(error) for error in (full, wrapped, StoreUnavailable("away"))] == ["store"] * 3
-
-
-def test_lack_of_memory_is_told_from_other_errors() -> None:
-    assert classify_error(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")) == "gpu_memory"
-    assert classify_error(RuntimeError("CUDA error: out of memory")) == "gpu_memory"
-    assert classify_error(MemoryError()) == "main_memory"
-    assert [classify_error(error) for error in (ValueError("out of memory"), FileNotFoundError("x"))] == ["", ""]
+    assert all(map(is_store_error, (full, wrapped, StoreUnavailable("away"))))
+    assert not any(map(is_store_error, (ValueError("full"), FileNotFoundError("x"), MemoryError())))
 
 
 def test_only_a_remote_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
