@@ -83,7 +83,7 @@ def ui(
 
 def _print_links(uri: str, grid: str | None, base: str) -> None:
     from orchestrator.tracking.errors import classify_tracking_error
-    from orchestrator.tracking.views import ui_links
+    from orchestrator.tracking.ui import ui_links
 
     if grid is None:
         return

@@ -36,6 +36,8 @@ Metric = tuple[str, float, int]
 """Name, value, step."""
 
 SELECTED_ON_TEST = "selected on the test set"
+
+_LONGEST_NAME = 250
 KEY = "run_key"
 CONTENT = "content"
 
@@ -134,37 +136,36 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     if labels.published is not None:
         metrics |= {"accuracy_published": labels.published, "delta_published": rounded(accuracy - labels.published)}
     if len(result.evaluations) > 1 or target_evaluation(result) is None:
-        metrics |= {f"accuracy/{safe_name(e.dataset)}": e.accuracy for e in result.evaluations}
+        metrics |= {f"accuracy/{e.dataset}": e.accuracy for e in result.evaluations}
     metrics |= {
-        f"accuracy_own_classes/{safe_name(e.dataset)}": e.accuracy_own_classes
+        f"accuracy_own_classes/{e.dataset}": e.accuracy_own_classes
         for e in result.evaluations
         if e.accuracy_own_classes is not None
     }
     if (shifted := shifted_accuracy(result)) is not None:
         metrics["accuracy_shifted"] = shifted
-    chosen = {safe_name(name): value for name, value in result.details.items()}
-    metrics |= {f"detail/{name}": float(value) for name, value in chosen.items() if not isinstance(value, str)}
+    metrics |= {f"detail/{name}": float(value) for name, value in result.details.items() if not isinstance(value, str)}
     curves = [  # the accuracy after each epoch needs another name than that of the finished cell
-        ("accuracy_by_epoch" if name == "accuracy" else safe_name(name), float(value), epoch)
+        ("accuracy_by_epoch" if name == "accuracy" else name, float(value), epoch)
         for name, values in sorted(result.curves.items())
         for epoch, value in enumerate(values, start=1)
     ]
     where = {"dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
     params = grouping(cell, labels) | where
     for name, value in cell.method.settings:
-        params[f"setting_{name}" if name in params else safe_name(name)] = str(value)
+        params[f"setting_{name}" if name in params else name] = str(value)
     if result.manifest.precision:
         params["precision"] = result.manifest.precision
-    params |= {f"detail_{name}": value for name, value in chosen.items() if isinstance(value, str)}
+    params |= {f"detail_{name}": value for name, value in result.details.items() if isinstance(value, str)}
     commit = {"commit": result.manifest.commit} if result.manifest.commit else {}
     end = milliseconds(result.manifest.finished_at)
     return TrackedRun(
         key=cell.id,
         kind="cell",
         name=run_name(cell, labels, cell.dataset.name, cell.shots, f"seed {cell.seed}" if cell.seed else ""),
-        tags=tags_of(cell, labels, grid) | where | {"cell": cell.id} | commit,
-        params=params,
-        metrics=(*((name, value, 0) for name, value in metrics.items()), *curves),
+        tags=_safe_names(tags_of(cell, labels, grid) | where | {"cell": cell.id} | commit),
+        params=_safe_names(params),
+        metrics=_safe_metrics([*((name, value, 0) for name, value in metrics.items()), *curves]),
         start=end - round(1000 * result.timings.total),
         end=end,
     )
@@ -188,9 +189,9 @@ def summary_run(
         key=f"{kind}:{'/'.join(key)}",
         kind=kind,
         name=name,
-        tags=tags,
-        params=params,
-        metrics=metrics,
+        tags=_safe_names(tags),
+        params=_safe_names(params),
+        metrics=_safe_metrics(metrics),
         start=min(ends),
         end=max(ends),
         folder=folder,
@@ -239,9 +240,21 @@ def rounded(value: float) -> float:
     return round(value, 4)
 
 
-def safe_name(name: str) -> str:
-    """The name with characters that MLflow refuses replaced; it accepts letters, digits, ``_ - . : /`` and space."""
-    return re.sub(r"[^\w\-. :/]", "_", name)
+def _safe_name(name: str) -> str:
+    """Return a name of a tag, parameter or metric that MLflow accepts.
+
+    Letters, digits, ``_ - . :``, spaces and single ``/`` stay, at most 250 characters; the rest becomes ``_``.
+    """
+    parts = re.sub(r"[^\w\-. :/]", "_", name)[:_LONGEST_NAME].split("/")
+    return "/".join(f"_{part[1:]}" if part in ("", ".") or part.startswith("..") else part for part in parts)
+
+
+def _safe_names(values: Mapping[str, str]) -> dict[str, str]:
+    return {_safe_name(name): value for name, value in values.items()}
+
+
+def _safe_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+    return tuple((_safe_name(name), value, step) for name, value, step in metrics)
 
 
 def milliseconds(time: str) -> int:

@@ -22,7 +22,6 @@ from orchestrator.tracking.runs import (
     grouping,
     rounded,
     run_name,
-    safe_name,
     shifted_accuracy,
     summary_run,
     tags_of,
@@ -175,14 +174,14 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
         ("fit_seconds_total", sum(result.timings.fit_seconds for result in results), 0),
     ]
     for (track, protocol), by_method in sorted(groups.items()):
-        prefix = f"{track}/{safe_name(protocol)}/" if len(groups) > 1 else ""
+        prefix = f"{track}/{protocol}/" if len(groups) > 1 else ""
         for method, group in sorted(by_method.items()):
             most = max(result.cell.shots for result in group)
             scores = [accuracies(result) for result in group if result.cell.shots == most]
             mean = fmean(score for score, _ in scores)
             gain = mean - fmean(zero_shot for _, zero_shot in scores)
-            metrics.append((f"accuracy/{prefix}{safe_name(method)}", mean, 0))
-            metrics.append((f"gain_over_zero_shot/{prefix}{safe_name(method)}", gain, 0))
+            metrics.append((f"accuracy/{prefix}{method}", mean, 0))
+            metrics.append((f"gain_over_zero_shot/{prefix}{method}", gain, 0))
     selects = any(result.cell.protocol.selects_on_test for result in results)
     methods = sorted({label.method for label in labels.values()})
     return summary_run(

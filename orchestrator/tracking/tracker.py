@@ -16,13 +16,15 @@ from typing import Any
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.events import OnProgress
 from orchestrator.store.results import Result
-from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, open_client, open_experiment, set_tags
+from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, open_client, open_experiment
 from orchestrator.tracking.location import POSTGRES_DRIVER, TrackingLocation
 from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run
 from orchestrator.tracking.summaries import summary_runs
-from orchestrator.tracking.views import experiment_tags, panels_of
 
 PAGE = 1000
+
+_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+"""Tags of an experiment: MLflow's web interface then opens on the table of runs."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Tracker:
         self._client, self._experiment = open_client(location.uri), experiment
         self._destination, self._adapter_of = location.artifacts, adapter_of
         root = f"{PROXY_SCHEME}:/grids" if location.uri.startswith(POSTGRES_DRIVER) else location.artifacts
-        self.experiment_id = open_experiment(self._client, experiment, root, experiment_tags())
+        self.experiment_id = open_experiment(self._client, experiment, root, _TAGS)
 
     def log_result(self, result: Result, labels: Labels) -> None:
         """Write the run of one finished cell."""
@@ -102,7 +104,6 @@ class Tracker:
             tracked = {} if verify else self.existing(where=f"tags.{KEY} = '{last.key}'")
             if [content for _, content in tracked.get(last.key, ())] == [last.content]:
                 return SyncReport(0, len(wanted), 0)
-        set_tags(self._client, self.experiment_id, experiment_tags(panels_of(wanted)))
         existing = self.existing(on_progress)
         added = kept = removed = 0
         for count, run in enumerate(wanted):

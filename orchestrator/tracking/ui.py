@@ -1,4 +1,4 @@
-"""Serves MLflow's web interface for one tracking store, on this machine's loopback address."""
+"""Serves MLflow's web interface for one tracking store, on this machine's loopback address, and links to searches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
+from urllib.parse import urlencode
 
+from orchestrator.tracking.client import open_client
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
 
 HOST = "127.0.0.1"
+
+_CURVES = "tags.kind = 'curve' and tags.ablation = 'false'"
+"""Filter of the runs with one method each, without ablations."""
+
+_MEANS = "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'"
+
+_SEARCHES = {
+    "the methods that may be the best, for each track, domain and k": (_MEANS, "metrics.`accuracy_mean`"),
+    "means over seeds, for each dataset": ("tags.kind = 'aggregate'", "metrics.`accuracy_mean`"),
+    "every cell": ("tags.kind = 'cell'", "attributes.start_time"),
+}
+"""Title of a search -> its filter, and by what it sorts, the largest first."""
 
 
 def ui_command(location: TrackingLocation, port: int) -> list[str]:
@@ -61,3 +77,30 @@ def serve_ui(location: TrackingLocation, port: int) -> int:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
+
+
+def ui_links(uri: str, experiment: str, base: str) -> dict[str, str]:
+    """Return title -> address of the searches that are worth opening in MLflow's web interface at ``base``.
+
+    There is a comparison of all methods for each track, domain, backbone and protocol, and the searches of the whole
+    experiment. Before the experiment is tracked, it is the list of experiments.
+    """
+    client = open_client(uri)
+    found = client.get_experiment_by_name(experiment)
+    if found is None:
+        return {"experiments": f"{base}/#/experiments"}
+    start = f"{base}/#/experiments/{found.experiment_id}/runs?"
+
+    def link(search: str, order: str, **more: str) -> str:
+        return start + urlencode({"searchFilter": search, "orderByKey": order, "orderByAsc": "false", **more})
+
+    methods = Counter(
+        tuple((name, run.data.params[name]) for name in ("track", "domain", "backbone", "protocol"))
+        for run in client.search_runs([found.experiment_id], _CURVES, max_results=1000)
+    )
+    links = {}
+    for place, count in sorted(methods.items()):
+        search = " and ".join([_CURVES, *(f"params.{name} = '{value}'" for name, value in place)])
+        title = f"{', '.join(value for _, value in place)}: {pluralize(count, 'method')}"
+        links[title] = link(search, "metrics.`accuracy_by_shots`", compareRunsMode="CHART")
+    return links | {title: link(*search) for title, search in _SEARCHES.items()}

@@ -28,6 +28,21 @@ def test_a_cell_without_the_target_among_its_datasets_is_headed_by_their_mean() 
     assert (metrics["accuracy"], metrics["accuracy/inks"], metrics["accuracy/odd_name"]) == (60.0, 50.0, 70.0)
 
 
+@pytest.mark.parametrize("name", ["strict+sigma_sign=relu", "../x", "a//b", "..", ".", "/x", "", "ä (1 %)", "x" * 300])
+def test_mlflow_accepts_every_name(tracker: Tracker, name: str) -> None:
+    cell = samples.cell(1, method="bolt")
+    result = replace(
+        samples.result(cell),
+        cell=replace(cell, protocol=replace(cell.protocol, name=name or "strict")),
+        details={name: 0.5, f"{name}text": "text"},
+        curves={name: (1.0, 2.0)},
+    )
+    other = samples.result(samples.cell(1, method="lora"))
+    done = tracker.sync([result, other], lambda one: Labels(name or "bolt", "Glyphs"))
+    assert done.added > 2
+    assert tracker.sync([result, other], lambda one: Labels(name or "bolt", "Glyphs")).added == 0
+
+
 def test_a_setting_called_like_a_grouping_does_not_overwrite_it(tracker: Tracker) -> None:
     result = samples.result(samples.cell())
     method = replace(result.cell.method, settings=(("seed", 7),))
