@@ -170,7 +170,7 @@ def sync(grid: Grid, catalog: Catalog, store: Store, cells: Sequence[Cell], fold
 
 def session(size: int, folder: Path) -> Measured:
     """Measure one size in this process."""
-    from orchestrator.report.grid_report import grid_study, write_grid_report
+    from orchestrator.report.grid_report import read_grid_results, write_grid_report
 
     begun = time.perf_counter()
     grid, catalog = load(size, folder)
@@ -185,7 +185,7 @@ def session(size: int, folder: Path) -> Measured:
     if len(plan.done) != size or plan.todo:
         raise RuntimeError(f"{size - len(plan.done)} cells were forgotten")
     begun = time.perf_counter()
-    write_grid_report(grid_study(plan, store), store)
+    write_grid_report(read_grid_results(plan, store), store)
     found["report_s"] = time.perf_counter() - begun
     found |= sync(grid, catalog, store, plan.done, folder)
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())

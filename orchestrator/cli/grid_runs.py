@@ -12,7 +12,7 @@ from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.grid import Grid
-from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
 from orchestrator.store import Store
@@ -75,7 +75,7 @@ class GridRuns:
 
         return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
 
-    def sync(self, study: Study, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
+    def sync(self, results: GridResults, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
         """Make the runs of the grid's MLflow experiment equal to the results. Whether they are, and one line about it.
 
         The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
@@ -83,7 +83,7 @@ class GridRuns:
         raised: the results are stored in any case.
 
         Args:
-            study: the results of the selected cells.
+            results: the results of the selected cells.
             report: the folder of files to attach to the grid's own run.
             console: shows the progress.
             verify: compare every run, even when the grid's own run says that nothing has changed.
@@ -91,7 +91,7 @@ class GridRuns:
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
         every = self._grid.all_cells
         if every != self._grid.cells:
-            study = study_of(
+            results = arrange_results(
                 results=self._store.read_results(cell.id for cell in every)[0],
                 planned=every,
                 label_of=self._grid.label,
@@ -101,7 +101,12 @@ class GridRuns:
 
         def attempt(on_progress: OnProgress) -> SyncReport:
             return self.open_tracker().sync(
-                study.results, self.label, answers=study.answers, report=report, verify=verify, on_progress=on_progress
+                results.results,
+                self.label,
+                answers=results.answers,
+                report=report,
+                verify=verify,
+                on_progress=on_progress,
             )
 
         try:

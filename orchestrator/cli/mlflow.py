@@ -28,7 +28,7 @@ def sync(
     Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
     """
     from orchestrator.cli.grid_runs import GridRuns
-    from orchestrator.report.grid_report import grid_study, write_grid_report
+    from orchestrator.report.grid_report import read_grid_results, write_grid_report
     from orchestrator.store.lease import grid_lease
     from orchestrator.tracking.client import move_aside
 
@@ -42,14 +42,14 @@ def sync(
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
-        study = grid_study(workspace.plan(whole=True), workspace.store)
-        page = write_grid_report(study, workspace.store)
+        grid_results = read_grid_results(workspace.plan(whole=True), workspace.store)
+        page = write_grid_report(grid_results, workspace.store)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")
             print_line(
                 "  run `sync` for the other grids of this store, and `export --register` again for registered models"
             )
-        complete, line = runs.sync(study, page.parent, Console(), verify=True)
+        complete, line = runs.sync(grid_results, page.parent, Console(), verify=True)
     print_line(line)
     raise typer.Exit(0 if complete else 1)
 

@@ -21,7 +21,7 @@ from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
-from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
+from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.util.console import print_line, print_sentence
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
@@ -56,17 +56,17 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
             return EXIT_CODE
         finished = plan.updated(store)
         whole = finished if workspace.whole is workspace.grid else workspace.plan(whole=True)
-        study = grid_study(whole, store)
-        page = write_grid_report(study, store)
-        _, tracked = runs.sync(study, page.parent, console)
+        grid_results = read_grid_results(whole, store)
+        page = write_grid_report(grid_results, store)
+        _, tracked = runs.sync(grid_results, page.parent, console)
     console.print()
-    console.print(terminal_summary(study))
+    console.print(terminal_summary(grid_results))
     console.print()
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,
         f"report: {report_location(page, store)}",
-        f"compare runs: python -m orchestrator ui {study.grid_name} --store {store.url}",
+        f"compare runs: python -m orchestrator ui {grid_results.name} --store {store.url}",
     ):
         print_line(line, console)
     return 1 if finished.failed else 0

@@ -1,4 +1,4 @@
-"""The study of a grid, made from its plan, and its report, written into its store."""
+"""The grid of a grid, made from its plan, and its report, written into its store."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
-from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import local_folder, upload_folder
 
 
-def grid_study(plan: Plan, store: Store) -> Study:
+def read_grid_results(plan: Plan, store: Store) -> GridResults:
     """Return the results of a plan, arranged once for the report, the terminal and MLflow."""
     grid = plan.grid
-    return study_of(
-        grid_name=grid.name,
+    return arrange_results(
+        name=grid.name,
         title=grid.title,
         description=grid.description,
         results=plan.done,
@@ -35,11 +35,11 @@ def grid_study(plan: Plan, store: Store) -> Study:
     )
 
 
-def write_grid_report(study: Study, store: Store) -> Path:
+def write_grid_report(grid: GridResults, store: Store) -> Path:
     """Write a grid's report into its store, and return the path of its page here. A remote store gets a copy."""
-    folder = f"reports/{study.grid_name}"
+    folder = f"reports/{grid.name}"
     inspected = {path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")}
-    page = write_report(study, local_folder(store.files, folder), inspected=inspected)
+    page = write_report(grid, local_folder(store.files, folder), inspected=inspected)
     upload_folder(store.files, folder, last=page.name)
     return page
 

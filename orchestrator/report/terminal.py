@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orchestrator.analysis.verdict import Answer
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import effects_table
@@ -20,38 +20,38 @@ _HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}
 _LISTED_FAILURES = 5
 
 
-def terminal_summary(study: Study) -> RenderableType:
+def terminal_summary(grid: GridResults) -> RenderableType:
     """Return what the command line prints at the end of a grid: first which method to use, then the accuracies."""
-    parts = [part for answer in study.answers for part in _answer(study, answer)]
-    parts += [Text(limit.sentence, style="yellow") for limit in study.text_limits]
-    for panel in study.main_panels:
-        table = main_table(study, panel)
+    parts = [part for answer in grid.answers for part in _answer(grid, answer)]
+    parts += [Text(limit.sentence, style="yellow") for limit in grid.text_limits]
+    for group in grid.main_groups:
+        table = main_table(grid, group)
         parts += [Text(table.title, style="bold"), _rich_table(table)]
-    if (effects := effects_table(study)) is not None:
+    if (effects := effects_table(grid)) is not None:
         parts += [Text(effects.title, style="bold"), _rich_table(effects, ("switch", "method", "points", "n"))]
-    if any(panel.selects_on_test for panel in study.panels):
+    if any(group.selects_on_test for group in grid.groups):
         parts.append(Text(SELECTED_NOTE, style="yellow"))
-    if study.panels:
+    if grid.groups:
         parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
     else:
         parts.append(Text("no results yet"))
-    if study.failures:
-        parts.append(Text(f"{len(study.failures)} failed:", style="red"))
-        listed = study.failures[:_LISTED_FAILURES]
+    if grid.failures:
+        parts.append(Text(f"{len(grid.failures)} failed:", style="red"))
+        listed = grid.failures[:_LISTED_FAILURES]
         parts += [Text(f"  {failure.id}  {failure.error}  {failure.log}") for failure in listed]
-        if (more := len(study.failures) - len(listed)) > 0:
+        if (more := len(grid.failures) - len(listed)) > 0:
             parts.append(Text(f"  ... and {more} more, all of them in the report"))
-    if study.missing:
-        parts.append(Text(f"{len(study.missing)} of {len(study.planned)} planned cells were not run", style="yellow"))
+    if grid.missing:
+        parts.append(Text(f"{len(grid.missing)} of {len(grid.planned)} planned cells were not run", style="yellow"))
     return Group(*parts)
 
 
-def _answer(study: Study, answer: Answer) -> Iterator[RenderableType]:
+def _answer(grid: GridResults, answer: Answer) -> Iterator[RenderableType]:
     """Yield the recommendation of one place, and a line for each k."""
-    yield Text.assemble((study.answer_title(answer), "bold"), f": {answer.recommendation(study.display_names)}")
+    yield Text.assemble((grid.answer_title(answer), "bold"), f": {answer.recommendation(grid.display_names)}")
     lines = RichTable.grid(padding=(0, 2), pad_edge=True)
     for verdict in answer.verdicts:
-        lines.add_row(k_title(verdict.k) if verdict.k else "", verdict.statement(study.display_names))
+        lines.add_row(k_title(verdict.k) if verdict.k else "", verdict.statement(grid.display_names))
     yield lines
 
 

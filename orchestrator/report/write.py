@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.rows import frame_of
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.paper.published_verdicts import published_answers, published_verdict_table
-from orchestrator.report.registry import PANEL_FIGURES, PanelFigures, panel_figures, panel_tables, study_tables
+from orchestrator.report.registry import GROUP_FIGURES, GroupFigures, group_figures, group_tables, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Table
@@ -37,10 +37,10 @@ from orchestrator.util.machine import usable_processors
 
 _STALE_SECONDS = 3600
 _MOST_PROCESSES = 4
-_PANELS_PER_PROCESS = 3
+_GROUPS_PER_PROCESS = 3
 
 
-def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ()) -> Path:
+def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] = ()) -> Path:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
 
     Returns the path of ``index.html``.
@@ -55,17 +55,17 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
     _remove_leftovers(folder)
     with (
         tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name,
-        drawing(study, _processes(study)) as draw,
+        drawing(grid, _processes(grid)) as draw,
     ):
         build = Path(name)
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
-        frame_of(study.rows).to_csv(build / "rows.csv", index=False)
-        _write_verdicts(study.verdict_records(), build)
-        of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
-        of_study = study_tables(study)
-        tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
-        tables += chain(*of_study.values())
+        frame_of(grid.rows).to_csv(build / "rows.csv", index=False)
+        _write_verdicts(grid.verdict_records(), build)
+        of_groups = {group: group_tables(grid, group) for group in grid.groups}
+        of_grid = report_tables(grid)
+        tables = [table for sections in of_groups.values() for own in sections.values() for table in own]
+        tables += chain(*of_grid.values())
         _write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
         figures = draw()
         for figure in chain(*(own for sections in figures.values() for own in sections.values())):
@@ -73,10 +73,10 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
                 (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
         paths = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
         page = render_page(
-            study,
-            panel_tables=of_panels,
-            panel_figures=figures,
-            tables=of_study,
+            grid,
+            group_tables=of_groups,
+            group_figures=figures,
+            tables=of_grid,
             files_beside=paths,
             inspected=inspected,
         )
@@ -114,26 +114,26 @@ def write_published(folder: Path) -> Path:
 
 
 @contextmanager
-def drawing(study: Study, processes: int) -> Iterator[Callable[[], dict[Panel, PanelFigures]]]:
-    """Draw the figures of every panel, in other processes from now on if there are several. The function returns them.
+def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[ComparisonGroup, GroupFigures]]]:
+    """Draw the figures of every group, in other processes from now on if there are several. The function returns them.
 
     Other processes import the main module again, so a script that writes a large report must do so under
     ``if __name__ == "__main__"``. If one of them is killed, for example for its memory, this process draws.
     """
 
-    def here() -> dict[Panel, PanelFigures]:
-        return {panel: panel_figures(study, panel, PANEL_FIGURES) for panel in study.panels}
+    def here() -> dict[ComparisonGroup, GroupFigures]:
+        return {group: group_figures(grid, group, GROUP_FIGURES) for group in grid.groups}
 
     if processes < 2:
         yield here
         return
     # Ctrl-C reaches the other processes too; this one ends them.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    tasks = [pool.submit(panel_figures, _study_of(panel, study), panel, PANEL_FIGURES) for panel in study.panels]
+    tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
 
-    def collected() -> dict[Panel, PanelFigures]:
+    def collected() -> dict[ComparisonGroup, GroupFigures]:
         try:
-            return dict(zip(study.panels, [task.result() for task in tasks], strict=True))
+            return dict(zip(grid.groups, [task.result() for task in tasks], strict=True))
         except BrokenProcessPool:
             return here()
 
@@ -143,18 +143,18 @@ def drawing(study: Study, processes: int) -> Iterator[Callable[[], dict[Panel, P
         pool.shutdown(cancel_futures=True)
 
 
-def _processes(study: Study) -> int:
+def _processes(grid: GridResults) -> int:
     """Return how many processes draw the figures. Those of a small report are drawn before others have started."""
-    drawn = sum(not panel.of_changed_protocol for panel in study.panels)
-    return min(_MOST_PROCESSES, usable_processors(), drawn // _PANELS_PER_PROCESS)
+    drawn = sum(not group.of_changed_protocol for group in grid.groups)
+    return min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
 
 
-def _study_of(panel: Panel, study: Study) -> Study:
-    """Return the study without what the figures of ``panel`` do not read: it goes to another process."""
-    cells = {row.cell_id: study.cells[row.cell_id] for row in panel.rows}
+def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
+    """Return the grid without what the figures of ``group`` do not read: it goes to another process."""
+    cells = {row.cell_id: grid.cells[row.cell_id] for row in group.rows}
     small = replace(
-        study,
-        panels=(panel,),
+        grid,
+        groups=(group,),
         cells=cells,
         results=(),
         rows=(),
@@ -166,7 +166,7 @@ def _study_of(panel: Panel, study: Study) -> Study:
         names_of=None,
     )
     # Computed here, because computing them imports all methods, and with them torch.
-    vars(small).update(display_names=study.display_names, styles=study.styles)
+    vars(small).update(display_names=grid.display_names, styles=grid.styles)
     return small
 
 

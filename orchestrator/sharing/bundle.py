@@ -21,9 +21,9 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid import Grid
 from orchestrator.planning.plan import Plan
-from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.grid_report import text_limits
-from orchestrator.report.registry import panel_tables, study_tables
+from orchestrator.report.registry import group_tables, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.sharing.bundle_file import write_bundle
 from orchestrator.sharing.frames import finished_results, to_csv
@@ -76,7 +76,7 @@ def derived_files(
         labels, predictions: by cell id; of the results, some have no predictions.
         smallest_difference: the smallest difference that matters, in points.
     """
-    study = study_of(
+    grid_results = arrange_results(
         results=results,
         failures=(),
         planned=cells,
@@ -87,11 +87,13 @@ def derived_files(
         text_limits=limits,
         smallest_difference=smallest_difference,
     )
-    tables = [table for panel in study.panels for own in panel_tables(study, panel).values() for table in own]
-    tables += [table for own in study_tables(study).values() for table in own]
+    tables = [
+        table for group in grid_results.groups for own in group_tables(grid_results, group).values() for table in own
+    ]
+    tables += [table for own in report_tables(grid_results).values() for table in own]
     return {
         "rows.csv": to_csv(row_list(results, labels)),
-        "verdict.json": _json(study.verdict_records()) + b"\n",
+        "verdict.json": _json(grid_results.verdict_records()) + b"\n",
         **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
     }
 

@@ -78,11 +78,11 @@ def verdict(
 
     Arguments and errors are those of :func:`results`.
     """
-    from orchestrator.report.analysis.study import study_of
+    from orchestrator.report.analysis.grid_results import arrange_results
 
     opened = Store(store)
     loaded, _ = expand_grid(grid, _settings(store, catalog, data_root))
-    return study_of(
+    return arrange_results(
         results=opened.read_results(cell.id for cell in loaded.cells)[0],
         planned=loaded.cells,
         label_of=loaded.label,

@@ -9,7 +9,7 @@ from pathlib import Path
 from bolt.protocol import STRICT, Protocol
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.report import write_report
-from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}
@@ -105,14 +105,14 @@ def grid(
     return results
 
 
-def study(results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] | None = None):  # type: ignore[no-untyped-def]
+def arrange(results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] | None = None):  # type: ignore[no-untyped-def]
     cells = [r.cell for r in results] if planned is None else planned
-    return study_of(results=results, failures=failures, planned=cells, label_of=label)
+    return arrange_results(results=results, failures=failures, planned=cells, label_of=label)
 
 
 def write(folder: Path, results: Sequence[Result], **changes: object):  # type: ignore[no-untyped-def]
     arguments: dict[str, object] = {
-        "grid_name": "demo",
+        "name": "demo",
         "title": "A grid",
         "description": "For the tests.",
         "results": results,
@@ -120,7 +120,7 @@ def write(folder: Path, results: Sequence[Result], **changes: object):  # type: 
         "planned": [r.cell for r in results],
         "label_of": label,
     }
-    return write_report(study_of(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
+    return write_report(arrange_results(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
 
 
 def failure(id_: str) -> Failure:

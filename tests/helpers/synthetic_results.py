@@ -2,7 +2,7 @@
 
 Accuracies are the paper's if it prints one, and otherwise the frozen backbone's plus a gain. The noise has a part for
 each (dataset, seed), which all methods share as they share supports, and a part for each cell. ``everything()`` returns
-the study that a report is written from. Equal arguments give equal results.
+the results that a report is written from. Equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
-from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.grid_report import published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
@@ -48,9 +48,9 @@ class Synthetic:
     sources: tuple[SourceRow, ...]
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of ``study_of``."""
+        """The keyword arguments of ``arrange_results``."""
         return {
-            "grid_name": self.grid.name,
+            "name": self.grid.name,
             "title": self.grid.title,
             "description": self.grid.description,
             "results": self.results,
@@ -62,9 +62,9 @@ class Synthetic:
             "sources": self.sources,
         }
 
-    def study(self, **changes: Any) -> Study:
-        """The study of the drawn results, with changed arguments."""
-        return study_of(**{**self.arguments(), **changes})
+    def grid_results(self, **changes: Any) -> GridResults:
+        """Arrange the drawn results, with changed arguments."""
+        return arrange_results(**{**self.arguments(), **changes})
 
 
 def everything(

@@ -29,7 +29,7 @@ from orchestrator.catalog import load_catalog
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
 from orchestrator.grid import load_grid
-from orchestrator.report import study_of, write_report
+from orchestrator.report import arrange_results, write_report
 from orchestrator.store.results import Failure
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.ui import ui_command, ui_environment
@@ -212,8 +212,8 @@ def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
     results = [samples.result(cell, accuracy=62.5) for cell in cells]
     results = [replace(result, details={HOSTILE: HOSTILE}) for result in results]
     failed = samples.cell(9)
-    study = study_of(
-        grid_name=HOSTILE,
+    arranged = arrange_results(
+        name=HOSTILE,
         title=HOSTILE,
         description=HOSTILE,
         results=results,
@@ -222,7 +222,7 @@ def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
         label_of=lambda cell: f"{cell.method.name} {HOSTILE}",
         names_of=lambda backbone, dataset: (HOSTILE, HOSTILE),
     )
-    page = write_report(study, tmp_path).read_text()
+    page = write_report(arranged, tmp_path).read_text()
     assert "alert(1)" in page
     alerts = Alerts()
     alerts.feed(page)
@@ -245,8 +245,8 @@ def test_a_label_that_a_spreadsheet_would_run_or_a_terminal_would_obey_is_refuse
 
 def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -> None:
     cells = [samples.cell(seed) for seed in (1, 2)]
-    study = study_of(
-        grid_name="g",
+    arranged = arrange_results(
+        name="g",
         title="t",
         description="",
         results=[samples.result(cell, accuracy=50.0 + cell.seed) for cell in cells],
@@ -254,7 +254,7 @@ def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -
         planned=cells,
         label_of=lambda cell: cell.method.name,
     )
-    write_report(study, tmp_path)
+    write_report(arranged, tmp_path)
     for path in (tmp_path / "rows.csv", *tmp_path.glob("tables/*.csv")):
         with path.open(newline="") as stream:
             for word in (word for row in csv.reader(stream) for word in row if word[:1] in tuple("=+-@")):

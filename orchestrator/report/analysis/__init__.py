@@ -1,4 +1,4 @@
-"""The numbers of a report: panels of comparable rows, and variants of methods.
+"""The numbers of a report: groups of comparable rows, and variants of methods.
 
-Start with ``study`` and ``panel``, which arrange the rows of ``orchestrator.analysis``.
+Start with ``grid`` and ``group``, which arrange the rows of ``orchestrator.analysis``.
 """

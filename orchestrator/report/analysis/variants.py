@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 
 SOURCES = "sources"
 """The name of the number of sources, beside the names of settings."""
@@ -46,18 +46,18 @@ class Variant:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
-    """Return the variants of every method that has several labels in the panel, by method name.
+def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Variant]]:
+    """Return the variants of every method that has several labels in the group, by method name.
 
     The first variant of a method is the one whose label is the method's name, if there is one.
     """
-    if len({study.method_names[label] for label in panel.methods}) == len(panel.methods):
+    if len({grid.method_names[label] for label in group.methods}) == len(group.methods):
         return {}
     by_label: dict[str, list[Cell]] = {}
-    for row in panel.rows:
-        by_label.setdefault(row.method, []).append(study.cells[row.cell_id])
+    for row in group.rows:
+        by_label.setdefault(row.method, []).append(grid.cells[row.cell_id])
     by_method: dict[str, list[Variant]] = {}
-    for label in panel.methods:
+    for label in group.methods:
         counts, cell = {len(cell.sources) for cell in by_label[label]}, by_label[label][0]
         count = counts.pop() if len(counts) == 1 else None
         random = _random_sources(by_label[label])
@@ -98,11 +98,11 @@ def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float,
     return {name: points for name, points in curves.items() if len(points) > 1}
 
 
-def paired_difference(panel: Panel, label: str, base: str, k: int) -> Summary | None:
+def paired_difference(group: ComparisonGroup, label: str, base: str, k: int) -> Summary | None:
     """Return mean and deviation over the common seeds of the difference between two labels' means over test splits."""
-    tests, means = panel.tests(k, averaged=True), []
+    tests, means = group.tests(k, averaged=True), []
     for method in (label, base):
-        rows = {test: panel.rows_by_seed(method, k, test) for test in tests}
+        rows = {test: group.rows_by_seed(method, k, test) for test in tests}
         accuracies = {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items()}
         means.append(seed_means(accuracies, tests))
     common = [seed for seed in means[0] if seed in means[1]]

@@ -1,1 +1,1 @@
-"""Figures: each module draws one kind from a study. Start with ``curves.py``; ``drawing.py`` has the shared code."""
+"""Figures: each module draws one kind from a grid. Start with ``curves.py``; ``drawing.py`` has the shared code."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, heat_map, legend_below, panel_figure
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, group_figure, heat_map, legend_below
 from orchestrator.report.notation import DASH, signed
 from orchestrator.report.styles import NEUTRAL
 
@@ -30,28 +30,28 @@ _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
 """Orange and purple differ for colour-blind readers too, and are pale enough to read numbers on them."""
 
 
-def drawn_ks(panel: Panel) -> list[int]:
-    """Return the k whose accuracies by dataset are drawn: 4 and 16, or the largest k of a panel that has neither."""
-    return [k for k in panel.ks if k in _DRAWN_KS] or [panel.ks[-1]]
+def drawn_ks(group: ComparisonGroup) -> list[int]:
+    """Return the k whose accuracies by dataset are drawn: 4 and 16, or the largest k of a group that has neither."""
+    return [k for k in group.ks if k in _DRAWN_KS] or [group.ks[-1]]
 
 
-def accuracy_by_dataset(study: Study, panel: Panel, k: int) -> FigureFile:
+def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     """Draw accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
-    return dataset_dots(study, panel, k) if len(panel.methods) <= MOST_DOTTED else gain_map(study, panel, k)
+    return dataset_dots(grid, group, k) if len(group.methods) <= MOST_DOTTED else gain_map(grid, group, k)
 
 
-def _methods(panel: Panel) -> list[str]:
-    """Return the methods of the panel without those that equal zero-shot everywhere."""
-    return [m for m in panel.methods if m not in panel.fixed or not panel.is_zero_shot(m)]
+def _methods(group: ComparisonGroup) -> list[str]:
+    """Return the methods of the group without those that equal zero-shot everywhere."""
+    return [m for m in group.methods if m not in group.fixed or not group.is_zero_shot(m)]
 
 
-def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
+def gain_map(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     """Draw the gain over zero-shot in points, datasets x methods at one k, as coloured squares with numbers."""
-    tests, methods = panel.tests(k), _methods(panel)
-    means = [[panel.mean(method, k, lambda row: row.gain, tests=[test]) for method in methods] for test in tests]
+    tests, methods = group.tests(k), _methods(group)
+    means = [[group.mean(method, k, lambda row: row.gain, tests=[test]) for method in methods] for test in tests]
     gains = [[mean.mean if mean else math.nan for mean in line] for line in means]
     known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
-    names = [study.display_names[method] for method in methods]
+    names = [grid.display_names[method] for method in methods]
     # The slanted names below need 0.05 inches of height for a letter. With a fixed height, long names left no room.
     with canvas(2.0 + 0.5 * len(methods), 0.4 + 0.05 * max(map(len, names)) + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
@@ -66,25 +66,25 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile:
                 printed = DASH if math.isnan(gain) else signed(gain, 1)
                 axes.text(x, y, printed, ha="center", va="center", fontsize=6.5, color="#000000")
         caption = (
-            f"Points over the frozen backbone on the same images, means over seeds ({panel.seeds_text}): "
+            f"Points over the frozen backbone on the same images, means over seeds ({group.seeds_text}): "
             f"purple is a gain, orange a loss, full colour from {strongest:.1f} points."
         )
         if len(known) < len(tests) * len(methods):
             caption += " A dash: no result."
-        return panel_figure(
-            figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True, table="datasets"
+        return group_figure(
+            figure, group, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True, table="datasets"
         )
 
 
-def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile:
+def dataset_dots(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     """Draw accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
 
     All plots are drawn in one set of axes, whose unit is an inch. Axes of their own for each dataset took three
     times as long for sixteen datasets.
     """
-    tests, methods = panel.tests(k), _methods(panel)
+    tests, methods = group.tests(k), _methods(group)
     per_line = min(len(tests), _PER_LINE)
-    names = [study.display_names[method] for method in methods]
+    names = [grid.display_names[method] for method in methods]
     left = 0.15 + 0.066 * max(map(len, names))
     width = (_WIDTH - left - _RIGHT - _BETWEEN * (per_line - 1)) / per_line
     pitch = len(methods) * _METHOD + _TITLE + _TICKS
@@ -96,22 +96,22 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile:
             line, column = divmod(number, per_line)
             top = line * pitch + _TITLE
             middles = [top + (y + 0.5) * _METHOD for y in range(len(methods))]
-            _draw_dataset(axes, left + column * (width + _BETWEEN), width, middles, study, panel, k, test, methods)
+            _draw_dataset(axes, left + column * (width + _BETWEEN), width, middles, grid, group, k, test, methods)
             if column == 0:
                 for middle, name in zip(middles, names, strict=True):
                     axes.text(left - 0.08, middle, name, ha="right", va="center", fontsize=8)
         axes.text(_WIDTH / 2, height - 0.06, "accuracy (%), each dataset on its own scale", ha="center", fontsize=8)
-        interval = "Lines: from the lowest to the highest seed. " if len(panel.seeds) > 1 else ""
+        interval = "Lines: from the lowest to the highest seed. " if len(group.seeds) > 1 else ""
         caption = (
-            f"Means over seeds ({panel.seeds_text}). {interval}"
+            f"Means over seeds ({group.seeds_text}). {interval}"
             "Dashed: the frozen backbone with its text head on the same images."
         )
-        return panel_figure(figure, panel, "dots", "Accuracy by dataset", caption, k=k, wide=True, table="datasets")
+        return group_figure(figure, group, "dots", "Accuracy by dataset", caption, k=k, wide=True, table="datasets")
 
 
 def _draw_dataset(
     axes: Any, left: float, width: float, middles: Sequence[float],
-    study: Study, panel: Panel, k: int, test: str, methods: Sequence[str],
+    grid: GridResults, group: ComparisonGroup, k: int, test: str, methods: Sequence[str],
 ) -> None:  # fmt: skip
     """Draw the plot of one dataset: a dot for each method's mean, and a line from its lowest to its highest seed.
 
@@ -120,11 +120,11 @@ def _draw_dataset(
     from matplotlib.ticker import MaxNLocator
 
     seeds = {
-        y: [row.accuracy for row in panel.rows_by_seed(method, k, test).values()]
+        y: [row.accuracy for row in group.rows_by_seed(method, k, test).values()]
         for y, method in enumerate(methods)
-        if panel.score(method, k, test) is not None
+        if group.score(method, k, test) is not None
     }
-    frozen = panel.zero_shot(k, test)
+    frozen = group.zero_shot(k, test)
     shown = [*chain(*seeds.values()), frozen]
     low, high = min(shown), max(shown)
     margin = 0.08 * (high - low) or 0.5
@@ -140,7 +140,7 @@ def _draw_dataset(
     for x, tick in zip(place(ticks), ticks, strict=True):
         axes.text(x, bottom + 0.05, f"{tick:g}", ha="center", va="top", fontsize=7)
     axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
-    colours = [study.styles[methods[y]].colour for y in seeds]
+    colours = [grid.styles[methods[y]].colour for y in seeds]
     heights = [middles[y] for y in seeds]
     lowest, highest = place(map(min, seeds.values())), place(map(max, seeds.values()))
     axes.hlines(heights, lowest, highest, color=colours, linewidth=1.6, alpha=0.6)
@@ -150,29 +150,29 @@ def _draw_dataset(
     axes.text(left + width / 2, top - 0.06, title, ha="center", va="bottom", fontsize=8)
 
 
-def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
+def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
     """Draw accuracy per dataset at one k, one scale for all spokes, as the paper does.
 
-    ``None`` for fewer than three test splits, and where the paper prints no number of the panel.
+    ``None`` for fewer than three test splits, and where the paper prints no number of the group.
     """
-    tests = panel.tests(k)
-    if all(row.published is None for row in panel.rows) or not 3 <= len(tests) <= MOST_SPOKES:
+    tests = group.tests(k)
+    if all(row.published is None for row in group.rows) or not 3 <= len(tests) <= MOST_SPOKES:
         return None
-    scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
+    scores = {method: [group.score(method, k, test) for test in tests] for method in group.methods}
     means = {method: [score.mean if score else math.nan for score in own] for method, own in scores.items()}
     known = [mean for own in means.values() for mean in own if not math.isnan(mean)]
     low, high = max(0.0, 10 * math.floor((min(known) - 2) / 10)), 10 * math.ceil(max(known) / 10)
     angles = [2 * math.pi * i / len(tests) for i in range(len(tests))]
-    with canvas(5.6, 5.4 + 0.17 * -(-len(panel.methods) // 3)) as figure:
+    with canvas(5.6, 5.4 + 0.17 * -(-len(group.methods) // 3)) as figure:
         axes = figure.add_subplot(projection="polar")
         axes.set_theta_zero_location("N")
         axes.set_theta_direction(-1)
         for method, own in means.items():
-            style = study.styles[method]
+            style = grid.styles[method]
             axes.plot(
                 [*angles, angles[0]], [*own, own[0]], color=style.colour, linestyle=style.line,
-                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=study.display_names[method],
-                zorder=2 if method in panel.fixed else 3,
+                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=grid.display_names[method],
+                zorder=2 if method in group.fixed else 3,
             )  # fmt: skip
         axes.set_ylim(low, high)
         axes.set_yticks([*range(int(low), int(high) + 1, 10)][1:])
@@ -183,10 +183,10 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
         axes.spines["polar"].set_visible(False)
         legend_below(figure, axes, columns=3)
         caption = (
-            f"Accuracy in per cent, means over seeds ({panel.seeds_text}); the centre is {low:.0f}, all "
+            f"Accuracy in per cent, means over seeds ({group.seeds_text}); the centre is {low:.0f}, all "
             "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing."
         )
-        return panel_figure(figure, panel, "radar", "Accuracy by dataset as a radar", caption, k=k, table="datasets")
+        return group_figure(figure, group, "radar", "Accuracy by dataset as a radar", caption, k=k, table="datasets")
 
 
 def _on_two_lines(name: str, width: int = 16) -> str:

@@ -73,17 +73,17 @@ def coefficient_spectra(
     columns = min(len(coefficients), 4)
     lines = -(-len(coefficients) // columns)
     with canvas(9.0, 0.8 + 1.25 * lines) as figure:
-        grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for axes, (name, (before, after)) in zip(grid, coefficients.items(), strict=False):
+        plots = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for axes, (name, (before, after)) in zip(plots, coefficients.items(), strict=False):
             if before is not None:
                 pooled = sorted(abs(before), reverse=True)
                 axes.plot(pooled, color=NEUTRAL, linestyle="--", linewidth=1.3, label="pooled and scaled")
             axes.plot(sorted(abs(after), reverse=True), color=_TRAINED, linewidth=1.3, label="trained")
             axes.set_title(short_name(name), fontsize=7.5)
             axes.grid(axis="y")
-        for axes in grid[len(coefficients) :]:
+        for axes in plots[len(coefficients) :]:
             axes.set_axis_off()
-        legend_below(figure, grid[0], columns=2)
+        legend_below(figure, plots[0], columns=2)
         caption = (
             "Absolute values |s| of the coefficients, the largest first, each curve sorted by itself: before training "
             "(pooled over the sources and scaled by alpha) and after it."

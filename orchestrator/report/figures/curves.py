@@ -1,4 +1,4 @@
-"""Curves of a panel: accuracy against k, after each epoch, and against the settings of a method's variants."""
+"""Curves of a group: accuracy against k, after each epoch, and against the settings of a method's variants."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Any
 
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
-from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, panel_figure, plot_means
+from orchestrator.report.figures.drawing import FigureFile, canvas, group_figure, legend_below, plot_means
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.notation import at_k, k_title
 from orchestrator.report.styles import NEUTRAL
 
 
-def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
+def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile | None:
     """Draw mean accuracy over datasets against k, a line for each method; ``None`` if there are fewer than two k."""
-    if len(panel.ks) < 2:
+    if len(group.ks) < 2:
         return None
-    means = {method: [panel.mean(method, k) for k in panel.ks] for method in panel.methods}
+    means = {method: [group.mean(method, k) for k in group.ks] for method in group.methods}
     with canvas(5.6, 3.75) as figure:
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)
-        axes.set_xticks(panel.ks, [str(k) for k in panel.ks])
+        axes.set_xticks(group.ks, [str(k) for k in group.ks])
         axes.minorticks_off()
-        axes.set_xlim(panel.ks[0] / 1.15, panel.ks[-1] * (panel.ks[-1] / panel.ks[0]) ** 0.42)
+        axes.set_xlim(group.ks[0] / 1.15, group.ks[-1] * (group.ks[-1] / group.ks[0]) ** 0.42)
         axes.set_xlabel("labelled images per class (k)")
         axes.set_ylabel("mean accuracy over datasets (%)")
-        _draw_lines(axes, study, panel, panel.ks, means, zorder=3, markersize=4.5, linewidth=1.8)
-        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')}"
+        _draw_lines(axes, grid, group, group.ks, means, zorder=3, markersize=4.5, linewidth=1.8)
+        caption = f"Mean over {group.dataset_count()}. {group.deviation_text('Bands')}"
         if not all(chain(*means.values())):
             caption += " A point is missing where no seed has every dataset."
-        return panel_figure(figure, panel, "accuracy", "Accuracy against k", caption, table="main")
+        return group_figure(figure, group, "accuracy", "Accuracy against k", caption, table="main")
 
 
-def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | None:
+def accuracy_after_epochs(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
     """Draw mean accuracy over the targets after each epoch; ``None`` if no cell was scored after two or more."""
-    last = panel.last_epoch
+    last = group.last_epoch
     if last < 2:
         return None
     epochs = range(1, last + 1)
-    means = {method: [panel.epoch_mean(method, k, epoch) for epoch in epochs] for method in panel.methods}
+    means = {method: [group.epoch_mean(method, k, epoch) for epoch in epochs] for method in group.methods}
     with canvas(5.6, 3.75) as figure:
         axes = figure.add_subplot()
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -51,16 +51,16 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
         axes.set_xlabel("epochs of adaptation")
         axes.set_ylabel("mean accuracy over targets (%)")
         drawn, every = {method: own for method, own in means.items() if any(own)}, max(1, last // 10)
-        _draw_lines(axes, study, panel, epochs, drawn, zorder=2, markersize=4.0, linewidth=1.6, markevery=every)
-        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')}"
-        if without := [study.display_names[method] for method, own in means.items() if own[0] is None]:
+        _draw_lines(axes, grid, group, epochs, drawn, zorder=2, markersize=4.0, linewidth=1.6, markevery=every)
+        caption = f"Mean over {group.dataset_count()}. {group.deviation_text('Bands')}"
+        if without := [grid.display_names[method] for method, own in means.items() if own[0] is None]:
             caption += f" Without epochs: {', '.join(without)}."
-        return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k, table="epochs")
+        return group_figure(figure, group, "epochs", "Accuracy after each epoch", caption, k=k, table="epochs")
 
 
 def _draw_lines(
-    axes: Any, study: Study, panel: Panel, xs: Sequence[int], means: Mapping[str, Sequence[Summary | None]], *,
-    zorder: int, **line: Any,
+    axes: Any, grid: GridResults, group: ComparisonGroup, xs: Sequence[int],
+    means: Mapping[str, Sequence[Summary | None]], *, zorder: int, **line: Any,
 ) -> None:  # fmt: skip
     """Draw the means of every method in its style, with its name at the end, and a band unless the method is fixed.
 
@@ -68,85 +68,85 @@ def _draw_lines(
     """
     labels = []
     for method, own in means.items():
-        style, fixed = study.styles[method], method in panel.fixed
+        style, fixed = grid.styles[method], method in group.fixed
         plot_means(
-            axes, xs, own, band=0.0 if fixed else band_opacity(panel), colour=style.colour, linestyle=style.line,
+            axes, xs, own, band=0.0 if fixed else band_opacity(group), colour=style.colour, linestyle=style.line,
             marker=style.marker or None, zorder=2 if fixed else zorder, **line,
         )  # fmt: skip
         points = [(x, mean.mean) for x, mean in zip(xs, own, strict=True) if mean is not None]
-        labels += [PointLabel(study.display_names[method], *point, style.colour) for point in points[-1:]]
+        labels += [PointLabel(grid.display_names[method], *point, style.colour) for point in points[-1:]]
     axes.grid(axis="y")
     label_points(axes, labels, only_right=True)
 
 
-def band_opacity(panel: Panel) -> float:
+def band_opacity(group: ComparisonGroup) -> float:
     """Return the opacity of a band. Many bands on top of each other would hide what is below them."""
-    return 0.16 if len(panel.methods) <= 6 else 0.08
+    return 0.16 if len(group.methods) <= 6 else 0.08
 
 
 _LINES = ("-", "--", "-.", ":")
 
 
-def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile]:
+def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
     """Draw each method's accuracy against each of its settings that is a number, the other settings unchanged."""
-    for name, variants in variants_of(study, panel).items():
+    for name, variants in variants_of(grid, group).items():
         settings, base = numeric_settings(variants), variants[0].label
         if not settings:
             continue
         with canvas(0.8 + 2.7 * len(settings), 3.1) as figure:
-            grid = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-            style = study.styles[base]
-            for axes, (key, points) in zip(grid, settings.items(), strict=True):
+            plots = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+            style = grid.styles[base]
+            for axes, (key, points) in zip(plots, settings.items(), strict=True):
                 xs = [value for value, _ in points]
-                for i, k in enumerate(panel.ks):
-                    means = [panel.mean(variant.label, k) for _, variant in points]
+                for i, k in enumerate(group.ks):
+                    means = [group.mean(variant.label, k) for _, variant in points]
                     if sum(mean is not None for mean in means) < 2:
                         continue
                     plot_means(
-                        axes, xs, means, band=band_opacity(panel), colour=style.colour, marker=style.marker or "o",
+                        axes, xs, means, band=band_opacity(group), colour=style.colour, marker=style.marker or "o",
                         markersize=4.5, linestyle=_LINES[i % len(_LINES)], label=k_title(k),
                     )  # fmt: skip
-                    unchanged = panel.mean(base, k)
+                    unchanged = group.mean(base, k)
                     if unchanged:
                         axes.axhline(unchanged.mean, color=NEUTRAL, linewidth=1.0, linestyle=":", zorder=1)
                 axes.set_xlabel("number of sources" if key == SOURCES else key.replace("_", " "))
                 axes.set_xticks(sorted(set(xs)), [f"{x:g}" for x in sorted(set(xs))])
                 axes.grid(axis="y")
-            grid[0].set_ylabel("mean accuracy over datasets (%)")
-            if len(panel.ks) > 1:
-                legend_below(figure, max(grid, key=lambda axes: len(axes.get_legend_handles_labels()[1])), columns=6)
-            at = at_k(panel.ks[0]) if len(panel.ks) == 1 else ""
+            plots[0].set_ylabel("mean accuracy over datasets (%)")
+            if len(group.ks) > 1:
+                legend_below(figure, max(plots, key=lambda axes: len(axes.get_legend_handles_labels()[1])), columns=6)
+            at = at_k(group.ks[0]) if len(group.ks) == 1 else ""
             caption = (
-                f"One setting at a time{at}, mean over {panel.dataset_count()}. "
-                f"{panel.deviation_text('Bands', 'those means')} Dotted: {study.display_names[base]} as it is."
+                f"One setting at a time{at}, mean over {group.dataset_count()}. "
+                f"{group.deviation_text('Bands', 'those means')} Dotted: {grid.display_names[base]} as it is."
             )
             title = f"Accuracy against the settings of {title_of(name)}"
-            yield panel_figure(figure, panel, f"settings_{name}", title, caption, wide=len(settings) > 2)
+            yield group_figure(figure, group, f"settings_{name}", title, caption, wide=len(settings) > 2)
 
 
-def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
+def effects_of_variants(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
     """Draw how much each variant of a method differs from the method, paired by dataset and seed."""
-    for name, variants in variants_of(study, panel).items():
+    for name, variants in variants_of(grid, group).items():
         base = variants[0].label
-        for k in panel.ks:
-            effects = [(v.label, mean) for v in variants[1:] if (mean := paired_difference(panel, v.label, base, k))]
+        for k in group.ks:
+            effects = [(v.label, mean) for v in variants[1:] if (mean := paired_difference(group, v.label, base, k))]
             if not effects:
                 continue
             with canvas(5.6, 1.0 + 0.22 * len(effects)) as figure:
                 axes = figure.add_subplot()
                 for y, (label, mean) in enumerate(effects):
                     axes.errorbar(
-                        [mean.mean], [y], xerr=[mean.std or 0.0], color=study.styles[base].colour,
-                        marker=study.styles[label].marker or "o", markersize=5, elinewidth=1.2, linestyle="none",
+                        [mean.mean], [y], xerr=[mean.std or 0.0], color=grid.styles[base].colour,
+                        marker=grid.styles[label].marker or "o", markersize=5, elinewidth=1.2, linestyle="none",
                     )  # fmt: skip
                 axes.axvline(0, color=NEUTRAL, linewidth=1.2, linestyle="--", zorder=1)
-                axes.set_yticks(range(len(effects)), [study.display_names[label] for label, _ in effects])
+                axes.set_yticks(range(len(effects)), [grid.display_names[label] for label, _ in effects])
                 axes.invert_yaxis()
                 axes.grid(axis="x")
-                axes.set_xlabel(f"accuracy minus that of {study.display_names[base]} (points)")
+                axes.set_xlabel(f"accuracy minus that of {grid.display_names[base]} (points)")
                 caption = (
-                    f"For each seed the mean difference over {panel.dataset_count()} on the same "
-                    f"supports, then the mean over seeds. {panel.deviation_text('Whiskers', 'those differences')}"
+                    f"For each seed the mean difference over {group.dataset_count()} on the same "
+                    f"supports, then the mean over seeds. {group.deviation_text('Whiskers', 'those differences')}"
                 )
                 title = f"What the variants of {title_of(name)} change"
-                yield panel_figure(figure, panel, f"variants_{name}", title, caption, k=k)
+                yield group_figure(figure, group, f"variants_{name}", title, caption, k=k)

@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import escape
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
 
 INK, FAINT = "#1c2128", "#d4d9df"
@@ -83,19 +83,19 @@ def finished(
     return FigureFile(name, title, caption, svg.getvalue(), png.getvalue(), pdf.getvalue(), wide, table)
 
 
-def panel_figure(
-    figure: Any, panel: Panel, kind: str, title: str, caption: str, *,
+def group_figure(
+    figure: Any, group: ComparisonGroup, kind: str, title: str, caption: str, *,
     k: int | None = None, table: str = "", **more: Any,
 ) -> FigureFile:  # fmt: skip
-    """Return the finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k.
+    """Return the finished figure of one group, or of one k of it. Its name is ``kind`` with the group and k.
 
-    ``table`` is the kind of the panel's table that has the same numbers. ``more`` is for :func:`finished`.
+    ``table`` is the kind of the group's table that has the same numbers. ``more`` is for :func:`finished`.
     """
-    of_panel = f"_{panel.key.slug}"
-    of_k = of_panel + (f"_k{k}" if k is not None else "")
-    title = f"{title}{at_k(k or 0)}, {panel.title}"
-    table = table and table + (of_panel if table == "main" else of_k)
-    return finished(figure, kind + of_k, title, caption, selected=panel.selects_on_test, table=table, **more)
+    of_group = f"_{group.key.slug}"
+    of_k = of_group + (f"_k{k}" if k is not None else "")
+    title = f"{title}{at_k(k or 0)}, {group.title}"
+    table = table and table + (of_group if table == "main" else of_k)
+    return finished(figure, kind + of_k, title, caption, selected=group.selects_on_test, table=table, **more)
 
 
 def plot_means(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.published import Footnotes, published_datasets
 from orchestrator.report.tables.table import Entry, Table, difference, number
 
@@ -15,16 +15,16 @@ _TABLES = (
 """Label, domain and title of each table."""
 
 
-def dataset_tables(study: Study | None = None) -> Iterator[Table]:
-    """Yield the tables of datasets with the printed numbers alone, or those that a source model of ``study`` is in.
+def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
+    """Yield the tables of datasets with the printed numbers alone, or those that a source model of ``grid`` is in.
 
     The models' measured accuracies then stand beside the published ones.
     """
-    names_of, sources = (study.names_of, study.sources) if study else (None, ())
+    names_of, sources = (grid.names_of, grid.sources) if grid else (None, ())
     measured = {names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in sources} if names_of else {}
     for label, domain, title in _TABLES:
         printed = {(row.backbone, row.dataset) for row in published_datasets() if row.domain == domain}
-        if study is None or not printed.isdisjoint(measured):
+        if grid is None or not printed.isdisjoint(measured):
             yield _table(label, domain, title, measured)
 
 

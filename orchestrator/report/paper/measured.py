@@ -11,8 +11,8 @@ from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.rows import NamesOf, Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.published import AVERAGE, Position, published_rows
 
 MEAN_BACKBONE = "mean"
@@ -26,22 +26,22 @@ class Measured:
     example, Flowers102 has ten images a class, so only ``short_classes=take_all`` measures it at 16 shots.
 
     Attributes:
-        labels: for each (track, domain), labels and their methods' names, in the study's order. A method with several
+        labels: for each (track, domain), labels and their methods' names, in the grid's order. A method with several
             labels is in it by the label that is its name, if there is one; variants have tables of their own.
         fixed: (track, label) of methods that draw nothing.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
     """
 
-    def __init__(self, protocol: str, study: Study, names_of: NamesOf) -> None:
-        panels = [panel for panel in study.panels if not panel.key.ablations]
-        own = [panel for panel in panels if panel.key.protocol == protocol]
-        changed = [panel for panel in panels if panel.key.protocol.startswith(f"{protocol}+")]
+    def __init__(self, protocol: str, grid: GridResults, names_of: NamesOf) -> None:
+        groups = [group for group in grid.groups if not group.key.ablations]
+        own = [group for group in groups if group.key.protocol == protocol]
+        changed = [group for group in groups if group.key.protocol.startswith(f"{protocol}+")]
         self.protocol = protocol
         self.labels = _labels([*own, *changed])
-        self.fixed = frozenset((panel.key.track, method) for panel in own for method in panel.fixed)
+        self.fixed = frozenset((group.key.track, method) for group in own for method in group.fixed)
         self._rows: dict[Position, dict[int, Row]] = {}
-        for row in chain(*(panel.rows for panel in own), _substitutes(protocol, study.planned, changed)):
+        for row in chain(*(group.rows for group in own), _substitutes(protocol, grid.planned, changed)):
             backbone, dataset = names_of(row.backbone, row.evaluated_on)
             if backbone is not None and dataset is not None:
                 position = Position(row.track, row.domain, backbone, row.k, row.method, dataset)
@@ -99,17 +99,17 @@ def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(datasets) if name != AVERAGE)
 
 
-def measured_protocols(study: Study) -> Iterator[Measured]:
+def measured_protocols(grid: GridResults) -> Iterator[Measured]:
     """Yield for every protocol that changes no other one, its accuracies that have a position in the paper's tables."""
-    if study.names_of is None:
+    if grid.names_of is None:
         return
-    protocols = dict.fromkeys(panel.key.protocol for panel in study.panels if not panel.key.ablations)
+    protocols = dict.fromkeys(group.key.protocol for group in grid.groups if not group.key.ablations)
     for protocol in protocols:
-        if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, study, study.names_of)):
+        if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, grid, grid.names_of)):
             yield measured
 
 
-def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel]) -> Iterator[Row]:
+def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[ComparisonGroup]) -> Iterator[Row]:
     """Yield rows of changed protocols for which ``protocol`` plans no cell, and which only one changed protocol has."""
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)
@@ -117,8 +117,8 @@ def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel
         if c.protocol.name == protocol
     }
     candidates: dict[tuple[str, str, str, int, str], list[Row]] = {}
-    for panel in changed:
-        for row in panel.rows:
+    for group in changed:
+        for row in group.rows:
             key = (row.track, row.backbone, row.dataset, row.k, row.method_name)
             candidates.setdefault(key, []).append(row)
     for key, rows in candidates.items():
@@ -126,11 +126,11 @@ def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel
             yield from rows
 
 
-def _labels(panels: Sequence[Panel]) -> dict[tuple[str, str], dict[str, str]]:
+def _labels(groups: Sequence[ComparisonGroup]) -> dict[tuple[str, str], dict[str, str]]:
     labels: dict[tuple[str, str], dict[str, str]] = {}
-    for panel in panels:
-        names = {row.method: row.method_name for row in panel.rows}
-        labels.setdefault((panel.key.track, panel.key.domain), {}).update({m: names[m] for m in panel.methods})
+    for group in groups:
+        names = {row.method: row.method_name for row in group.rows}
+        labels.setdefault((group.key.track, group.key.domain), {}).update({m: names[m] for m in group.methods})
     return {
         domain: {label: name for label, name in own.items() if label == name or name not in own}
         for domain, own in labels.items()

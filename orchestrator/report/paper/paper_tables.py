@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.dataset_tables import dataset_tables
 from orchestrator.report.paper.measured import Measured, measured_protocols
 from orchestrator.report.paper.published import Axis, Footnotes, Position, PublishedRow, rows_of_table
@@ -91,12 +91,12 @@ def published_tables() -> Iterator[Table]:
     yield from dataset_tables()
 
 
-def paper_tables(study: Study) -> Iterator[Table]:
-    """Yield the paper's tables that any result of the study has a position in, measured beside published."""
-    for protocol in measured_protocols(study):
+def paper_tables(grid: GridResults) -> Iterator[Table]:
+    """Yield the paper's tables that any result of the grid has a position in, measured beside published."""
+    for protocol in measured_protocols(grid):
         for layout in LAYOUTS:
             yield from _measured_tables(layout, protocol)
-    yield from dataset_tables(study)
+    yield from dataset_tables(grid)
 
 
 def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:

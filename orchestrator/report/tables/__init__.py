@@ -1,4 +1,4 @@
-"""Tables: each module makes one kind from a study.
+"""Tables: each module makes one kind from a grid.
 
 Start with ``table.py``, the data structure, and ``accuracy.py``, the main tables. ``formats.py`` and ``latex.py`` print
 a table.

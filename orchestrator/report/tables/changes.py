@@ -12,35 +12,35 @@ from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import variants_of
 from orchestrator.report.notation import DASH, k_title, signed
-from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
+from orchestrator.report.tables.common import group_table, mean_entry, method_entry, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, number, with_dagger
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
 
 
-def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
-    """Make a table for each method with several labels in the panel: label, settings that differ, mean at each k."""
-    for name, variants in variants_of(study, panel).items():
-        variants = sorted(variants, key=lambda variant: study.methods.index(variant.label))
+def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]:
+    """Make a table for each method with several labels in the group: label, settings that differ, mean at each k."""
+    for name, variants in variants_of(grid, group).items():
+        variants = sorted(variants, key=lambda variant: grid.methods.index(variant.label))
         keys = sorted({key for variant in variants for key in variant.settings})
         differing = [key for key in keys if len({repr(variant.settings.get(key)) for variant in variants}) > 1]
         rows = []
         for variant in variants:
             values = (Entry(setting_text(variant.settings.get(key))) for key in differing)
-            means = (mean_entry(panel, variant.label, k) for k in panel.ks)
-            rows.append([method_entry(study, variant.label), *values, *means])
+            means = (mean_entry(group, variant.label, k) for k in group.ks)
+            rows.append([method_entry(grid, variant.label), *values, *means])
         note = (
             "The settings that differ, then mean accuracy in per cent over datasets ± sample standard deviation over "
-            f"seeds ({panel.seeds_text}) and the gain over zero-shot in points."
+            f"seeds ({group.seeds_text}) and the gain over zero-shot in points."
         )
-        note = with_warnings(note, panel, study.display_names)
-        header = ("variant", *(key.replace("_", " ") for key in differing), *map(k_title, panel.ks))
+        note = with_warnings(note, group, grid.display_names)
+        header = ("variant", *(key.replace("_", " ") for key in differing), *map(k_title, group.ks))
         kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
-        yield panel_table(panel, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)
+        yield group_table(group, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)
 
 
 def setting_text(value: Any) -> str:
@@ -52,17 +52,17 @@ def setting_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def effects_table(study: Study) -> Table | None:
+def effects_table(grid: GridResults) -> Table | None:
     """Make switches x methods; ``None`` if no protocol has results together with the protocol that it changes.
 
     A switch that changes nothing for any method gets one row for all methods.
     """
     rows: list[tuple[Entry, ...]] = []
-    for effects in switch_effects(study):
+    for effects in switch_effects(grid):
         if len(effects) > 1 and all(effect.pairs and not effect.changed for effect in effects):
             pairs = tuple(pair for effect in effects for pair in effect.pairs)
             effects = [replace(effects[0], method="every method", pairs=pairs)]
-        rows += [_effect_row(study, effect) for effect in effects]
+        rows += [_effect_row(grid, effect) for effect in effects]
     if not rows:
         return None
     note = (
@@ -75,7 +75,7 @@ def effects_table(study: Study) -> Table | None:
     return table.without_constant_columns(2, 3)
 
 
-def _effect_row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:
+def _effect_row(grid: GridResults, effect: SwitchEffect) -> tuple[Entry, ...]:
     n = len(effect.pairs)
     other_images = sum(before.total != after.total for before, after in effect.pairs)
     remark = f"{other_images} on other images" if other_images else ""
@@ -90,7 +90,7 @@ def _effect_row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:
     switches = switches_text(effect.protocol, effect.base)
     texts = map(Entry, (switches, effect.base.name, stored_track(effect.track).title))
     selected = effect.base.selects_on_test or effect.protocol.selects_on_test
-    row = (*texts, method_entry(study, effect.method), Entry(description), points, number(n, "d"))
+    row = (*texts, method_entry(grid, effect.method), Entry(description), points, number(n, "d"))
     return with_dagger(row, selected)
 
 
@@ -116,23 +116,23 @@ class SwitchEffect:
         return sum((a.accuracy, a.per_class) != (b.accuracy, b.per_class) for b, a in self.pairs)
 
 
-def switch_effects(study: Study) -> Iterator[list[SwitchEffect]]:
+def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
     """Yield the effects on every method, for each track and each protocol whose base protocol has results.
 
     There is one effect for each label under the changed protocol; a single one without pairs if nothing matches.
     """
     results: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for result in study.results:
+    for result in grid.results:
         results[result.cell.protocol.name, result.cell.track].append(result)
-    protocols = {result.cell.protocol.name: result.cell.protocol for result in study.results}
+    protocols = {result.cell.protocol.name: result.cell.protocol for result in grid.results}
     for name, protocol in protocols.items():
         base = base_protocol(name, protocols)
         if base is None:
             continue
-        for track in study.tracks:
+        for track in grid.tracks:
             if (name, track) in results:
-                pairs = _paired(results[base, track], results[name, track], study.labels)
-                methods = [label for label in study.methods if label in pairs] or [DASH]
+                pairs = _paired(results[base, track], results[name, track], grid.labels)
+                methods = [label for label in grid.methods if label in pairs] or [DASH]
                 yield [SwitchEffect(protocol, protocols[base], track, m, tuple(pairs[m])) for m in methods]
 
 

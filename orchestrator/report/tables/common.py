@@ -1,4 +1,4 @@
-"""What the tables of a panel have in common: names and titles, entries of method names, and warnings in notes."""
+"""What the tables of a group have in common: names and titles, entries of method names, and warnings in notes."""
 
 from __future__ import annotations
 
@@ -6,63 +6,63 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
 from orchestrator.report.tables.table import Entry, Table, measured, with_dagger
 
 
-def panel_table(
-    panel: Panel, kind: str, title: str, note: str, header: Iterable[str], rows: Iterable[Sequence[Entry]], *,
+def group_table(
+    group: ComparisonGroup, kind: str, title: str, note: str, header: Iterable[str], rows: Iterable[Sequence[Entry]], *,
     k: int | None = None, **fields: Any,
 ) -> Table:  # fmt: skip
-    """Return a table about one panel, or about one k of it. ``fields`` are further fields of :class:`Table`.
+    """Return a table about one group, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
-    Its name is ``kind`` with the panel and k. Rows have a dagger if test labels may have chosen the panel's numbers.
+    Its name is ``kind`` with the group and k. Rows have a dagger if test labels may have chosen the group's numbers.
     """
-    name = f"{kind}_{panel.key.slug}" + (f"_k{k}" if k is not None else "")
-    with_daggers = tuple(with_dagger(row, panel.selects_on_test) for row in rows)
-    return Table(name, f"{title}{at_k(k or 0)}, {panel.title}", note, tuple(header), with_daggers, **fields)
+    name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")
+    with_daggers = tuple(with_dagger(row, group.selects_on_test) for row in rows)
+    return Table(name, f"{title}{at_k(k or 0)}, {group.title}", note, tuple(header), with_daggers, **fields)
 
 
-def method_entry(study: Study, method: str) -> Entry:
+def method_entry(grid: GridResults, method: str) -> Entry:
     """Return a method's display name with its colour; the pointer over it shows what the method does."""
     return Entry(
-        study.display_names.get(method, method),
-        code=method if method in study.display_names else "",
-        colour=study.styles[method].colour if method in study.styles else "",
-        tooltip=study.summaries.get(method, ""),
+        grid.display_names.get(method, method),
+        code=method if method in grid.display_names else "",
+        colour=grid.styles[method].colour if method in grid.styles else "",
+        tooltip=grid.summaries.get(method, ""),
     )
 
 
-def summary_entry(panel: Panel, method: str, summary: Summary | None, **more: Any) -> Entry:
+def summary_entry(group: ComparisonGroup, method: str, summary: Summary | None, **more: Any) -> Entry:
     """Return a mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
-    return measured(summary, seeds=panel.expected_seeds(method), digits=panel.digits, **more)
+    return measured(summary, seeds=group.expected_seeds(method), digits=group.digits, **more)
 
 
-def score_entry(panel: Panel, method: str, k: int, test: str) -> Entry:
+def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry:
     """Return a method's accuracy on one test split, with its deviation over seeds and the cells that it is made of."""
-    cells = tuple(row.cell_id for row in panel.rows_by_seed(method, k, test).values())
-    return summary_entry(panel, method, panel.score(method, k, test), cells=cells)
+    cells = tuple(row.cell_id for row in group.rows_by_seed(method, k, test).values())
+    return summary_entry(group, method, group.score(method, k, test), cells=cells)
 
 
-def mean_entry(panel: Panel, method: str, k: int) -> Entry:
+def mean_entry(group: ComparisonGroup, method: str, k: int) -> Entry:
     """Return a method's mean over datasets at one k and its gain, or a dash with the number of datasets."""
-    fixed = method in panel.fixed
-    gain = None if fixed and panel.is_zero_shot(method) else panel.mean(method, k, lambda row: row.gain)
+    fixed = method in group.fixed
+    gain = None if fixed and group.is_zero_shot(method) else group.mean(method, k, lambda row: row.gain)
     return summary_entry(
-        panel,
+        group,
         method,
-        panel.mean(method, k),
+        group.mean(method, k),
         gain=gain.mean if gain else None,
-        missing=f"({panel.measured_tests(method, k)} datasets)",
+        missing=f"({group.measured_tests(method, k)} datasets)",
         tooltip="does not depend on the support" if fixed else "",
     )
 
 
-def with_warnings(note: str, panel: Panel, display_names: Mapping[str, str]) -> str:
+def with_warnings(note: str, group: ComparisonGroup, display_names: Mapping[str, str]) -> str:
     """Return the note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
-    short = {(row.k, row.dataset): row for row in panel.rows if row.short_classes}
+    short = {(row.k, row.dataset): row for row in group.rows if row.short_classes}
     warnings = [
         f"{dataset}: {row.short_classes} of {row.classes} classes have fewer than {k} training images; all were taken."
         for (k, dataset), row in sorted(short.items())
@@ -70,7 +70,7 @@ def with_warnings(note: str, panel: Panel, display_names: Mapping[str, str]) -> 
     if len(short) > 3:
         counted = f"{len(short)} times a class has fewer than k training images"
         warnings = [f"{counted} (table short_classes); all were taken."]
-    if panel.scored_on_other_images:
-        methods = ", ".join(display_names[method] for method in panel.scored_on_other_images)
+    if group.scored_on_other_images:
+        methods = ", ".join(display_names[method] for method in group.scored_on_other_images)
         warnings.append(f"Scored on other images than the rest: {methods}; compare gains, not accuracies.")
     return " ".join([note, *warnings])

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import Answer
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
 from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
@@ -15,27 +15,27 @@ from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
 
 
-def verdict_tables(study: Study, panel: Panel) -> Iterator[Table]:
-    """Return one table for each k of a panel; none for ablations and for a changed protocol, which have no verdict."""
-    about = study.answers_about(panel)
-    return (_verdict_table(study, answer, verdict) for answer in about for verdict in answer.verdicts)
+def verdict_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]:
+    """Return one table for each k of a group; none for ablations and for a changed protocol, which have no verdict."""
+    about = grid.answers_about(group)
+    return (_verdict_table(grid, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
-def verdict_tables_over_domains(study: Study) -> Iterator[Table]:
+def verdict_tables_over_domains(grid: GridResults) -> Iterator[Table]:
     """Return one table for each k over all domains together."""
-    about = [answer for answer in study.answers if not answer.domain]
-    return (_verdict_table(study, answer, verdict) for answer in about for verdict in answer.verdicts)
+    about = [answer for answer in grid.answers if not answer.domain]
+    return (_verdict_table(grid, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
-def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
+def _verdict_table(grid: GridResults, answer: Answer, verdict: Verdict) -> Table:
     """List the methods, the best set first: mean, difference to the first one with its interval, n and seeds."""
-    comparison, selected = verdict.comparison, study.selects_on_test(answer)
+    comparison, selected = verdict.comparison, grid.selects_on_test(answer)
     rows = []
     for score in comparison.methods:
         lower, upper = score.interval or (None, None)
         row = (
-            method_entry(study, score.method),
-            Entry(f"out: {study.display_names[score.beaten_by]} is better" if score.beaten_by else "may be the best"),
+            method_entry(grid, score.method),
+            Entry(f"out: {grid.display_names[score.beaten_by]} is better" if score.beaten_by else "may be the best"),
             number(score.mean),
             difference(score.difference),
             difference(lower),
@@ -46,12 +46,12 @@ def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
         rows.append(with_dagger(row, selected))
     unit = comparison.unit
     note = (
-        f"{verdict.statement(study.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
+        f"{verdict.statement(grid.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
         "points against the first method, on what both were measured on, with the ends of its 95 per cent interval. "
         f"The smallest difference that matters: {comparison.smallest_difference:g} points."
     )
     place = "_".join((answer.track, answer.domain or "all-domains", answer.backbone, answer.protocol, answer.dataset))
     name = f"verdict_{slug(place.strip('_'))}_k{verdict.k}"
-    title = f"Which methods may be the best{at_k(verdict.k)}, {study.answer_title(answer)}"
+    title = f"Which methods may be the best{at_k(verdict.k)}, {grid.answer_title(answer)}"
     header = ("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds")
     return Table(name, title, note, header, tuple(rows), text_columns=2)

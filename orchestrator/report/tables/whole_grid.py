@@ -8,7 +8,7 @@ from statistics import median
 
 from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
@@ -17,19 +17,19 @@ from orchestrator.util.identity import slug
 from orchestrator.util.units import listed
 
 
-def costs_tables(study: Study) -> Iterator[Table]:
+def costs_tables(grid: GridResults) -> Iterator[Table]:
     """Make a table for each track of what a cell of each method costs, by backbone and protocol."""
-    return (_costs_table(study, track) for track in study.tracks)
+    return (_costs_table(grid, track) for track in grid.tracks)
 
 
-def _costs_table(study: Study, track: str) -> Table:
-    rows = [row for row in study.rows if row.track == track]
+def _costs_table(grid: GridResults, track: str) -> Table:
+    rows = [row for row in grid.rows if row.track == track]
     ks = sorted({row.k for row in rows} - {0})
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in {row.cell_id: row for row in rows}.values():
         groups[row.backbone, row.protocol, row.method].append(row)
     protocols = list(dict.fromkeys(row.protocol for row in rows))
-    order = sorted(groups, key=lambda group: (group[0], protocols.index(group[1]), study.methods.index(group[2])))
+    order = sorted(groups, key=lambda group: (group[0], protocols.index(group[1]), grid.methods.index(group[2])))
     lines = []
     for backbone, protocol, method in order:
         own = groups[backbone, protocol, method]
@@ -37,7 +37,7 @@ def _costs_table(study: Study, track: str) -> Table:
         smallest_and_largest = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
         fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
         line = (
-            method_entry(study, method),
+            method_entry(grid, method),
             Entry(backbone),
             Entry(protocol),
             Entry(f" {DASH} ".join(smallest_and_largest), value=float(parameters[-1])),
@@ -58,16 +58,16 @@ def _costs_table(study: Study, track: str) -> Table:
     return table.without_constant_columns(2, 3)
 
 
-def sources_table(study: Study) -> Table | None:
+def sources_table(grid: GridResults) -> Table | None:
     """List the accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without any.
 
     A column with remarks is there if some model gains nothing.
     """
-    if not study.sources:
+    if not grid.sources:
         return None
-    some_without_gain = any(source.gain <= 0 for source in study.sources)
+    some_without_gain = any(source.gain <= 0 for source in grid.sources)
     rows = []
-    for source in study.sources:
+    for source in grid.sources:
         texts = (source.dataset, source.domain, source.backbone, "no gain" if source.gain <= 0 else "")
         numbers = (number(source.zero_shot_accuracy), number(source.fine_tuned_accuracy), difference(source.gain))
         rows.append((*map(Entry, texts), *numbers, number(source.total, "d")))
@@ -90,9 +90,9 @@ _LISTED = 8
 """How many cells a row of the table of missing cells names."""
 
 
-def short_classes_table(study: Study) -> Table | None:
+def short_classes_table(grid: GridResults) -> Table | None:
     """List datasets that have classes with fewer than k training images, by k and protocol; ``None`` if none has."""
-    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in study.rows if row.short_classes}
+    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in grid.rows if row.short_classes}
     if not groups:
         return None
     rows = []
@@ -105,15 +105,15 @@ def short_classes_table(study: Study) -> Table | None:
     return Table("short_classes", title, note, header, tuple(rows), text_columns=3)
 
 
-def missing_table(study: Study) -> Table | None:
+def missing_table(grid: GridResults) -> Table | None:
     """Count the cells of every method and k that is not complete, by state; ``None`` if all are."""
-    if not (study.missing or study.failures):
+    if not (grid.missing or grid.failures):
         return None
-    finished = {result.cell.id for result in study.results}
-    failed = {failure.id for failure in study.failures}
+    finished = {result.cell.id for result in grid.results}
+    failed = {failure.id for failure in grid.failures}
     groups: dict[tuple[str, str, str, str, str, int], list[Cell]] = defaultdict(list)
-    for cell in study.planned:
-        key = (study.labels[cell.id], cell.track, cell.protocol.name, cell.domain, cell.backbone.name, cell.shots)
+    for cell in grid.planned:
+        key = (grid.labels[cell.id], cell.track, cell.protocol.name, cell.domain, cell.backbone.name, cell.shots)
         groups[key].append(cell)
     rows = []
     for (*texts, k), cells in groups.items():
@@ -122,7 +122,7 @@ def missing_table(study: Study) -> Table | None:
             failures = sum(cell.id in failed for cell in unfinished)
             counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
             names = [f"{c.dataset.name} seed {c.seed}" if c.shots or c.seed else c.dataset.name for c in unfinished]
-            place = (method_entry(study, texts[0]), *map(Entry, texts[1:]))
+            place = (method_entry(grid, texts[0]), *map(Entry, texts[1:]))
             rows.append((*place, Entry(listed(names, _LISTED)), *(number(count, "d") for count in counts)))
     note = "Only what is not complete is listed; every cell that lacks a result is in tables/cells_without_result.csv."
     titles = ("method", "track", "protocol", "domain", "backbone", "which")
@@ -131,13 +131,13 @@ def missing_table(study: Study) -> Table | None:
     return table.without_constant_columns(2, 3)
 
 
-def cells_without_result_table(study: Study) -> Table | None:
+def cells_without_result_table(grid: GridResults) -> Table | None:
     """List every planned cell without a result and every failure; ``None`` if there are none."""
-    if not (study.missing or study.failures):
+    if not (grid.missing or grid.failures):
         return None
-    finished = {result.cell.id for result in study.results}
-    missing = {cell.id: ("missing", "", "") for cell in study.planned if cell.id not in finished}
-    failed = {failure.id: ("failed", failure.error, failure.log) for failure in study.failures}
+    finished = {result.cell.id for result in grid.results}
+    missing = {cell.id: ("missing", "", "") for cell in grid.planned if cell.id not in finished}
+    failed = {failure.id: ("failed", failure.error, failure.log) for failure in grid.failures}
     rows = [tuple(map(Entry, (id_, *texts))) for id_, texts in {**missing, **failed}.items()]
     note = "Failed cells with their error and log. A missing cell was not started, or did not finish."
     header = ("cell", "state", "error", "log")

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.analysis.one_dataset import ReadPredictions, correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.verdict import Answer
-from orchestrator.report import study_of
+from orchestrator.report import arrange_results
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
@@ -33,7 +33,7 @@ def stored(store: Store, results: Sequence[Result]) -> list[Result]:
 
 
 def answers(results: Sequence[Result], read: ReadPredictions) -> tuple[Answer, ...]:
-    return study_of(results=results, label_of=label, read_predictions=read).answers
+    return arrange_results(results=results, label_of=label, read_predictions=read).answers
 
 
 def test_a_grid_with_one_dataset_gets_an_answer_about_that_dataset(tmp_path: Path) -> None:

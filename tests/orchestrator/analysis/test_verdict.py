@@ -9,19 +9,19 @@ import pytest
 from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.verdict import Answer, answers_of
-from orchestrator.report import study_of
-from tests.helpers.small_results import DATASETS, base_to_new_result, cell, grid, label, result, study
+from orchestrator.report import arrange_results
+from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
 
 
 def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[Answer, ...]:
     results = grid(accuracies, **changes)  # type: ignore[arg-type]
-    return study(results).answers
+    return arrange(results).answers
 
 
 def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies, domain="general") + grid(accuracies, domain="aerial")
-    answers = study(results).answers
+    answers = arrange(results).answers
     assert [(answer.domain, [v.k for v in answer.verdicts]) for answer in answers] == [
         ("general", [1, 4]),
         ("aerial", [1, 4]),
@@ -38,7 +38,7 @@ def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> N
     for place, dataset in enumerate(DATASETS):
         results.append(base_to_new_result(cell("bolt", dataset, 4, 1, track="base_to_new"), 90.0 + place, 20.0))
         results.append(base_to_new_result(cell("linear_probe", dataset, 4, 1, track="base_to_new"), 50.0 + place, 50.0))
-    (answer,) = study(results).answers
+    (answer,) = arrange(results).answers
     comparison = answer.verdicts[0].comparison
     assert (comparison.n, comparison.best_set) == (8, ("Linear probe",))
     means = {score.method: score.mean for score in comparison.methods}
@@ -65,7 +65,7 @@ def test_the_best_set_is_recommended_and_its_cheapest_named() -> None:
 def test_costs_are_medians_over_cells() -> None:
     results = grid({"bolt": 60.0}, ks=(4,), datasets=DATASETS[:3], seeds=(0,))
     results = [replace(r, trainable_parameters=n) for r, n in zip(results, (10, 20, 90), strict=True)]
-    (answer,) = study(results).answers
+    (answer,) = arrange(results).answers
     cost = answer.verdicts[0].costs["BOLT"]
     assert (cost.numbers, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
 
@@ -77,7 +77,7 @@ def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
     def label_of(one) -> str:  # type: ignore[no-untyped-def]
         return label(one) + " (rank 8)" * bool(one.method.settings)
 
-    (answer,) = study_of(results=[*results, variant], label_of=label_of).answers
+    (answer,) = arrange_results(results=[*results, variant], label_of=label_of).answers
     assert [score.method for score in answer.verdicts[0].comparison.methods] == ["BOLT", "Linear probe"]
 
 

@@ -1,4 +1,4 @@
-"""A grid's study: what the page, ``verdict.json``, the terminal and MLflow say of it."""
+"""A grid's results: what the page, ``verdict.json``, the terminal and MLflow say of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.report import terminal_summary
-from orchestrator.report.grid_report import grid_study, write_grid_report
+from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.store import Store
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
@@ -55,10 +55,10 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     """MLflow covers the whole grid, even where a run was limited to a few cells."""
     catalog = load_catalog()
     grid = load_grid(tmp_path / "own.yaml", catalog, limit=limit)
-    study = grid_study(make_plan(grid, catalog, store), store)
-    file = write_grid_report(study, store)
+    results = read_grid_results(make_plan(grid, catalog, store), store)
+    file = write_grid_report(results, store)
     runs = GridRuns(grid, catalog, store)
-    complete, _ = runs.sync(study, file.parent, Console(file=io.StringIO()))
+    complete, _ = runs.sync(results, file.parent, Console(file=io.StringIO()))
     assert complete
     tracked = [run for run in runs.open_tracker()._search("tags.kind = 'mean'") if "dataset" in run.data.params]
     by_method = {(run.data.params["method"], int(run.data.params["k"])): run.data for run in tracked}
@@ -66,7 +66,7 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     if limit is not None:
         return
     shown = io.StringIO()
-    Console(width=500, file=shown, force_terminal=False).print(terminal_summary(study))
+    Console(width=500, file=shown, force_terminal=False).print(terminal_summary(results))
     terminal = shown.getvalue()
     page = html.unescape(file.read_text(encoding="utf-8"))
     records = json.loads((file.parent / "verdict.json").read_text(encoding="utf-8"))
@@ -95,8 +95,8 @@ def test_answers_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
     grid = load_grid(tmp_path / "two.yaml", catalog)
     for cell in reversed(grid.cells):
         store.write_result(*samples.predictions(result(cell, ACCURACIES[cell.method.name] + cell.seed)))
-    study = grid_study(make_plan(grid, catalog, store), store)
-    about = [(answer.domain, answer.dataset) for answer in study.answers]
+    results = read_grid_results(make_plan(grid, catalog, store), store)
+    about = [(answer.domain, answer.dataset) for answer in results.answers]
     domains = list(dict.fromkeys(cell.domain for cell in grid.cells))
     assert [domain for domain, dataset in about if not dataset] == [*domains, ""]
     assert [dataset for domain, dataset in about if domain == domains[0]] == ["", "glyph-digits", "glyph-capitals"]

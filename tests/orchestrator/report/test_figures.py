@@ -15,8 +15,8 @@ import pytest
 
 from orchestrator.models.inspection import Overlap
 from orchestrator.report import registry, write
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, dataset_dots
 from orchestrator.report.figures.cell import (
@@ -30,9 +30,9 @@ from orchestrator.report.figures.costs import accuracy_against_costs, power_of_t
 from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
 from orchestrator.report.figures.drawing import canvas, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.registry import PanelFigures
+from orchestrator.report.registry import GroupFigures
 from orchestrator.report.write import drawing
-from tests.helpers.small_results import grid, study
+from tests.helpers.small_results import arrange, grid
 from tests.helpers.synthetic_results import everything
 
 METHODS = (
@@ -42,21 +42,21 @@ METHODS = (
 
 
 @pytest.fixture(scope="module")
-def ablations() -> Study:
-    return everything("ablations", only=["domain=general"]).study(published_of=None, names_of=None, sources=())
+def ablations() -> GridResults:
+    return everything("ablations", only=["domain=general"]).grid_results(published_of=None, names_of=None, sources=())
 
 
 @pytest.fixture(scope="module")
-def fewshot() -> Study:
+def fewshot() -> GridResults:
     drawn = everything("fewshot", only=["backbone=vit-b-32", "domain=general", "k=4,16"])
-    return drawn.study(published_of=lambda row: 50.0, names_of=None, sources=())
+    return drawn.grid_results(published_of=lambda row: 50.0, names_of=None, sources=())
 
 
-def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: Study) -> None:
-    panel = fewshot.panels[0]
-    figure = accuracy_radar(fewshot, panel, 4)
+def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: GridResults) -> None:
+    group = fewshot.groups[0]
+    figure = accuracy_radar(fewshot, group, 4)
     assert figure is not None
-    assert figure == accuracy_radar(fewshot, panel, 4)
+    assert figure == accuracy_radar(fewshot, group, 4)
     for dataset in ("dtd", "gtsrb", "food101"):
         assert f">{dataset}<" in figure.svg
     assert "the centre is" in figure.caption
@@ -66,15 +66,15 @@ def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewsh
 
 
 def test_no_radar_is_drawn_where_the_paper_prints_nothing() -> None:
-    arranged = study(grid({"bolt": 60.0, "lora": 55.0}))
-    assert accuracy_radar(arranged, arranged.panels[0], 4) is None
+    arranged = arrange(grid({"bolt": 60.0, "lora": 55.0}))
+    assert accuracy_radar(arranged, arranged.groups[0], 4) is None
 
 
-def test_costs_name_every_method_beside_its_point(fewshot: Study) -> None:
-    numbers, seconds = accuracy_against_costs(fewshot, fewshot.panels[0])
+def test_costs_name_every_method_beside_its_point(fewshot: GridResults) -> None:
+    numbers, seconds = accuracy_against_costs(fewshot, fewshot.groups[0])
     for figure in (numbers, seconds):
         assert "n = 3 seeds" in figure.caption
-        for method in fewshot.panels[0].methods:
+        for method in fewshot.groups[0].methods:
             assert fewshot.display_names[method] in figure.svg
     assert ">10 k<" in numbers.svg
     assert "wall-clock" in seconds.caption
@@ -102,9 +102,9 @@ def test_powers_of_ten_print_with_units(power: int, printed: str) -> None:
     assert power_of_ten(power) == printed
 
 
-def test_the_variants_of_a_curve_differ_in_one_setting_only(ablations: Study) -> None:
-    panel = max(ablations.panels, key=lambda panel: len(panel.methods))
-    (variants,) = variants_of(ablations, panel).values()
+def test_the_variants_of_a_curve_differ_in_one_setting_only(ablations: GridResults) -> None:
+    group = max(ablations.groups, key=lambda group: len(group.methods))
+    (variants,) = variants_of(ablations, group).values()
     assert variants[0].label == "bolt"
     settings = numeric_settings(variants)
     assert [value for value, _ in settings["top_k"]] == [3, 5, 7, 9, 12, 15]
@@ -116,19 +116,19 @@ def test_the_variants_of_a_curve_differ_in_one_setting_only(ablations: Study) ->
         16,
     ]  # not 7 and 8: those sources were chosen by name
     assert [value for value, _ in settings["alphas"]] == [1, 3, 5, 10]  # the method itself chooses among several
-    (figure,) = accuracy_against_settings(ablations, panel)
+    (figure,) = accuracy_against_settings(ablations, group)
     assert ">top k<" in figure.svg
     assert "n = 3 seeds" in figure.caption
 
 
-def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
-    panel = max(ablations.panels, key=lambda panel: len(panel.methods))
-    found = paired_difference(panel, "ReLU sign", "bolt", 16)
-    tests = panel.tests(16, averaged=True)
+def test_a_variants_effect_is_paired_by_seed(ablations: GridResults) -> None:
+    group = max(ablations.groups, key=lambda group: len(group.methods))
+    found = paired_difference(group, "ReLU sign", "bolt", 16)
+    tests = group.tests(16, averaged=True)
     by_seed = [
         np.mean(
             [
-                panel.rows_by_seed("ReLU sign", 16, t)[s].accuracy - panel.rows_by_seed("bolt", 16, t)[s].accuracy
+                group.rows_by_seed("ReLU sign", 16, t)[s].accuracy - group.rows_by_seed("bolt", 16, t)[s].accuracy
                 for t in tests
             ]
         )
@@ -137,28 +137,28 @@ def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
     assert found is not None
     assert found.mean == pytest.approx(np.mean(by_seed))
     assert found.std == pytest.approx(np.std(by_seed, ddof=1))
-    (figure,) = effects_of_variants(ablations, panel)
+    (figure,) = effects_of_variants(ablations, group)
     assert ">BOLT (ReLU sign)<" in figure.svg
 
 
 @pytest.fixture(scope="module")
-def two_panels(ablations: Study) -> Study:
-    return replace(ablations, panels=ablations.panels[:2])
+def two_groups(ablations: GridResults) -> GridResults:
+    return replace(ablations, groups=ablations.groups[:2])
 
 
 @pytest.fixture(scope="module")
-def drawn_here(two_panels: Study) -> dict[Panel, PanelFigures]:
-    """Return the figures of both panels, drawn in this process."""
-    with drawing(two_panels, processes=1) as draw:
+def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, GroupFigures]:
+    """Return the figures of both groups, drawn in this process."""
+    with drawing(two_groups, processes=1) as draw:
         return draw()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_figures_drawn_in_other_processes_are_the_same_even_if_one_is_killed(
-    killed: bool, two_panels: Study, drawn_here: dict[Panel, PanelFigures]
+    killed: bool, two_groups: GridResults, drawn_here: dict[ComparisonGroup, GroupFigures]
 ) -> None:
-    with drawing(two_panels, processes=2) as draw:
+    with drawing(two_groups, processes=2) as draw:
         for process in multiprocessing.active_children() if killed else ():
             process.kill()
         assert draw() == drawn_here
@@ -166,22 +166,22 @@ def test_figures_drawn_in_other_processes_are_the_same_even_if_one_is_killed(
 
 @pytest.mark.slow
 def test_a_kind_of_figure_that_is_added_in_a_script_is_drawn_by_the_other_processes(
-    two_panels: Study, drawn_here: dict[Panel, PanelFigures], monkeypatch: pytest.MonkeyPatch
+    two_groups: GridResults, drawn_here: dict[ComparisonGroup, GroupFigures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = registry.PanelFigure("own", effects_of_variants, "variants")
-    monkeypatch.setattr(write, "PANEL_FIGURES", [*registry.PANEL_FIGURES, own])
-    with drawing(two_panels, processes=2) as draw:
+    own = registry.GroupFigure("own", effects_of_variants, "variants")
+    monkeypatch.setattr(write, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
+    with drawing(two_groups, processes=2) as draw:
         drawn = draw()
-    for panel, sections in drawn.items():
-        assert sections["variants"] == [*drawn_here[panel]["variants"], *effects_of_variants(two_panels, panel)]
+    for group, sections in drawn.items():
+        assert sections["variants"] == [*drawn_here[group]["variants"], *effects_of_variants(two_groups, group)]
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_pool_without_a_traceback_of_its_processes(
-    two_panels: Study, capfd: pytest.CaptureFixture[str]
+    two_groups: GridResults, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt() -> None:
-        with drawing(two_panels, processes=2) as draw:
+        with drawing(two_groups, processes=2) as draw:
             draw()
             for process in multiprocessing.active_children():
                 assert process.pid is not None
@@ -237,9 +237,9 @@ def test_training_curves_show_every_recorded_number() -> None:
 
 
 def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:
-    arranged = study(grid({"bolt": 60.0, "cost_$x^2$": 55.0, "_hidden": 51.0, "zero_shot": 0.0}))
-    (panel,) = arranged.panels
-    first, second = accuracy_against_k(arranged, panel), accuracy_against_k(arranged, panel)
+    arranged = arrange(grid({"bolt": 60.0, "cost_$x^2$": 55.0, "_hidden": 51.0, "zero_shot": 0.0}))
+    (group,) = arranged.groups
+    first, second = accuracy_against_k(arranged, group), accuracy_against_k(arranged, group)
     assert first is not None
     assert first == second
     assert "cost_$x^2$" in first.svg
@@ -249,35 +249,35 @@ def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:
     assert "http" not in inline
     assert "currentColor" in inline
     assert not re.search(r'href="#(?!accuracy_)', inline)
-    dots = dataset_dots(arranged, panel, 4)
+    dots = dataset_dots(arranged, group, 4)
     assert dots is not None
     assert dots.png.startswith(b"\x89PNG")
 
 
 def test_one_seed_has_no_band_and_one_k_no_line() -> None:
-    arranged = study(grid({"bolt": 60.0}, seeds=(0,)))
-    figure = accuracy_against_k(arranged, arranged.panels[0])
+    arranged = arrange(grid({"bolt": 60.0}, seeds=(0,)))
+    figure = accuracy_against_k(arranged, arranged.groups[0])
     assert figure is not None
     assert "no band" in figure.caption
-    arranged = study(grid({"bolt": 60.0}, ks=(4,)))
-    assert accuracy_against_k(arranged, arranged.panels[0]) is None
+    arranged = arrange(grid({"bolt": 60.0}, ks=(4,)))
+    assert accuracy_against_k(arranged, arranged.groups[0]) is None
 
 
 def test_many_methods_get_a_map_of_gains() -> None:
     methods = {name: 50.0 + place for place, name in enumerate(METHODS)}
-    arranged = study(grid(methods | {"zero_shot": 0.0}, ks=(4,)))
-    (panel,) = arranged.panels
-    figure = accuracy_by_dataset(arranged, panel, 4)
+    arranged = arrange(grid(methods | {"zero_shot": 0.0}, ks=(4,)))
+    (group,) = arranged.groups
+    figure = accuracy_by_dataset(arranged, group, 4)
     assert figure is not None
     assert figure.name.startswith("gains_")
     assert "+19.0" in figure.svg  # 50 + 14 + 4 + 1 over zero-shot at 50, on the first dataset
 
     # Long names of methods once left no room for the squares: matplotlib warned, and warnings are errors here.
     long_names = {f"a method with a very long name, number {place}": 50.0 for place in range(14)}
-    one_dataset = study(grid(long_names | {"zero_shot": 0.0}, datasets=("a",), ks=(4,)))
-    assert accuracy_by_dataset(one_dataset, one_dataset.panels[0], 4) is not None
+    one_dataset = arrange(grid(long_names | {"zero_shot": 0.0}, datasets=("a",), ks=(4,)))
+    assert accuracy_by_dataset(one_dataset, one_dataset.groups[0], 4) is not None
 
-    few_methods = study(grid({"bolt": 60.0}, ks=(4,)))
-    few = accuracy_by_dataset(few_methods, few_methods.panels[0], 4)
+    few_methods = arrange(grid({"bolt": 60.0}, ks=(4,)))
+    few = accuracy_by_dataset(few_methods, few_methods.groups[0], 4)
     assert few is not None
     assert few.name.startswith("dots_")

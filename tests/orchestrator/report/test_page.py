@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.report import SourceRow, study_of, terminal_summary
+from orchestrator.report import SourceRow, arrange_results, terminal_summary
 from orchestrator.report import write as report_write
 from tests.helpers.small_results import DATASETS, cell, failure, grid, label, result, write
 
@@ -115,7 +115,7 @@ def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
     assert {record["outcome"] for record in records} == {"best", "undecided"}
     assert {record["smallest_difference"] for record in records} == {2.5}
     console = Console(width=500, file=io.StringIO(), force_terminal=False)
-    console.print(terminal_summary(study_of(results=results, label_of=label, smallest_difference=2.5)))
+    console.print(terminal_summary(arrange_results(results=results, label_of=label, smallest_difference=2.5)))
     terminal = console.file.getvalue()  # type: ignore[attr-defined]
     page = html.unescape(file.read_text(encoding="utf-8"))
     for record in records:
@@ -174,10 +174,10 @@ def test_the_terminal_shows_domains_failures_and_what_is_missing() -> None:
     console = Console(width=100, file=io.StringIO(), force_terminal=False)
     planned = [*(r.cell for r in results), cell("linear_probe")]
     console.print(
-        terminal_summary(study_of(results=results, failures=[failure("x--0")], planned=planned, label_of=label))
+        terminal_summary(arrange_results(results=results, failures=[failure("x--0")], planned=planned, label_of=label))
     )
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for words in ("BOLT", "k = 4", "±", "x--0", "1 of 41 planned cells"):
         assert words in text
-    console.print(terminal_summary(study_of(results=[], label_of=label)))
+    console.print(terminal_summary(arrange_results(results=[], label_of=label)))
     assert "no results yet" in console.file.getvalue()  # type: ignore[attr-defined]

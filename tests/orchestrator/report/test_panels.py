@@ -1,4 +1,4 @@
-"""Rows and panels: what is averaged with what, and what is never mixed."""
+"""Rows and groups: what is averaged with what, and what is never mixed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bolt.protocol import PUBLISHED
 from orchestrator.analysis.rows import labels_of
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.report import rows_of
-from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.accuracy import main_table
-from tests.helpers.small_results import ZERO_SHOT, cell, grid, is_cell, label, result, study
+from tests.helpers.small_results import ZERO_SHOT, arrange, cell, grid, is_cell, label, result
 
 
 def test_rows_hold_one_line_per_evaluation() -> None:
@@ -43,12 +43,12 @@ def test_cells_that_differ_are_never_averaged_under_one_label() -> None:
 
 
 def test_zero_shot_stands_at_every_k_without_a_deviation() -> None:
-    (panel,) = study(grid({"bolt": 60.0, "zero_shot": 0.0})).panels
-    assert panel.ks == (1, 4)
-    assert panel.fixed == {"Zero-shot"}
-    assert panel.methods[0] == "Zero-shot"
-    for k in panel.ks:
-        mean = panel.mean("Zero-shot", k)
+    (group,) = arrange(grid({"bolt": 60.0, "zero_shot": 0.0})).groups
+    assert group.ks == (1, 4)
+    assert group.fixed == {"Zero-shot"}
+    assert group.methods[0] == "Zero-shot"
+    for k in group.ks:
+        mean = group.mean("Zero-shot", k)
         assert mean is not None
         assert (mean.mean, mean.std, mean.n) == (ZERO_SHOT + 3.5, None, 1)
 
@@ -63,8 +63,8 @@ def test_domain_mean_by_hand() -> None:
             ("bees", 1): 84.0,
         }.items()
     ]
-    (panel,) = study(results).panels
-    mean, gain = panel.mean("BOLT", 4), panel.mean("BOLT", 4, lambda row: row.gain)
+    (group,) = arrange(results).groups
+    mean, gain = group.mean("BOLT", 4), group.mean("BOLT", 4, lambda row: row.gain)
     assert mean is not None
     assert gain is not None
     assert (mean.mean, mean.n) == (73.5, 2)  # seeds: 70 and 77
@@ -74,25 +74,25 @@ def test_domain_mean_by_hand() -> None:
 
 def test_shifted_test_sets_are_averaged_without_the_target() -> None:
     of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch", "v2"))
-    (panel,) = study([result(of, 90.0, 40.0, 60.0)]).panels
-    mean = panel.mean("BOLT", 4)
+    (group,) = arrange([result(of, 90.0, 40.0, 60.0)]).groups
+    mean = group.mean("BOLT", 4)
     assert mean is not None
     assert mean.mean == 50.0
-    assert panel.tests(4) == ("imagenet", "imagenet → sketch", "imagenet → v2")
+    assert group.tests(4) == ("imagenet", "imagenet → sketch", "imagenet → v2")
 
 
 def test_protocols_and_backbones_are_never_mixed() -> None:
     cells = [cell("bolt"), cell("bolt", protocol=PUBLISHED), cell("bolt", backbone="large")]
-    panels = study([result(c, 60.0) for c in cells]).panels
-    assert len(panels) == 3
-    assert len({panel.title for panel in panels}) == 3
+    groups = arrange([result(c, 60.0) for c in cells]).groups
+    assert len(groups) == 3
+    assert len({group.title for group in groups}) == 3
 
 
 def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> None:
     results = [r for r in grid({"bolt": 60.0, "linear_probe": 55.0}) if not is_cell(r, "bolt", "hares", 4)]
-    arranged = study(results, planned=[r.cell for r in grid({"bolt": 60.0, "linear_probe": 55.0})])
-    (panel,) = arranged.panels
-    table = main_table(arranged, panel)
+    arranged = arrange(results, planned=[r.cell for r in grid({"bolt": 60.0, "linear_probe": 55.0})])
+    (group,) = arranged.groups
+    table = main_table(arranged, group)
     assert len(arranged.missing) == 2
     row = next(row for row in table.rows if row[0].text == "BOLT")
     assert row[2].text == f"{DASH} (7/8 datasets)"
@@ -105,8 +105,8 @@ def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> N
 
 def test_a_number_over_fewer_seeds_says_so() -> None:
     results = [r for r in grid({"bolt": 60.0}) if not (is_cell(r, "bolt", "hares", 4) and r.cell.seed == 1)]
-    arranged = study(results)
-    entry = main_table(arranged, arranged.panels[0]).rows[0][2]
+    arranged = arrange(results)
+    entry = main_table(arranged, arranged.groups[0]).rows[0][2]
     assert (entry.remark, entry.std) == ("n = 1", None)
     assert "[n = 1]" in entry.plain
 
@@ -120,8 +120,8 @@ def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells(
     def named(one: Cell) -> str:
         return "rank 3" if one.method.settings else one.method.name
 
-    arranged = study_of(results=[*whole, *few], failures=[], planned=cells, label_of=named)
-    main, ablations = arranged.panels
+    arranged = arrange_results(results=[*whole, *few], failures=[], planned=cells, label_of=named)
+    main, ablations = arranged.groups
     assert "rank 3" not in main.methods
     assert ablations.methods == ("bolt", "rank 3")
     assert {(row.method, row.dataset, row.k, row.seed) for row in ablations.rows} == {
@@ -129,7 +129,7 @@ def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells(
         ("rank 3", "ants", 4, 1),
     }
     assert ablations.title.endswith("ablations")
-    assert main.mean("bolt", 4) == study(whole).panels[0].mean("BOLT", 4)
+    assert main.mean("bolt", 4) == arrange(whole).groups[0].mean("BOLT", 4)
 
 
 def test_methods_scored_on_other_images_are_named() -> None:
@@ -138,8 +138,8 @@ def test_methods_scored_on_other_images_are_named() -> None:
         replace(r, evaluations=(replace(r.evaluations[0], total=90),)) if r.cell.method.name == "bolt" else r
         for r in results
     ]
-    arranged = study([r for r in fewer if r.cell.shots in (0, 4) and r.cell.seed == 0])
-    (panel,) = arranged.panels
-    assert panel.scored_on_other_images == ("BOLT",)
-    assert "other images than the rest: BOLT" in main_table(arranged, panel).note
-    assert study(results).panels[0].scored_on_other_images == ()
+    arranged = arrange([r for r in fewer if r.cell.shots in (0, 4) and r.cell.seed == 0])
+    (group,) = arranged.groups
+    assert group.scored_on_other_images == ("BOLT",)
+    assert "other images than the rest: BOLT" in main_table(arranged, group).note
+    assert arrange(results).groups[0].scored_on_other_images == ()

@@ -15,12 +15,12 @@ import pytest
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.catalog.location import grids_folder
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH
 from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
-from orchestrator.report.registry import panel_tables, study_tables
+from orchestrator.report.registry import group_tables, report_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
@@ -201,12 +201,14 @@ def test_what_is_said_to_be_untrained_has_one_number_and_nothing_else_has() -> N
 
 
 @pytest.fixture(scope="module")
-def fewshot() -> Study:
-    return everything("fewshot", only=["backbone=vit-b-32", "domain=general", "shots=0,4,16"], missing=50).study()
+def fewshot() -> GridResults:
+    return everything(
+        "fewshot", only=["backbone=vit-b-32", "domain=general", "shots=0,4,16"], missing=50
+    ).grid_results()
 
 
 @pytest.fixture(scope="module")
-def beside(fewshot: Study) -> dict[str, Table]:
+def beside(fewshot: GridResults) -> dict[str, Table]:
     return {table.name: table for table in paper_tables(fewshot)}
 
 
@@ -215,7 +217,9 @@ def entry_of(table: Table, line: dict[str, str], title: str) -> Entry:
     return row[table.full_header.index(title)]
 
 
-def test_measured_published_and_difference_stand_under_each_other(fewshot: Study, beside: dict[str, Table]) -> None:
+def test_measured_published_and_difference_stand_under_each_other(
+    fewshot: GridResults, beside: dict[str, Table]
+) -> None:
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     line = {"k": "4", "method": "BOLT"}
     measured, published, difference = (
@@ -231,7 +235,7 @@ def test_measured_published_and_difference_stand_under_each_other(fewshot: Study
 
 
 def test_a_mean_is_over_the_papers_datasets_and_over_seeds_that_have_all(
-    fewshot: Study, beside: dict[str, Table]
+    fewshot: GridResults, beside: dict[str, Table]
 ) -> None:
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     datasets = set(table.header[3:]) - {AVERAGE}
@@ -269,7 +273,7 @@ def test_a_mean_over_backbones_that_are_not_there_is_a_dash_with_how_much_there_
     assert entry_of(table, line, "Remote-sensing datasets 4-shot").plain == DASH
 
 
-def test_only_tables_that_something_belongs_into_are_made(beside: dict[str, Table], fewshot: Study) -> None:
+def test_only_tables_that_something_belongs_into_are_made(beside: dict[str, Table], fewshot: GridResults) -> None:
     assert set(beside) == {
         "paper_fewshot_general_rs_multicol_strict",
         "paper_fewshot_general_detailed_vit-b-32_strict",
@@ -277,11 +281,11 @@ def test_only_tables_that_something_belongs_into_are_made(beside: dict[str, Tabl
     }
     (found,) = measured_protocols(fewshot)
     assert found.protocol == "strict"
-    assert list(paper_tables(everything("demo-fewshot", only=["seed=0,1"]).study())) == []
+    assert list(paper_tables(everything("demo-fewshot", only=["seed=0,1"]).grid_results())) == []
 
 
 def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None:
-    made = everything("ablations", only=["dataset=dtd,mnist,aid"]).study()
+    made = everything("ablations", only=["dataset=dtd,mnist,aid"]).grid_results()
     tables = {table.name: table for table in paper_tables(made)}
     table = tables["paper_fewshot_general_detailed_vit-b-32_strict"]
     assert {row[1].text for row in table.rows} == {"Zero-shot CLIP", *TITLES} - {"LayerNorm"}
@@ -295,9 +299,9 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
 @pytest.fixture(scope="module")
 def small() -> list[Table]:
     """Return every table of a small grid with failures, variants, shift and epochs."""
-    made = everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40).study()
-    tables = [table for panel in made.panels for own in panel_tables(made, panel).values() for table in own]
-    tables += [table for own in study_tables(made).values() for table in own]
+    made = everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40).grid_results()
+    tables = [table for group in made.groups for own in group_tables(made, group).values() for table in own]
+    tables += [table for own in report_tables(made).values() for table in own]
     return [table for table in tables if table.rows]
 
 

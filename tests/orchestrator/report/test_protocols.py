@@ -14,11 +14,11 @@ from rich.console import Console
 
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
-from orchestrator.report import study_of, terminal_summary
+from orchestrator.report import arrange_results, terminal_summary
 from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.changes import SwitchEffect, effects_table, switch_effects, switches_text
-from tests.helpers.small_results import DATASETS, cell, grid, label, result, study, under, write
+from tests.helpers.small_results import DATASETS, arrange, cell, grid, label, result, under, write
 
 
 def differences_of(effect: SwitchEffect) -> list[float]:
@@ -30,11 +30,11 @@ def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
     bolt, zero_shot = [r for r in strict if r.cell.shots], [r for r in strict if not r.cell.shots]
     relu = STRICT.with_switches(sigma_sign="relu")
     changed = [*under(relu, bolt[:-4], more=0.5), *under(relu, zero_shot)]
-    effects = {effect.method: effect for effect in chain(*switch_effects(study([*strict, *changed])))}
+    effects = {effect.method: effect for effect in chain(*switch_effects(arrange([*strict, *changed])))}
     differences = [0.5 * DATASETS.index(r.cell.dataset.name) for r in bolt[:-4]]
     assert differences_of(effects["BOLT"]) == pytest.approx(differences)
     assert switches_text(effects["BOLT"].protocol, STRICT) == "sigma_sign = relu"
-    table = effects_table(study([*strict, *changed]))
+    table = effects_table(arrange([*strict, *changed]))
     assert table is not None
     rows = {row[2].text: row for row in table.rows}
     assert rows["BOLT"][3].text == f"{sum(d > 0 for d in differences)} of 28 differ"
@@ -47,7 +47,7 @@ def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
 def test_no_effect_means_the_same_counts_of_every_class() -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 50.0})
     same = under(STRICT.with_switches(flips="always"), strict)
-    table = effects_table(study([*strict, *same]))
+    table = effects_table(arrange([*strict, *same]))
     assert table is not None
     assert [entry.text for entry in table.rows[0]] == [
         "flips = always",
@@ -59,7 +59,7 @@ def test_no_effect_means_the_same_counts_of_every_class() -> None:
     ]
     other = replace(same[0].evaluations[0], per_class=((1, 100),))
     moved = [replace(same[0], evaluations=(other,)), *same[1:]]
-    ((first, *_),) = switch_effects(study([*strict, *moved]))
+    ((first, *_),) = switch_effects(arrange([*strict, *moved]))
     assert (first.method, first.changed, set(differences_of(first))) == ("BOLT", 1, {0.0})
 
 
@@ -69,14 +69,14 @@ def test_cells_are_paired_by_settings_then_by_label_and_never_at_random() -> Non
         result(cell("bolt", "ants", settings=(("rate", rate),)), accuracy) for rate, accuracy in ((1, 60.0), (2, 70.0))
     ]
     turned = [result(cell("bolt", "ants", settings=(("rate", 2),), protocol=relu), 73.0)]
-    ((effect,),) = switch_effects(study([*plain, *turned]))
+    ((effect,),) = switch_effects(arrange([*plain, *turned]))
     assert differences_of(effect) == [3.0]
     relabelled = [result(cell("bolt", "ants", settings=(("rate", 3),), protocol=relu), 65.0)]
-    ((effect,),) = switch_effects(study([plain[0], *relabelled]))
+    ((effect,),) = switch_effects(arrange([plain[0], *relabelled]))
     assert differences_of(effect) == [5.0]
-    ((nothing,),) = switch_effects(study([*plain, *relabelled]))  # two candidates, neither of them the one
+    ((nothing,),) = switch_effects(arrange([*plain, *relabelled]))  # two candidates, neither of them the one
     assert nothing.pairs == ()
-    table = effects_table(study([*plain, *relabelled]))
+    table = effects_table(arrange([*plain, *relabelled]))
     assert table is not None
     assert [entry.text for entry in table.rows[0][2:5]] == [DASH, "no cell in common", DASH]
 
@@ -87,14 +87,14 @@ def test_a_switch_is_measured_against_the_nearest_protocol_present() -> None:
     assert base_protocol(twice, {"strict", "published"}) == "strict"
     assert base_protocol("published+flips=where_valid", {"strict"}) is None
     assert base_protocol("strict", {"strict"}) is None
-    assert effects_table(study(grid({"bolt": 60.0}))) is None
+    assert effects_table(arrange(grid({"bolt": 60.0}))) is None
 
 
 @pytest.mark.slow
 def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0})
-    arranged = study([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
-    assert [panel.key.protocol for panel in arranged.main_panels] == ["strict"]
+    arranged = arrange([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
+    assert [group.key.protocol for group in arranged.main_groups] == ["strict"]
     page = write(tmp_path, arranged.results).read_text(encoding="utf-8")
     assert page.count('class="headline"') == 1
     assert "What single switches do" in page
@@ -126,17 +126,17 @@ def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> Non
     for path in (tmp_path / "figures").glob("*.svg"):
         assert ("selected on the test set" in path.read_text(encoding="utf-8")) == ("_published" in path.name)
     page = file.read_text(encoding="utf-8")
-    assert page.count('<p class="selected">') == 2  # in the verdict and at the panel
+    assert page.count('<p class="selected">') == 2  # in the verdict and at the group
     assert "published: selected on the test set" in page
     assert "† selects on the test set" in page
     with (tmp_path / "rows.csv").open(encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
             assert row["selects_on_test"] == str(row["protocol"] == "published")
-    arranged = study(chosen)
-    figure = dataset_dots(arranged, arranged.panels[0], 4)
+    arranged = arrange(chosen)
+    figure = dataset_dots(arranged, arranged.groups[0], 4)
     assert figure is not None
     assert figure.title.endswith("†")
     assert "Selected on the test set" in figure.caption
     console = Console(width=100, file=io.StringIO(), force_terminal=False)
-    console.print(terminal_summary(study_of(results=chosen, label_of=label)))
+    console.print(terminal_summary(arrange_results(results=chosen, label_of=label)))
     assert "BOLT†" in console.file.getvalue()  # type: ignore[attr-defined]

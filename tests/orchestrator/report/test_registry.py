@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.report import registry
-from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.study import Study
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.table import Table
 from orchestrator.tracks import TRACKS
-from tests.helpers.small_results import grid, study, write
+from tests.helpers.small_results import arrange, grid, write
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -25,7 +25,7 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
 ) -> None:
     code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "adding-a-report-table.md").read_text(), re.DOTALL)
     assert code is not None
-    monkeypatch.setattr(registry, "PANEL_TABLES", list(registry.PANEL_TABLES))
+    monkeypatch.setattr(registry, "GROUP_TABLES", list(registry.GROUP_TABLES))
     exec(compile(code[1], "adding-a-report-table.md", "exec"), {})
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
     file = write(tmp_path, results)
@@ -41,31 +41,31 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
 
 @pytest.mark.parametrize("section", ["variants", "datasets", "verdict"])
 def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
-    section: registry.PanelTableSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: registry.GroupTableSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the table of variants may take the main table's place."""
 
-    def copy(study: Study, panel: Panel) -> Table:
-        return replace(main_table(study, panel), name="copy", title="A copy of the main table")
+    def copy(results: GridResults, group: ComparisonGroup) -> Table:
+        return replace(main_table(results, group), name="copy", title="A copy of the main table")
 
-    line = registry.PanelTable("copy", copy, section)
-    monkeypatch.setattr(registry, "PANEL_TABLES", [*registry.PANEL_TABLES, line])
+    line = registry.GroupTable("copy", copy, section)
+    monkeypatch.setattr(registry, "GROUP_TABLES", [*registry.GROUP_TABLES, line])
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
-    arranged = study(results)
-    (panel,) = arranged.panels
+    arranged = arrange(results)
+    (group,) = arranged.groups
     page = write(tmp_path, results).read_text(encoding="utf-8")
-    assert main_table(arranged, panel).title in page
+    assert main_table(arranged, group).title in page
     assert "A copy of the main table" in page
 
 
 @pytest.mark.parametrize("track", TRACKS)
 def test_every_track_names_lead_tables_and_figures_that_are_registered(track: str) -> None:
-    assert set(TRACKS[track].lead_tables) <= {line.name for line in registry.PANEL_TABLES if line.section == "lead"}
-    assert set(TRACKS[track].lead_figures) <= {line.name for line in registry.PANEL_FIGURES if line.section == "lead"}
+    assert set(TRACKS[track].lead_tables) <= {line.name for line in registry.GROUP_TABLES if line.section == "lead"}
+    assert set(TRACKS[track].lead_figures) <= {line.name for line in registry.GROUP_FIGURES if line.section == "lead"}
 
 
 def test_a_track_that_names_an_unknown_table_is_told_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    arranged = study(grid({"bolt": 60.0}))
+    arranged = arrange(grid({"bolt": 60.0}))
     monkeypatch.setitem(TRACKS, "fewshot", replace(TRACKS["fewshot"], lead_tables=("no_such_table",)))
     with pytest.raises(ValueError, match=r"fewshot.*no_such_table.*main"):
-        registry.panel_tables(arranged, arranged.panels[0])
+        registry.group_tables(arranged, arranged.groups[0])

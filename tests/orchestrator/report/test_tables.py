@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.seed_means import summarize
-from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import dataset_table
 from orchestrator.report.tables.changes import variants_tables
@@ -18,7 +18,7 @@ from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
 from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
-from tests.helpers.small_results import cell, grid, is_cell, result, study, write
+from tests.helpers.small_results import arrange, cell, grid, is_cell, result, write
 
 
 def sample() -> Table:
@@ -72,15 +72,15 @@ def test_marks_follow_the_printed_digits() -> None:
 
 
 def test_dataset_table_closes_with_the_mean() -> None:
-    arranged = study(grid({"bolt": 60.0, "linear_probe": 55.0}))
-    table = dataset_table(arranged, arranged.panels[0], 4)
+    arranged = arrange(grid({"bolt": 60.0, "linear_probe": 55.0}))
+    table = dataset_table(arranged, arranged.groups[0], 4)
     assert table.summary_rows == 1
     assert table.rows[-1][0].text == "mean"
 
 
 def test_the_verdict_table_compares_every_method_with_the_first() -> None:
-    arranged = study(grid({"linear_probe": 55.0, "bolt": 60.0, "zero_shot": 0.0}))
-    table = list(verdict_tables(arranged, arranged.panels[0]))[1]
+    arranged = arrange(grid({"linear_probe": 55.0, "bolt": 60.0, "zero_shot": 0.0}))
+    table = list(verdict_tables(arranged, arranged.groups[0]))[1]
     (bolt, probe, zero_shot) = table.rows
     assert [row[0].text for row in table.rows] == ["BOLT", "Linear probe", "Zero-shot"]
     assert "out" not in bolt[1].text
@@ -93,11 +93,11 @@ def test_the_verdict_table_compares_every_method_with_the_first() -> None:
 
 def test_all_domains_together_have_their_own_verdict_tables() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0}
-    arranged = study(grid(accuracies) + grid(accuracies, domain="aerial"))
+    arranged = arrange(grid(accuracies) + grid(accuracies, domain="aerial"))
     tables = list(verdict_tables_over_domains(arranged))
     assert [len(table.rows) for table in tables] == [2, 2]
     assert {row[6].value for table in tables for row in table.rows} == {16}
-    assert len({table.name for panel in arranged.panels for table in verdict_tables(arranged, panel)}) == 4
+    assert len({table.name for group in arranged.groups for table in verdict_tables(arranged, group)}) == 4
 
 
 def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
@@ -108,13 +108,13 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
         for k in (1, 4)
         for seed in (0, 1)
     ]
-    named = study_of(
+    named = arrange_results(
         results=results[::-1],
         failures=(),
         planned=[r.cell for r in results],
         label_of=lambda c: f"BOLT, rank {c.method.settings_dict()['top_k']}",
     )
-    (table,) = variants_tables(named, named.panels[0])
+    (table,) = variants_tables(named, named.groups[0])
     assert table.header == ("variant", "top k", "k = 1", "k = 4")
     assert [(row[0].text, row[1].text) for row in table.rows] == [
         ("BOLT, rank 12", "12"),
@@ -123,8 +123,8 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
     ]
     assert [row[3].plain for row in table.rows] == [f"{50.5 + r:.2f} ± 0.71 (+{0.5 + r:.2f})" for r in (12, 3, 24)]
     assert [row[3].highlight for row in table.rows] == ["second", "", "best"]
-    plain = study(grid({"bolt": 60.0, "linear_probe": 55.0}))
-    assert list(variants_tables(plain, plain.panels[0])) == []
+    plain = arrange(grid({"bolt": 60.0, "linear_probe": 55.0}))
+    assert list(variants_tables(plain, plain.groups[0])) == []
 
 
 def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bolt.protocol import STRICT, Protocol
 from orchestrator.report.figures.curves import accuracy_after_epochs
 from orchestrator.report.tables.accuracy import base_to_new_table, dataset_table, epochs_table, main_table, shift_table
 from orchestrator.store.results import Result
-from tests.helpers.small_results import DATASETS, ZERO_SHOT, base_to_new_result, cell, grid, result, study, write
+from tests.helpers.small_results import DATASETS, ZERO_SHOT, arrange, base_to_new_result, cell, grid, result, write
 
 
 def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:
@@ -22,12 +22,12 @@ def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol
     return result(of, accuracy)
 
 
-def test_tracks_have_panels_tables_and_sentences_of_their_own(tmp_path: Path) -> None:
+def test_tracks_have_groups_tables_and_sentences_of_their_own(tmp_path: Path) -> None:
     adapted = [at_test_time("bolt", dataset, seed, 90.0) for dataset in DATASETS for seed in (1, 2)]
     results = [*grid({"bolt": 60.0, "linear_probe": 55.0}), *adapted]
-    arranged = study(results)
-    assert [panel.key.track for panel in arranged.panels] == ["fewshot", "tta"]
-    first, second = (panel.mean("BOLT", panel.ks[-1]) for panel in arranged.panels)
+    arranged = arrange(results)
+    assert [group.key.track for group in arranged.groups] == ["fewshot", "tta"]
+    first, second = (group.mean("BOLT", group.ks[-1]) for group in arranged.groups)
     assert first is not None
     assert second is not None
     assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
@@ -40,12 +40,12 @@ def test_tracks_have_panels_tables_and_sentences_of_their_own(tmp_path: Path) ->
 def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
     results = [at_test_time("zero_shot", d, 0, 50.0) for d in DATASETS]
     results += [at_test_time("bolt", d, seed, 60.0 + seed) for d in DATASETS for seed in (1, 2, 3)]
-    arranged = study(results)
-    (panel,) = arranged.panels
-    assert (panel.ks, panel.seeds, panel.fixed) == ((0,), (1, 2, 3), {"Zero-shot"})
-    table = main_table(arranged, panel)
+    arranged = arrange(results)
+    (group,) = arranged.groups
+    assert (group.ks, group.seeds, group.fixed) == ((0,), (1, 2, 3), {"Zero-shot"})
+    table = main_table(arranged, group)
     assert [row[1].plain for row in table.rows] == ["50.00", "62.00 ± 1.00 (+12.00)"]
-    by_dataset = dataset_table(arranged, panel, 0)
+    by_dataset = dataset_table(arranged, group, 0)
     assert by_dataset.rows[-1][0].text == "mean"
     assert [entry.text for entry in by_dataset.rows[-1][1:]] == ["50.00", "62.00"]
 
@@ -80,9 +80,9 @@ def test_shift_table_has_accuracy_among_all_classes_and_among_a_test_sets_own() 
         for seed in (1, 2)
     ]
     lacking = shifted("linear_probe", 1, {"rare": (22.0, 10.0, None, None), "sketch": (52.0, 45.0, None, None)})
-    arranged = study([*results, lacking])
-    (panel,) = arranged.panels
-    table = shift_table(arranged, panel, 4)
+    arranged = arrange([*results, lacking])
+    (group,) = arranged.groups
+    table = shift_table(arranged, group, 4)
     assert table.header == (
         *("method", "mean of shifted", "mean, own classes", "imagenet (target)", "rare", "rare, own classes"),
         "sketch",
@@ -109,9 +109,9 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     ]
     results += [learning("zero_shot", dataset, 0, []) for dataset in ("ants", "bees")]
     results += [learning("linear_probe", dataset, 1, [30.0]) for dataset in ("ants", "bees")]
-    arranged = study(results)
-    (panel,) = arranged.panels
-    table = epochs_table(arranged, panel, 4)
+    arranged = arrange(results)
+    (group,) = arranged.groups
+    table = epochs_table(arranged, group, 4)
     assert table is not None
     assert table.header == ("method", "epoch 1", "epoch 2", "epoch 5", "epoch 10", "epoch 12")
     by_label = {row[0].text: row[1:] for row in table.rows}
@@ -119,12 +119,12 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     assert by_label["BOLT"][0].std == pytest.approx(np.std([53.0, 55.0], ddof=1))
     assert [entry.text for entry in by_label["Zero-shot"]] == ["50.00"] * 5
     assert [entry.value for entry in by_label["Linear probe"]] == [30.0, None, None, None, None]
-    figure = accuracy_after_epochs(arranged, panel, 4)
+    figure = accuracy_after_epochs(arranged, group, 4)
     assert figure is not None
     assert "± one sample standard deviation over n = 2 seeds" in figure.caption
-    fewshot = study(grid({"bolt": 60.0}))
-    assert epochs_table(fewshot, fewshot.panels[0], 4) is None
-    assert accuracy_after_epochs(fewshot, fewshot.panels[0], 4) is None
+    fewshot = arrange(grid({"bolt": 60.0}))
+    assert epochs_table(fewshot, fewshot.groups[0], 4) is None
+    assert accuracy_after_epochs(fewshot, fewshot.groups[0], 4) is None
 
 
 def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_p
         for method, own in values.items()
         for dataset, (base, new) in zip(DATASETS, own, strict=False)
     ]
-    arranged = study(results)
-    (panel,) = arranged.panels
-    table = base_to_new_table(arranged, panel, 4)
+    arranged = arrange(results)
+    (group,) = arranged.groups
+    table = base_to_new_table(arranged, group, 4)
     assert table is not None
     printed = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
     assert printed["BOLT"] == ["70.00", "50.00", "56.67", "60.00"]
-    assert main_table(arranged, panel).rows[1][1].value == pytest.approx((160 / 3 + 60) / 2)
-    assert panel.dataset_count() == "2 datasets"
+    assert main_table(arranged, group).rows[1][1].value == pytest.approx((160 / 3 + 60) / 2)
+    assert group.dataset_count() == "2 datasets"
     assert "base_to_new" in write(tmp_path, results).read_text(encoding="utf-8")

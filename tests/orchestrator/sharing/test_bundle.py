@@ -19,7 +19,7 @@ from orchestrator.artifacts.head import EqualClasses
 from orchestrator.cli.app import app
 from orchestrator.grid.load import grid_files
 from orchestrator.planning.plan import make_plan
-from orchestrator.report.grid_report import grid_study
+from orchestrator.report.grid_report import read_grid_results
 from orchestrator.sharing.bundle import make_bundle
 from orchestrator.sharing.bundle_file import MANIFEST, read_bundle, write_bundle
 from orchestrator.sharing.rerun import rerun_bundle
@@ -77,11 +77,11 @@ def test_a_bundle_holds_what_its_tables_are_made_of(bundle: Path, stores: Stores
 
 
 def test_the_verdict_of_a_bundle_is_that_of_the_report(bundle: Path, stores: Stores, whole: Store) -> None:
-    study = grid_study(make_plan(stores.world.grid, stores.world.catalog, whole), whole)
+    results = read_grid_results(make_plan(stores.world.grid, stores.world.catalog, whole), whole)
     limit = EqualClasses("tiny", stores.cells[0].dataset.name, 4, 2, (("a", "b"), ("c", "d")))
     limit = replace(limit, backbone=stores.cells[0].backbone.name)
-    limited = replace(study, text_limits=(limit,))
-    assert json.loads(read_bundle(bundle).files["verdict.json"]) == json.loads(json.dumps(study.verdict_records()))
+    limited = replace(results, text_limits=(limit,))
+    assert json.loads(read_bundle(bundle).files["verdict.json"]) == json.loads(json.dumps(results.verdict_records()))
     assert any(record["text_limits"] for record in limited.verdict_records())
     assert TypeAdapter(EqualClasses).validate_json(json.dumps(asdict(limit))) == limit
 

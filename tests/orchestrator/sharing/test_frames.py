@@ -23,7 +23,7 @@ from orchestrator.cli.app import app
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
-from orchestrator.report.grid_report import grid_study, write_grid_report
+from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
 from orchestrator.sharing.grid_listing import cache_listing, list_grid
@@ -70,7 +70,7 @@ def test_predictions_are_those_that_the_rows_count(frame: pd.DataFrame, stores: 
 def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_path: Path) -> None:
     catalog = load_catalog()
     grid = load_grid(stores.grid_file, catalog)
-    folder = write_grid_report(grid_study(make_plan(grid, catalog, whole), whole), whole).parent
+    folder = write_grid_report(read_grid_results(make_plan(grid, catalog, whole), whole), whole).parent
     written = json.loads((folder / "verdict.json").read_text())
     answers = library.verdict(whole.url, stores.grid_file)
     assert answers

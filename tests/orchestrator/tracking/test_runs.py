@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bolt.protocol import PUBLISHED
-from orchestrator.report import study_of
+from orchestrator.report import arrange_results
 from orchestrator.store.results import Evaluation
 from orchestrator.tracking.runs import Labels, accuracies, cell_run
 from orchestrator.tracking.summaries import summary_runs
@@ -85,7 +85,7 @@ def test_means_and_curves_say_what_the_verdicts_say() -> None:
         for seed in (1, 2)
     ]
     cells = [result.cell for result in results]
-    answers = study_of(results=results, planned=cells, label_of=lambda cell: cell.method.name).answers
+    answers = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name).answers
     (answer,) = answers
     runs = summary_runs(results, describe, GRID, answers=answers)
     means = {(run.params["method"], int(run.params["k"])): run for run in runs if run.kind == "mean"}

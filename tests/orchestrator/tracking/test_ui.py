@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from orchestrator.report import study_of
+from orchestrator.report import arrange_results
 from orchestrator.store.results import Result
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.runs import Labels
@@ -48,8 +48,9 @@ def test_links_search_what_runs_have(sqlite_store: tuple[str, str], tracker: Tra
     def describe_all(result: Result) -> Labels:
         return replace(describe(result), ablation=result is ablation)
 
-    study = study_of(results=results, planned=[r.cell for r in results], label_of=lambda cell: cell.method.name)
-    tracker.sync(results, describe_all, answers=study.answers)
+    cells = [one.cell for one in results]
+    arranged = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name)
+    tracker.sync(results, describe_all, answers=arranged.answers)
     links = ui_links(sqlite_store[0], GRID, base)
     titles = [title for title in links if "2 methods" in title]
     places = [title.split(", ")[:2] for title in titles]

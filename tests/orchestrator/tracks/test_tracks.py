@@ -6,7 +6,7 @@ import pytest
 
 from bolt.methods import METHODS, TowerPasses
 from bolt.protocol import PUBLISHED, STRICT
-from orchestrator.report.registry import PANEL_FIGURES, PANEL_TABLES
+from orchestrator.report.registry import GROUP_FIGURES, GROUP_TABLES
 from orchestrator.tracks import TRACKS, Track, stored_track
 
 
@@ -17,7 +17,7 @@ def test_tracks_are_registered_under_their_names() -> None:
 
 
 def test_lead_tables_and_figures_are_in_the_reports_registry() -> None:
-    tables, figures = {table.name for table in PANEL_TABLES}, {figure.name for figure in PANEL_FIGURES}
+    tables, figures = {table.name for table in GROUP_TABLES}, {figure.name for figure in GROUP_FIGURES}
     for track in TRACKS.values():
         assert set(track.lead_tables) <= tables
         assert set(track.lead_figures) <= figures

@@ -1,6 +1,6 @@
-"""Panels: results that may be compared with each other, because track, protocol, backbone and domain are the same.
+"""Comparison groups: results of one track, protocol, backbone and domain, which may be compared with each other.
 
-Inside a panel, every method has accuracies by k, test split and seed.
+Inside a group, every method has accuracies by k, test split and seed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ACCURACY: ValueOf = attrgetter("accuracy")
 
 
 @dataclass(frozen=True)
-class PanelKey:
-    """What all rows of a panel share.
+class GroupKey:
+    """What all rows of a group share.
 
-    ``ablations``: the panel compares variants of methods that were run on some of the domain's datasets only.
+    ``ablations``: the group compares variants of methods that were run on some of the domain's datasets only.
     """
 
     track: str
@@ -38,11 +38,11 @@ class PanelKey:
 
     @property
     def slug(self) -> str:
-        """The panel's part of a file name."""
+        """The group's part of a file name."""
         return slug(f"{self.track}_{self.domain}_{self.backbone}_{self.protocol}{'_ablations' * self.ablations}")
 
 
-class Panel:
+class ComparisonGroup:
     """All accuracies of one (track, protocol, backbone, domain), by method, k, test split and seed.
 
     Attributes:
@@ -56,7 +56,7 @@ class Panel:
 
     def __init__(
         self,
-        key: PanelKey,
+        key: GroupKey,
         title: str,
         rows: Sequence[Row],
         methods: Sequence[str],
@@ -86,7 +86,7 @@ class Panel:
 
     @cached_property
     def digits(self) -> int:
-        """Decimals of the panel's accuracies: as many as its smallest test split supports."""
+        """Decimals of the group's accuracies: as many as its smallest test split supports."""
         return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:

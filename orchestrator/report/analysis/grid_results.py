@@ -1,4 +1,4 @@
-"""A study: all results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
+"""A grid: all results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
-from orchestrator.report.analysis.panel import Panel, PanelKey
+from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of
 from orchestrator.store.results import Failure, Result
@@ -23,11 +23,11 @@ from orchestrator.tracks import TRACKS, stored_track
 
 
 @dataclass(frozen=True)
-class Study:
+class GridResults:
     """Everything that a report is written from.
 
     Attributes:
-        grid_name, title, description: of the grid.
+        name, title, description: of the grid.
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
         answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
@@ -36,7 +36,7 @@ class Study:
         text_limits: the classes of equal text vectors of each backbone and dataset that has any.
     """
 
-    grid_name: str
+    name: str
     title: str
     description: str
     results: tuple[Result, ...]
@@ -48,32 +48,32 @@ class Study:
     labels: Mapping[str, str]
     methods: tuple[str, ...]
     method_names: Mapping[str, str]
-    panels: tuple[Panel, ...]
+    groups: tuple[ComparisonGroup, ...]
     answers: tuple[Answer, ...]
     missing: tuple[Cell, ...]
     names_of: NamesOf | None = None
     text_limits: tuple[EqualClasses, ...] = ()
 
     @property
-    def main_panels(self) -> tuple[Panel, ...]:
-        """The panels whose protocol is no change of another protocol of the study."""
-        return tuple(panel for panel in self.panels if not panel.of_changed_protocol)
+    def main_groups(self) -> tuple[ComparisonGroup, ...]:
+        """The groups whose protocol is no change of another protocol of the grid."""
+        return tuple(group for group in self.groups if not group.of_changed_protocol)
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """The names of the tracks that have results, in the order of the panels."""
-        return tuple(dict.fromkeys(panel.key.track for panel in self.panels))
+        """The names of the tracks that have results, in the order of the groups."""
+        return tuple(dict.fromkeys(group.key.track for group in self.groups))
 
-    def answers_about(self, panel: Panel) -> tuple[Answer, ...]:
-        """Return the answers about a panel's place; none if its rows take no part in verdicts."""
-        if panel.key.ablations or panel.of_changed_protocol:
+    def answers_about(self, group: ComparisonGroup) -> tuple[Answer, ...]:
+        """Return the answers about a group's place; none if its rows take no part in verdicts."""
+        if group.key.ablations or group.of_changed_protocol:
             return ()
-        return tuple(answer for answer in self.answers if _place(answer) == panel.key)
+        return tuple(answer for answer in self.answers if _place(answer) == group.key)
 
     def answer_title(self, answer: Answer) -> str:
-        """Return the title of an answer: that of its panel, with ``all domains`` where it is about all of them."""
+        """Return the title of an answer: that of its group, with ``all domains`` where it is about all of them."""
         place = _place(answer)
-        title = _title(replace(place, domain=answer.domain or "all domains"), [panel.key for panel in self.panels])
+        title = _title(replace(place, domain=answer.domain or "all domains"), [group.key for group in self.groups])
         return " ".join(filter(None, (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")))
 
     def verdict_records(self) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ class Study:
 
     def selects_on_test(self, answer: Answer) -> bool:
         """Return whether test labels may have chosen a setting of any number that the answer is made of."""
-        return any(panel.selects_on_test for panel in self.panels if panel.key.protocol == answer.protocol)
+        return any(group.selects_on_test for group in self.groups if group.key.protocol == answer.protocol)
 
     @cached_property
     def styles(self) -> Mapping[str, Style]:
@@ -113,13 +113,13 @@ class Study:
         return summaries(self.method_names)
 
 
-def study_of(
+def arrange_results(
     *,
     results: Sequence[Result],
     failures: Sequence[Failure] = (),
     planned: Sequence[Cell] = (),
     label_of: LabelOf,
-    grid_name: str = "",
+    name: str = "",
     title: str = "",
     description: str = "",
     published_of: PublishedOf | None = None,
@@ -128,7 +128,7 @@ def study_of(
     text_limits: Sequence[EqualClasses] = (),
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
-) -> Study:
+) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
     Answers about single datasets need ``read_predictions``.
@@ -146,8 +146,8 @@ def study_of(
         for result in ordered
         if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
     }
-    return Study(
-        grid_name=grid_name,
+    return GridResults(
+        name=name,
         title=title,
         description=description,
         results=tuple(ordered),
@@ -159,7 +159,7 @@ def study_of(
         labels=labels,
         methods=methods,
         method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
-        panels=_panels(rows, cells.values(), methods, curves, ablations),
+        groups=_groups(rows, cells.values(), methods, curves, ablations),
         answers=answers_of(
             comparable_rows(rows, ablations),
             results=ordered,
@@ -172,23 +172,23 @@ def study_of(
     )
 
 
-def _panels(
+def _groups(
     rows: Sequence[Row],
     cells: Iterable[Cell],
     methods: Sequence[str],
     curves: Mapping[str, Sequence[float]],
     ablations: frozenset[Ablation],
-) -> tuple[Panel, ...]:
-    """Return the panels that have rows, in the order of the plan.
+) -> tuple[ComparisonGroup, ...]:
+    """Return the groups that have rows, in the order of the plan.
 
-    Ablations get a panel of their own. It also has their method without changes, on the same datasets, k and seeds. In
-    the domain's panel, whose means are over all datasets, ablations would be gaps.
+    Ablations get a group of their own. It also has their method without changes, on the same datasets, k and seeds. In
+    the domain's group, whose means are over all datasets, ablations would be gaps.
     """
-    by_key: dict[PanelKey, list[Row]] = {}
+    by_key: dict[GroupKey, list[Row]] = {}
     for cell in cells:
-        by_key.setdefault(PanelKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain), [])
+        by_key.setdefault(GroupKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain), [])
     for row in rows:
-        key = PanelKey(row.track, row.protocol, row.backbone, row.domain, is_ablation(row, ablations))
+        key = GroupKey(row.track, row.protocol, row.backbone, row.domain, is_ablation(row, ablations))
         by_key.setdefault(key, []).append(row)
 
     def position(row: Row) -> tuple[str, str, int, int]:
@@ -202,7 +202,7 @@ def _panels(
     keys = sorted(by_key, key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
     protocols = {key.protocol for key in keys}
     return tuple(
-        Panel(
+        ComparisonGroup(
             key,
             _title(key, keys) + (f" {SELECTED}" if any(row.selects_on_test for row in by_key[key]) else ""),
             by_key[key],
@@ -214,12 +214,12 @@ def _panels(
     )
 
 
-def _place(answer: Answer) -> PanelKey:
-    return PanelKey(answer.track, answer.protocol, answer.backbone, answer.domain)
+def _place(answer: Answer) -> GroupKey:
+    return GroupKey(answer.track, answer.protocol, answer.backbone, answer.domain)
 
 
-def _title(key: PanelKey, keys: Sequence[PanelKey]) -> str:
-    """Return the domain, then whatever distinguishes the panel from the other panels of the report."""
+def _title(key: GroupKey, keys: Sequence[GroupKey]) -> str:
+    """Return the domain, then whatever distinguishes the group from the other groups of the report."""
     backbones, tracks, protocols = ({getattr(k, name) for k in keys} for name in ("backbone", "track", "protocol"))
     parts = [key.domain.replace("_", " ")]
     if len(backbones) > 1:
