@@ -13,9 +13,8 @@ from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.transfer import ReadAhead
-from bolt.task.scoring import SCORING_BATCH, scoring_batches
+from bolt.task.scoring import scoring_batches
 from bolt.task.task import EVALUATION_VIEW
-from orchestrator.artifacts.host_work import HostWork, launches, test_images_read, views_on_device
 from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache, ArtifactSpec, FrozenTower
 from orchestrator.artifacts.support_images import SupportImages, support_pool
@@ -43,10 +42,6 @@ class TestFeatures(OfTestSplit):
     def gflops(self, catalog: Catalog) -> float:
         images = catalog.dataset(self.dataset.name).sizes.test
         return images * catalog.backbone(self.backbone.name).gflops_per_image
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        images, layers = catalog.dataset(self.dataset.name).sizes.test, catalog.backbone(self.backbone.name).layers
-        return test_images_read(images) + launches(layers, 0, images / SCORING_BATCH)
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Encode the test images."""
@@ -107,9 +102,6 @@ class SupportFeatures(ArtifactSpec):
 
     def gflops(self, catalog: Catalog) -> float:
         return self._encoded_images(catalog) * catalog.backbone(self.backbone.name).gflops_per_image
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        return views_on_device(self._encoded_images(catalog))
 
     def _encoded_images(self, catalog: Catalog) -> int:
         return self._encoded.image_count(catalog) * (self.views + 1)

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from bolt.clip.preprocess import evaluation_pixels
-from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, FrozenTower
 from orchestrator.catalog import Catalog, DatasetEntry, excluded_images
 from orchestrator.core.cell import BackboneRef, DatasetRef
@@ -64,13 +63,6 @@ class Images(ArtifactSpec):
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
         cap = decoded.SHORT_SIDE_CAP * self.image_size
         return 3 * count * (self.image_size**2 if self.split == "test" else typical_pixels(entry, cap))
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        entry = catalog.dataset(self.dataset.name)
-        count = entry.sizes.train if self.split == "train" else entry.sizes.test
-        pixels = typical_pixels(entry)
-        capped = pixels > typical_pixels(entry, decoded.SHORT_SIDE_CAP * self.image_size)
-        return decoding(count, pixels, resized=self.split == "test" or capped)
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.

@@ -14,13 +14,11 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.head import Head
-from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
-from orchestrator.artifacts.images import Images, typical_pixels
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, TRAINING_FACTOR, ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
-from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store import Artifact, Builder
 
 META_SEED = 0
@@ -63,14 +61,6 @@ class MetaStart(ArtifactSpec):
         of_episode = self.recipe.support * self.recipe.inner_steps + self.recipe.query
         images = TRAINING_FACTOR * passes * self._episodes * of_episode
         return images * catalog.backbone(self.backbone.name).gflops_per_image
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        cap = SHORT_SIDE_CAP * self.image_size
-        pixels = [typical_pixels(catalog.dataset(each.name), cap) for each in self.datasets]
-        drawn = self._episodes * (self.recipe.support + self.recipe.query)
-        steps = self._episodes * (self.recipe.inner_steps + 1)
-        views = views_on_device(drawn, sum(pixels) / len(pixels))
-        return views + launches(catalog.backbone(self.backbone.name).layers, steps, 0)
 
     @property
     def _episodes(self) -> int:

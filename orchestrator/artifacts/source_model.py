@@ -24,15 +24,13 @@ from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
-from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
-from orchestrator.artifacts.images import Images, typical_pixels
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, TRAINING_FACTOR, ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
 
@@ -102,12 +100,6 @@ class SourceModel(Source):
         tokens = (entry.image_size // entry.patch) ** 2 + 1
         activations = _KEPT_WIDTHS * entry.width * tokens * entry.layers * self.recipe.batch_size
         return CONTEXT_MIB + (FLOAT_BYTES * (4 * entry.parameters + activations) + KEPT_BYTES) / 2**20
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        entry, backbone = catalog.dataset(self.dataset.name), catalog.backbone(self.backbone.name)
-        seen = entry.sizes.train * (self.recipe.epochs or 1)
-        views = views_on_device(seen, typical_pixels(entry, SHORT_SIDE_CAP * self.image_size))
-        return views + launches(backbone.layers, seen / self.recipe.batch_size, 0)
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy beside the frozen one's.

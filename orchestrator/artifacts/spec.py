@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from bolt.freed_memory import return_freed_memory
-from orchestrator.artifacts.host_work import HostWork
 from orchestrator.artifacts.load_backbone import TextSide, load_backbone
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.backbone_entry import swap_activation
@@ -104,10 +103,6 @@ class ArtifactSpec(ABC):
     def gflops(self, catalog: Catalog) -> float:
         """Return the estimated 10^9 operations that a build takes in the backbone."""
         return 0.0
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        """Return the estimated seconds that a build keeps a CPU core busy beside a GPU; next to none by default."""
-        return HostWork()
 
     def gpu_mib(self, catalog: Catalog) -> float | None:
         """Return the estimated GPU memory of a build in MiB, CUDA's context included; ``None``: use ``gpu_share``."""

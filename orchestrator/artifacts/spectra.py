@@ -21,7 +21,6 @@ from bolt.spectral.bases import Basis, pretrained_basis
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
-from orchestrator.artifacts.host_work import DIRECTIONS_PER_NUMBER, HostWork
 from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, ArtifactCache, ArtifactSpec, round_up
 from orchestrator.catalog import Catalog
@@ -68,9 +67,6 @@ class SourceDirections(ArtifactSpec):
         block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # in widths: attention's two matrices, and those of the MLP
         rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        return HostWork(sources=DIRECTIONS_PER_NUMBER * catalog.backbone(self.source.backbone.name).parameters)
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
-from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.images import typical_pixels
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import ImageViews, Views, place_images
@@ -58,9 +57,6 @@ class SupportImages(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         return 3 * self.image_count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
-
-    def host_work(self, catalog: Catalog) -> HostWork:
-        return decoding(self.image_count(catalog), typical_pixels(catalog.dataset(self.dataset.name)))
 
     def image_count(self, catalog: Catalog) -> int:
         """How many images at most: a class can have fewer than it is to give."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from bolt.protocol import Precision
-from orchestrator.planning.gpu_speeds import find_gpu, sustained_tflops
+from orchestrator.planning.gpu_speeds import GpuKind, find_gpu, sustained_tflops
 from orchestrator.planning.plan import Plan
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import Gpu, local_gpus
@@ -67,6 +68,31 @@ def estimate_line(plan: Plan) -> str:
             f"{gpu_tflops:.3g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"
         )
     return f"estimate: {'; '.join(parts)}"
+
+
+def gpu_hours(plan: Plan, gpu: GpuKind) -> dict[Precision, float]:
+    """Return the hours of the open cells and the missing artifacts on one GPU, for each of its precisions."""
+    gflops: dict[str, float] = defaultdict(float)
+    for cell in plan.todo:
+        gflops[cell.backbone.name] += plan.costs.work(cell).gflop
+    for spec in plan.missing:
+        if (backbone := getattr(spec, "backbone", None)) is not None:
+            gflops[backbone.name] += spec.gflops(plan.catalog)
+    work = [(gflop, plan.catalog.backbone(name).gflops_per_image) for name, gflop in gflops.items()]
+    return {
+        precision: sum(gflop / (3.6e6 * sustained_tflops(gpu, precision, size)) for gflop, size in work)
+        for precision in gpu.peaks
+    }
+
+
+def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
+    """Return the hours on one GPU in one line, with what they rest on."""
+    hours = ", ".join(f"{value:,.1f} h in {precision}" for precision, value in gpu_hours(plan, gpu).items())
+    return (
+        f"on one {gpu.title}, artifacts included: {hours}; by counted operations at an assumed share of the peaks in "
+        f"{gpu.source}. Nothing was measured on this GPU; decoding, views, launches and cells that train on cached "
+        "features are not counted"
+    )
 
 
 def _cells(count: int) -> str:

@@ -12,8 +12,7 @@ from rich.text import Text
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.cost import same_but_seed
-from orchestrator.planning.estimate import estimate_line
-from orchestrator.planning.gpu_estimate import gpu_view
+from orchestrator.planning.estimate import estimate_line, gpu_hours_line
 from orchestrator.planning.gpu_speeds import GpuKind
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
@@ -46,7 +45,7 @@ def plan_view(
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
     if gpu is not None and plan.todo:
-        parts += [Text(), gpu_view(plan, gpu), Text()]
+        parts.append(Text(gpu_hours_line(plan, gpu)))
     for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
         try:
             check()
