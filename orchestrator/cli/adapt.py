@@ -40,7 +40,7 @@ class AdaptCommand(TyperCommand):
 
 
 def _methods_with(setting: str) -> list[str]:
-    """The default candidates that have a setting."""
+    """Return the default candidates that have a setting."""
     from bolt.methods import METHODS
     from orchestrator.adapt.trials import WITH_SOURCES
 

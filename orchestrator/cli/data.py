@@ -185,7 +185,7 @@ def add(
 
 
 def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
-    """The named datasets, those of named domains and those of a grid, each once.
+    """Return the named datasets, those of named domains and those of a grid, each once.
 
     Raises ``UserError`` for an unknown name, or if nothing is named.
     """

@@ -39,7 +39,10 @@ def machine_view(store_url: str) -> RenderableType:
 
 
 def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
-    """A table of the grid's backbones, datasets and checkpoints with what is missing; and whether the grid can run."""
+    """Return a table of the grid's backbones, datasets and checkpoints with what is missing.
+
+    The second value says whether the grid can run.
+    """
     from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
     from orchestrator.planning.checks import bytes_to_build, free_bytes
 

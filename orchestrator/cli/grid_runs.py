@@ -68,7 +68,10 @@ class GridRuns:
         return label
 
     def track_in_background(self, console: Console) -> BackgroundTracker:
-        """A queue of finished cells, and the thread that writes their runs. The console shows what goes wrong."""
+        """Return a queue of finished cells, and the thread that writes their runs.
+
+        The console shows what goes wrong.
+        """
 
         def say(line: str) -> None:
             print_line(f"MLflow: {line}", console, "yellow")

@@ -32,7 +32,7 @@ Form = Literal["adapter", "state_dict", "huggingface"]
 
 
 def store_url(store: str) -> str:
-    """The store's URL, unchanged, or the absolute path of its folder.
+    """Return the store's URL, unchanged, or the absolute path of its folder.
 
     Raises ``UserError`` for an empty name, and for a URL whose ``//`` is missing (``s3:BUCKET``).
     """
@@ -50,12 +50,12 @@ def store_url(store: str) -> str:
 
 
 def expanded(path: Path | None) -> Path | None:
-    """The path with the user's home folder in the place of ``~``."""
+    """Return the path with the user's home folder in the place of ``~``."""
     return path and path.expanduser()
 
 
 def check_device(device: str | None) -> str | None:
-    """The device, unchanged. Raises ``UserError`` if it is neither ``cpu`` nor a GPU of CUDA."""
+    """Return the device, unchanged. Raises ``UserError`` if it is neither ``cpu`` nor a GPU of CUDA."""
     if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UserError(f"unknown device {device!r}", where="--device", hint="give cpu or cuda")
     return device
@@ -101,7 +101,7 @@ FormOption = Annotated[Form, typer.Option("--as", help="the form of the model")]
 def store_settings(
     store: StoreUrl = DEFAULT_STORE, data_root: DataRoot = None, catalog: CatalogFiles = None
 ) -> RunSettings:
-    """The settings of a command that reads a store."""
+    """Return the settings of a command that reads a store."""
     files = tuple(str(path.absolute()) for path in catalog or ())
     return RunSettings(store, str(data_root.absolute()) if data_root else None, catalog_files=files)
 
@@ -113,7 +113,7 @@ def compute_settings(
     threads: Threads = 1,
     device: Device = None,
 ) -> RunSettings:
-    """The settings of a command that computes."""
+    """Return the settings of a command that computes."""
     return replace(store_settings(store, data_root, catalog), threads=threads, device=device)
 
 
@@ -122,7 +122,7 @@ ComputeSettings = Annotated[RunSettings, compute_settings]
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes ``settings``, as Typer needs it: with the options that its settings are made from.
+    """Make a command that takes ``settings``, as Typer needs it: with the options that its settings are made from.
 
     These are the parameters of :func:`store_settings` or :func:`compute_settings`, as the type of ``settings`` says.
     """
@@ -141,6 +141,6 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def table_console() -> Console:
-    """A console for tables: as wide as the terminal, or ``PLAIN_WIDTH`` columns for a file or a pipe."""
+    """Return a console for tables: as wide as the terminal, or ``PLAIN_WIDTH`` columns for a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)

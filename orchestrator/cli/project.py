@@ -44,7 +44,7 @@ class Project(StrictModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def missing_options(self, catalog: Sequence[Path], data_root: Path) -> list[str | Path]:
-        """The options that a command with these catalog files and this data root needs beside ``bolt.yaml``."""
+        """Return the options that a command with these catalog files and this data root needs besides ``bolt.yaml``."""
         from orchestrator.datasets.listing import catalog_options
 
         named = {Path(file).absolute() for file in self.catalog}
@@ -55,7 +55,7 @@ class Project(StrictModel):
 
 
 def read_project() -> Project:
-    """The project file of the working folder; empty if there is none. Raises ``UserError`` for a wrong one."""
+    """Return the project file of the working folder; empty if there is none. Raises ``UserError`` for a wrong one."""
     if not PROJECT_FILE.is_file():
         return Project()
     return validated(Project, read_mapping(PROJECT_FILE), Location.of(PROJECT_FILE))
@@ -79,7 +79,7 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
 
 
 def _relative(path: Path) -> str:
-    """A path below the working folder relative to it, any other one absolute."""
+    """Return a path below the working folder relative to it, any other one absolute."""
     absolute = path.expanduser().absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
@@ -90,7 +90,7 @@ def set_defaults(context: typer.Context) -> None:
 
 
 def _for_commands(command: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as defaults of all commands below ``command``, in click's nested form."""
+    """Return the fields as defaults of all commands below ``command``, in click's nested form."""
     return {
         name: _for_commands(inner, fields) if hasattr(inner, "commands") else fields
         for name, inner in command.commands.items()

@@ -79,7 +79,7 @@ def open_workspace(
 
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
-    """Raises ``UserError`` if the store is in the folder of a dataset's images."""
+    """Raise ``UserError`` if the store is in the folder of a dataset's images."""
     from orchestrator.catalog import dataset_folder
 
     for entry in grid.datasets.values() if store.files.is_local and root is not None else ():
@@ -100,12 +100,12 @@ def remember_run(store: Store, grid: str, overrides: Sequence[str]) -> None:
 
 
 def _chosen_data(overrides: Sequence[str]) -> list[str]:
-    """The overrides that choose the datasets."""
+    """Return the overrides that choose the datasets."""
     return [option for option in overrides if option.partition("=")[0].strip() in ("datasets", "domains")]
 
 
 def earlier_runs(store: Store, grid: str, overrides: Sequence[str] = ()) -> list[list[str]]:
-    """The values of ``--set`` of earlier runs of a grid on other datasets than those of ``overrides``."""
+    """Return the values of ``--set`` of earlier runs of a grid on other datasets than those of ``overrides``."""
     try:
         stored = json.loads(store.files.read(f"grids/{grid}.json"))
         runs = [[str(option) for option in run] for run in stored]

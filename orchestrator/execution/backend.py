@@ -79,7 +79,7 @@ def run_cells_locally(
 
 @contextlib.contextmanager
 def ray_backend(settings: RunSettings, address: str | None, packing: Packing, cell_limit: float) -> Iterator[Backend]:
-    """A backend on Ray. The connection lasts as long as the ``with`` block.
+    """Return a backend on Ray. The connection lasts as long as the ``with`` block.
 
     ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
     computes what a cell requests, and learns of cells that ran out of GPU memory.

@@ -50,7 +50,7 @@ def use_token() -> None:
 
 
 def find_address(address: str) -> str:
-    """The address that ``auto`` or ``host:port`` stands for. Raises ``UserError`` when nothing listens there."""
+    """Return the address that ``auto`` or ``host:port`` stands for. Raises ``UserError`` when nothing listens there."""
     found = ray_private.find_running_instance() if address == "auto" else address
     if found is None:
         hint = "start one with `ray start --head`, or leave the option out for a local instance"
@@ -145,12 +145,12 @@ def read_autoscaler_limits(gcs_address: str) -> Resources:
 
 
 def limits_from_config(config: dict[str, Any]) -> Resources:
-    """The limits in the autoscaler's configuration, as ``ray up`` has completed it."""
+    """Return the limits in the autoscaler's configuration, as ``ray up`` has completed it."""
     head = config.get("head_node_type")
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """The most there can be of a resource: the nodes that have the most of it are started first."""
+        """Return the most there can be of a resource: the nodes that have the most of it are started first."""
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

@@ -82,7 +82,7 @@ def leave_out_triton() -> None:
 
 
 def worker_log() -> str:
-    """The file this worker's output goes to, as ``HOST:PATH`` where the driver is on another machine.
+    """Return the file this worker's output goes to, as ``HOST:PATH`` where the driver is on another machine.
 
     Empty when the output does not go to a file.
     """

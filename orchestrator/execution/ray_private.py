@@ -36,7 +36,7 @@ def loopback_only() -> Iterator[None]:
 
 
 def find_running_instance() -> str | None:
-    """The address of the Ray instance that runs on this machine, ``None`` without one."""
+    """Return the address of the Ray instance that runs on this machine, ``None`` without one."""
     from ray._private.services import canonicalize_bootstrap_address
 
     try:
@@ -54,7 +54,10 @@ def reload_config() -> None:
 
 
 def dead_vital_process() -> str:
-    """The name of a process that has ended and that this process's own instance cannot work without; empty for none."""
+    """Return the name of a process that has ended and that this process's own instance cannot work without.
+
+    It is empty if there is none.
+    """
     node = _node()
     ended = [] if node is None else [name for name, _ in node.dead_processes()]
     return next((name for name in ended if name in ("gcs_server", "raylet")), "")
@@ -71,7 +74,7 @@ def abandon() -> None:
 
 
 def actor_cache(controller: Any) -> Any | None:
-    """The workers that Tune's controller keeps for reuse; ``None`` if a later Ray keeps them elsewhere."""
+    """Return the workers that Tune's controller keeps for reuse; ``None`` if a later Ray keeps them elsewhere."""
     return getattr(controller, "_actor_cache", None)
 
 
@@ -82,7 +85,7 @@ def discard_trials(controller: Any, finished: Collection[Any]) -> None:
 
 
 def trial_actor(trial: Any) -> Any:
-    """The Ray actor that runs a trial."""
+    """Return the Ray actor that runs a trial."""
     return trial.temporary_state.ray_actor
 
 

@@ -153,7 +153,7 @@ def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> None:
 
 
 def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, TaskEvent]:
-    """The open cells that need an artifact that could not be built, with how its build ended."""
+    """Return the open cells that need an artifact that could not be built, with how its build ended."""
     blocked = {}
     for cell in plan.todo if failed else ():
         needed = required_artifacts([cell], plan.cells, plan.catalog, plan.sources)
@@ -173,7 +173,7 @@ def _record_failure(
 
 
 def _tail(log: str) -> str:
-    """The end of a dead worker's output, which Ray removes with the instance."""
+    """Return the end of a dead worker's output, which Ray removes with the instance."""
     try:
         return Path(log).read_text(errors="replace")[-LOG_TAIL:] if log else ""
     except OSError:

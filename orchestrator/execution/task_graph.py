@@ -57,7 +57,7 @@ class Frontier:
         self._causes: dict[str, str] = {}  # of failed and skipped tasks: the task whose failure caused it
 
     def take(self) -> str | None:
-        """The next task that can run, in the graph's order; ``None`` while all others wait for running ones."""
+        """Return the next task that can run, in the graph's order; ``None`` while all others wait for running ones."""
         return heapq.heappop(self._ready)[1] if self._ready else None
 
     def end(self, event: TaskEvent) -> Iterator[TaskEvent]:

@@ -20,7 +20,7 @@ from orchestrator.tracks import TRACKS, Track
 def expand_block(
     block: Block, place: Location, recipe: SourceRecipe, overrides: Overrides, resolver: SourceResolver
 ) -> Iterator[tuple[Cell, ResolvedMethod]]:
-    """The cells of a block, each with the entry of ``methods`` that asks for it; twice if the block asks twice.
+    """Return the cells of a block, each with the entry of ``methods`` that asks for it; twice if the block asks twice.
 
     The block stands at ``place``, and ``recipe`` says how its source models are fine-tuned.
 
@@ -81,7 +81,7 @@ def expand_block(
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:
-    """The datasets that a block names, or those with training images in the domains that it names.
+    """Return the datasets that a block names, or those with training images in the domains that it names.
 
     Raises ``UserError`` for an unknown name, and if the block names both kinds or none.
     """
@@ -102,7 +102,7 @@ def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[Da
 def _find_scored(
     block: Block, track: Track, target: DatasetEntry, catalog: Catalog, at: FieldLocations
 ) -> list[DatasetEntry]:
-    """The datasets that a cell of a target is scored on: those in ``evaluate_on``, or the target.
+    """Return the datasets that a cell of a target is scored on: those in ``evaluate_on``, or the target.
 
     Raises ``UserError`` if the track scores no variants, or if a dataset has classes that the target does not have.
     """
@@ -125,7 +125,7 @@ def _find_scored(
 
 
 def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
-    """The class names that a catalog entry lists, if it lists any."""
+    """Return the class names that a catalog entry lists, if it lists any."""
     names = entry.class_names
     return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 
@@ -138,7 +138,7 @@ def _check_supports(
     methods: Iterable[ResolvedMethod],
     at: FieldLocations,
 ) -> None:
-    """Raises ``UserError`` if a support that the block asks for cannot be drawn."""
+    """Raise ``UserError`` if a support that the block asks for cannot be drawn."""
     if block.shots is not None and not track.gives_support:
         raise at("shots").error(f"the {track.name} track reads no labels, so it takes no shots")
     name = next((one.method.name for one in methods if one.method.uses_support), None)

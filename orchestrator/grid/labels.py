@@ -13,7 +13,7 @@ from orchestrator.grid.resolve import ResolvedMethod
 
 
 def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
-    """The label of every cell: the grid's own, or the method's name with the settings that vary in the grid.
+    """Return the label of every cell: the grid's own, or the method's name with the settings that vary in the grid.
 
     ``planned``: for every cell the entry of ``methods`` that asks for it.
     Raises ``UserError`` if two cells that differ in the method alone have one label: they would share a table row.
@@ -40,7 +40,7 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 
 
 def _row(cell: Cell, label: str) -> tuple[Any, ...]:
-    """The cell without its method, the number format of its towers, and how its source models were trained."""
+    """Return the cell without its method, the number format of its towers, and how its source models were trained."""
     return (
         label, cell.track, cell.protocol, cell.backbone.name, cell.backbone.digest, cell.domain, cell.dataset,
         cell.evaluate_on, cell.sources_rule, tuple(source.dataset for source in cell.sources), cell.shots, cell.seed,
@@ -49,13 +49,16 @@ def _row(cell: Cell, label: str) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=4096)  # all cells of a method in a large grid ask
 def _with_precision(method: MethodRef, precision: str | None) -> MethodRef:
-    """A method with the number format of its towers among the settings, so that labels tell it."""
+    """Return a method with the number format of its towers among the settings, so that labels tell it."""
     settings = {**method.settings_dict(), "precision": precision or "default"}
     return replace(method, settings=tuple(settings.items()))
 
 
 def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:
-    """The name of each method; of methods with one name, ``name[setting=value]`` with the settings that differ."""
+    """Return the name of each method.
+
+    Methods of one name are called ``name[setting=value]``, with the settings that differ.
+    """
     variants: dict[str, dict[MethodRef, dict[str, Any]]] = defaultdict(dict)
     for method in methods:
         variants[method.name][method] = method.settings_dict()

@@ -51,11 +51,11 @@ class Grid:
     smallest_difference: float
 
     def label(self, cell: Cell) -> str:
-        """What reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
+        """Return what reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
         return self.labels[cell]
 
     def including(self, other: Grid) -> Grid:
-        """This grid with the cells of another one behind its own. The labels of its own cells stay."""
+        """Return this grid with the cells of another one behind its own. The labels of its own cells stay."""
         return replace(
             self,
             cells=tuple(dict.fromkeys((*self.cells, *other.cells))),
@@ -71,7 +71,7 @@ class Grid:
 
 
 def grid_names() -> tuple[str, ...]:
-    """The names of the project's grids."""
+    """Return the names of the project's grids."""
     return tuple(sorted(path.stem for path in grids_folder().glob("*.yaml") if path.stem not in _NOT_GRIDS))
 
 
@@ -85,7 +85,7 @@ def load_grid(
     data_root: Path | None = None,
     gain_of: GainOf = lambda backbone, source: None,
 ) -> Grid:
-    """A grid file as a :class:`Grid`.
+    """Return a grid file as a :class:`Grid`.
 
     Args:
         name_or_path: the name of one of the project's grids, or a path that ends in ``.yaml``.
@@ -138,7 +138,7 @@ def load_grid(
 
 
 def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
-    """The file of a grid, followed by the files that it includes, directly or by way of others.
+    """Return the file of a grid, followed by the files that it includes, directly or by way of others.
 
     Raises ``UserError`` where :func:`load_grid` does.
     """
@@ -157,7 +157,7 @@ def _read(path: Path) -> GridFile:
 
 
 def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: str = "GRID") -> Path:
-    """The file of a grid's name, or of a path relative to ``folder``. Raises ``UserError`` if there is none."""
+    """Return the file of a grid's name, or of a path relative to ``folder``. Raises ``UserError`` if there is none."""
     text = os.fspath(name_or_path)
     if text.endswith((".yaml", ".yml")) or os.sep in text:
         path = folder / text
@@ -173,7 +173,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
 def _expand_file(
     path: Path, overrides: Overrides, resolver: SourceResolver, including: tuple[Path, ...]
 ) -> Iterator[tuple[Cell, ResolvedMethod]]:
-    """The cells of a file and of the files that it includes, duplicates included.
+    """Return the cells of a file and of the files that it includes, duplicates included.
 
     Raises ``UserError`` if the file is one of those ``including`` it, directly or by way of others.
     """

@@ -55,7 +55,7 @@ class Overrides:
 
     @classmethod
     def parse(cls, options: Iterable[str]) -> Overrides:
-        """The options as data. Raises ``UserError`` for a malformed option or an unknown key."""
+        """Return the options as data. Raises ``UserError`` for a malformed option or an unknown key."""
         parsed = cls()
         for option in options:
             key, equals, text = option.partition("=")
@@ -79,7 +79,7 @@ class Overrides:
         return parsed
 
     def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a block with the overrides that fit it.
+        """Return the fields of a block with the overrides that fit it.
 
         ``shots`` changes only blocks on tracks that have a k, ``evaluate_on`` only those on tracks that score variants.
         ``datasets`` replaces ``domains``, and the other way round.
@@ -96,7 +96,7 @@ class Overrides:
         return changed
 
     def check_used(self, methods: Sequence[str]) -> None:
-        """Raises ``UserError`` for an override of a method or field that the grid does not have."""
+        """Raise ``UserError`` for an override of a method or field that the grid does not have."""
         for method in self.methods:
             if method not in methods:
                 raise (OPTION / method).unknown_name("method of this grid", method, methods)
@@ -113,14 +113,14 @@ class FieldLocations:
     overrides: Overrides
 
     def __call__(self, name: str) -> Location:
-        """The location of one field."""
+        """Return the location of one field."""
         return OPTION / name if name in self.overrides.fields else self.block / name
 
 
 def select_cells(
     cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf, option: str = "--only "
 ) -> tuple[Cell, ...]:
-    """The cells that match every key; the values of one key are alternatives.
+    """Return the cells that match every key; the values of one key are alternatives.
 
     A method without a support has neither k nor seed. Its cells pass every filter on these, so that baselines stay
     beside the methods that they are compared with.

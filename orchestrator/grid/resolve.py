@@ -39,7 +39,7 @@ class ResolvedMethod:
     location: Location
 
     def check_episodes(self, pool: Iterable[DatasetEntry]) -> None:
-        """Raises ``UserError`` if a dataset to meta-learn from has fewer training images than one episode takes."""
+        """Raise ``UserError`` if a dataset to meta-learn from has fewer training images than one episode takes."""
         if self.method.meta_recipe is None:
             return
         recipe = self.method.meta_recipe(self.method.configure(self.ref.settings_dict()))
@@ -54,7 +54,7 @@ class ResolvedMethod:
 
 
 def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, location: Location) -> ResolvedMethod:
-    """A method by its name in the grid, with overrides applied to its settings.
+    """Return a method by its name in the grid, with overrides applied to its settings.
 
     Raises ``UserError`` for an unknown method or setting, for a value that a setting does not take, and for a method
     that cannot be measured on the track.
@@ -96,7 +96,7 @@ def _configure(method: Method, changes: Mapping[str, Any], track: Track, locatio
 
 
 def resolve_protocol(value: Any, location: Location) -> Protocol:
-    """The protocol that a name, or ``{name: ..., switch: value}``, describes.
+    """Return the protocol that a name, or ``{name: ..., switch: value}``, describes.
 
     Raises ``UserError`` for an unknown protocol or switch, and for a value that a switch does not take.
     """

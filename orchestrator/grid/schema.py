@@ -14,7 +14,7 @@ from orchestrator.util.errors import short_repr, shorten
 
 
 def _as_list(value: Any) -> Any:
-    """A single value stands for a list of one."""
+    """Accept a single value for a list of one."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

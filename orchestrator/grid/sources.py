@@ -56,7 +56,7 @@ class SourceResolver:
         return replace(backbone_ref(variant), precision=precision)
 
     def pool(self, choice: SourcesChoice, target: DatasetEntry, scored: Sequence[DatasetEntry], at: Location) -> Pool:
-        """The datasets whose models a cell may use.
+        """Return the datasets whose models a cell may use.
 
         The target and the scored datasets are left out, and under ``leave_group_out`` the datasets of their ``kin``
         groups. Raises ``UserError`` if no dataset is left although sources are required, or if one has no training
@@ -85,7 +85,7 @@ class SourceResolver:
         return named
 
     def with_gain(self, datasets: Pool, models: Sequence[SourceRef], least: float, backbone: str, at: Location) -> Pool:
-        """The datasets whose models gain at least ``least`` points on their own task.
+        """Return the datasets whose models gain at least ``least`` points on their own task.
 
         Raises ``UserError`` if the gain of a model is not known, or if no model is left.
         """
@@ -121,12 +121,14 @@ class SourceResolver:
         return tuple(found)
 
     def images(self, datasets: Pool) -> tuple[SourceRef, ...]:
-        """References to the datasets themselves, whose images a method meta-learns from."""
+        """Return references to the datasets themselves, whose images a method meta-learns from."""
         return tuple(SourceRef(name, self.dataset(name).digest) for name in datasets)
 
 
 def draw_sources(pool: Pool, count: int | None, target: str, seed: int, at: Location) -> Pool:
-    """The whole pool, or ``count`` datasets of it, drawn by target and seed; a smaller draw is part of a larger one.
+    """Return the whole pool, or ``count`` datasets of it, drawn by target and seed.
+
+    A smaller draw is part of a larger one.
 
     Raises ``UserError`` if the pool has fewer datasets.
     """

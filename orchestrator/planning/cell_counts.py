@@ -10,7 +10,7 @@ SHOWN_DAMAGED = 6
 
 
 def count_cells(total: int, done: int, todo: int, failed: int, damaged: Sequence[str]) -> str:
-    """The counts in one line, and the damaged results in a second one if there are any.
+    """Return the counts in one line, and the damaged results in a second one if there are any.
 
     Args:
         todo: cells that will run. A failed cell is among them if it runs again.

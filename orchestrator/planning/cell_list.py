@@ -37,7 +37,7 @@ class ListedCell:
         return accuracies(self.result)[0] if self.result else None
 
     def record(self) -> dict[str, Any]:
-        """The fields that ``cells --json`` prints. Numbers of the result are ``None`` if there is none."""
+        """Return the fields that ``cells --json`` prints. Numbers of the result are ``None`` if there is none."""
         cell, result, failure = self.cell, self.result, self.failure
         return {
             "id": cell.id,

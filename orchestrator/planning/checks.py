@@ -28,7 +28,7 @@ SHOWN_NAMES = 8
 
 
 def missing_inputs(plan: Plan) -> dict[str, UserError]:
-    """The datasets, backbones and checkpoints that a run would miss: the name of each, and how to get it.
+    """Return the datasets, backbones and checkpoints that a run would miss: the name of each, and how to get it.
 
     A dataset that is not here counts only while artifacts that are made from its images are still to be built. A
     folder or table of images whose content has changed always counts: its results would be of other images.
@@ -95,7 +95,7 @@ def bytes_to_build(plan: Plan) -> int:
 
 
 def disk_line(plan: Plan, store: Store) -> str:
-    """The size of the artifacts to build, and the free space."""
+    """Return the size of the artifacts to build, and the free space."""
     free = free_bytes(store)
     space = "free space unknown: the store is remote" if free is None else f"{human_bytes(free)} free"
     return f"disk: about {human_bytes(bytes_to_build(plan))} to build, {space}"

@@ -55,7 +55,7 @@ class Work(NamedTuple):
 
 
 def artifact_work(address: str, gflop: float) -> Work:
-    """The work of building an artifact: like that of its kind, else like that of any artifact."""
+    """Return the work of building an artifact: like that of its kind, else like that of any artifact."""
     return Work((("artifact", address.partition("/")[0], gflop > 0), ("artifacts", gflop > 0)), 0, gflop)
 
 
@@ -75,7 +75,7 @@ class _RecentMean:
         self.gflop = kept * self.gflop + gflop
 
     def scaled_to(self, gflop: float) -> float:
-        """The mean in seconds, in proportion to the operations where there are any."""
+        """Return the mean in seconds, in proportion to the operations where there are any."""
         return self.seconds * gflop / self.gflop if gflop and self.gflop else self.seconds / self.count
 
 
@@ -95,7 +95,7 @@ class CostModel:
             self.learn_memory(result.cell, held_mib(result))
 
     def work(self, cell: Cell) -> Work:
-        """What decides how long a cell takes: its groups of similar cells, its k and its operations."""
+        """Return what decides how long a cell takes: its groups of similar cells, its k and its operations."""
         gflop = self._gflops_of(cell)
         return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
 
@@ -152,14 +152,14 @@ def same_but_seed(cell: Cell) -> Hashable:
 
 
 def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
-    """Groups 1 to 3."""
+    """Return groups 1 to 3."""
     shared = cell.backbone.name, cell.track
     return same_but_seed(cell), (*shared, cell.method, cell.domain), (*shared, cell.method.name)
 
 
 @lru_cache(maxsize=4096)
 def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
-    """Groups 3 to 7."""
+    """Return groups 3 to 7."""
     groups = [
         ("track, backbone, method", track, backbone, method),
         ("backbone, method", backbone, method),
@@ -171,7 +171,7 @@ def _time_groups(track: str, backbone: str, method: str, counts_operations: bool
 
 
 def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:
-    """What was measured in the first group that has a measurement, at the nearest k by ratio; the larger k in a tie."""
+    """Return the measurement of the first group that has one, at the nearest k by ratio; ties go to the larger k."""
     for group in groups:
         if by_shots := table.get(group):
             return by_shots[min(by_shots, key=lambda k: (abs(math.log2((k + 1) / (shots + 1))), -k))]
@@ -179,7 +179,7 @@ def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashabl
 
 
 def held_mib(result: Result) -> float:
-    """What a finished cell's process held of its accelerator by torch's account; 0 for one on a CPU."""
+    """Return the MiB of its accelerator that a finished cell held, by torch's account; 0 for one on a CPU."""
     if result.manifest.device.startswith(("cpu", "none")):
         return 0.0
     return float(result.details.get(RESERVED_MEMORY, result.peak_memory_mib))

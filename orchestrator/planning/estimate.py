@@ -48,7 +48,7 @@ def estimate(plan: Plan) -> tuple[list[float], float]:
 
 
 def estimate_line(plan: Plan) -> str:
-    """The estimated time of the remaining work in one line, with what it is based on."""
+    """Return the estimated time of the remaining work in one line, with what it is based on."""
     if not plan.todo:
         return "nothing to do"
     measured, tflop = estimate(plan)

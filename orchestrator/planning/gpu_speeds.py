@@ -35,7 +35,7 @@ class GpuKind:
 
 
 def _kind(title: str, source: str, *peaks: float) -> GpuKind:
-    """A kind with its peaks in float32, tf32 and bfloat16, or in float32 alone."""
+    """Return a kind with its peaks in float32, tf32 and bfloat16, or in float32 alone."""
     return GpuKind(title, dict(zip(PRECISIONS, peaks, strict=False)), source)
 
 
@@ -64,7 +64,7 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
 
 
 def find_gpu(name: str) -> GpuKind:
-    """The kind of GPU with a name such as ``h200``, or as the driver prints it, such as ``NVIDIA A100-SXM4-80GB``.
+    """Return the kind of GPU of a name: ``h200``, or the driver's, such as ``NVIDIA A100-SXM4-80GB``.
 
     Raises ``UserError`` with the nearest names for a kind that is not in the table.
     """

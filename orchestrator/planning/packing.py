@@ -81,7 +81,7 @@ class Packing:
         return cell_gflops(cell, self._catalog)
 
     def demand(self, cell: Cell) -> Demand:
-        """The share of a GPU that a cell asks for, from the memory of similar measured cells."""
+        """Return the share of a GPU that a cell asks for, from the memory of similar measured cells."""
         held, gpu_mib = self._costs.memory_mib(cell), self.gpu_mib
         mib = None if held is None else held + CONTEXT_MIB
         if mib is None or gpu_mib is None:
@@ -94,24 +94,24 @@ class Packing:
         return Demand(share, mib)
 
     def share_of_build(self, spec: ArtifactSpec) -> float:
-        """The share of a GPU that the build of an artifact asks for; 0 for a kind that is built on the CPU."""
+        """Return the share of a GPU that the build of an artifact asks for; 0 for a kind that is built on the CPU."""
         mib = spec.gpu_mib(self._catalog)
         if mib is None or self.gpu_mib is None:
             return spec.gpu_share
         return min(spec.gpu_share, max(LEAST_BUILD_SHARE, smallest_share(mib * HEADROOM, self.gpu_mib)))
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
-        """The CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
+        """Return the CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
         return Resources(settings.threads, self.demand(cell).share if uses_gpus(settings, gpus) else 0.0)
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:
-    """The smallest share of a GPU that holds the memory; a whole GPU where none does."""
+    """Return the smallest share of a GPU that holds the memory; a whole GPU where none does."""
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)
 
 
 def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
-    """The share of a cell that is unlike any measured one, or on GPUs of unknown size.
+    """Return the share of a cell that is unlike any measured one, or on GPUs of unknown size.
 
     A cell that trains no image tower needs at least the tower, the features that it may read of its target and of one
     test split at a time, and CUDA's context; one that trains on the text side also the text tower, and what the

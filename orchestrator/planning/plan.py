@@ -71,7 +71,10 @@ class Plan:
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
 
     def updated(self, store: Store) -> Plan:
-        """The plan with what the store has now. The store moves damaged results aside, and reads only new results."""
+        """Return the plan with what the store has now.
+
+        The store moves damaged results aside, and reads only new results.
+        """
         done, failed, damaged = store.read_outcomes([cell.id for cell in self.cells])
         plan = replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged))
         specs = required_artifacts(plan.todo, self.cells, self.catalog, self.sources)
@@ -110,7 +113,7 @@ def _settings_text(method: MethodRef) -> str:
 
 
 def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[SourceRef, Source]:
-    """The artifact behind every source model of a grid: fine-tuned here, or an adopted checkpoint.
+    """Return the artifact behind every source model of a grid: fine-tuned here, or an adopted checkpoint.
 
     A source keeps its own backbone, even where a cell's protocol swaps the activation of the cell's backbone.
     """

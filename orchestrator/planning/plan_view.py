@@ -115,5 +115,5 @@ def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
 
 
 def _table(first: str, *others: str) -> Table:
-    """A table with its first column to the left and the others to the right."""
+    """Return a table with its first column to the left and the others to the right."""
     return plain_table(first, *others, right=others)

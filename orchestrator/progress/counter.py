@@ -123,7 +123,7 @@ class ProgressCounter:
         self._failures.append(Failed(name, error, self._log_of(name) or log))
 
     def failures(self, first: int = 0) -> list[Failed]:
-        """The failures of this run in their order, from number ``first`` on."""
+        """Return the failures of this run in their order, from number ``first`` on."""
         with self._lock:
             return self._failures[first:]
 
@@ -132,7 +132,7 @@ class ProgressCounter:
         self._reported = {address: self._build_progress(address) for address in list(self._building)}
 
     def snapshot(self) -> Snapshot:
-        """Counts and estimate at this moment; memory and GPUs are left empty."""
+        """Return counts and estimate at this moment; memory and GPUs are left empty."""
         now = self._clock()
         with self._lock:
             left = self._eta(now)
@@ -210,5 +210,5 @@ class ProgressCounter:
 
 
 def _folder(address: str) -> str:
-    """The folder of an artifact, which is its kind."""
+    """Return the folder of an artifact, which is its kind."""
     return address.partition("/")[0]

@@ -18,7 +18,7 @@ class Prediction(NamedTuple):
 
 
 def remaining(whole: Prediction, age: float, share_done: float | None = None) -> Prediction:
-    """The seconds that work still needs which has been under way for ``age`` seconds.
+    """Return the seconds that work still needs which has been under way for ``age`` seconds.
 
     If ``share_done`` is known and not 0, the rest takes as long in proportion. Otherwise it is what is left of
     ``whole``, but at least ``OVERDUE * age``.

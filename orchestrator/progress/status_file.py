@@ -113,7 +113,7 @@ def _file_name(grid: str) -> str:
 
 
 def read_status(files: Files, grid: str) -> Status | None:
-    """The status of a grid's last run; ``None`` without a run, or for a file that cannot be read."""
+    """Return the status of a grid's last run; ``None`` without a run, or for a file that cannot be read."""
     try:
         status = Status.model_validate_json(files.read(_file_name(grid)))
     except (OSError, ValueError):

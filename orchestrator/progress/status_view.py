@@ -28,7 +28,10 @@ SHOWN_FAILURES = 10
 
 
 def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) -> RenderableType:
-    """The progress of a grid, the state of its last run, and its recorded failures. Damaged results are moved aside."""
+    """Return the progress of a grid, the state of its last run, and its recorded failures.
+
+    Damaged results are moved aside.
+    """
     results, failed, damaged = store.read_outcomes(cell_ids)
     todo = len(cell_ids) - len(results) - sum(not failure.again for failure in failed)
     parts: list[RenderableType] = []
@@ -50,7 +53,7 @@ def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) 
 
 
 def run_view(status: Status) -> RenderableType:
-    """The view that the run's own terminal shows, with the state of the run below its title."""
+    """Return the view that the run's own terminal shows, with the state of the run below its title."""
     return LiveView(f"{status.grid}: {status.title}", status.shot, status.at, status.headline(time.time()))
 
 
@@ -82,7 +85,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
 
 
 def store_view(store: Store) -> RenderableType:
-    """A table of all grids that were run in a store, with the state and progress of the last run."""
+    """Return a table of all grids that were run in a store, with the state and progress of the last run."""
     found = store.files.map(lambda grid: read_status(store.files, grid), store.files.records("status"))
     statuses = [status for status in found if status is not None]
     if not statuses:

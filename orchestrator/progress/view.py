@@ -85,7 +85,7 @@ class LiveView:
 
 
 def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableType:
-    """Running cells or artifacts with their progress and age, in at most ``lines`` lines."""
+    """List running cells or artifacts with their progress and age, in at most ``lines`` lines."""
     shown = items if len(items) <= lines else items[: lines - 1]
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis", style="dim")

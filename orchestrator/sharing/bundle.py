@@ -116,7 +116,7 @@ def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
 
 
 def _catalog_entries(grid: Grid, catalog: Catalog) -> dict[str, Any]:
-    """The catalog's entries that the grid uses, by section and key."""
+    """Return the catalog's entries that the grid uses, by section and key."""
     domains = dict.fromkeys(cell.domain for cell in grid.cells)
     adopted = grid.adopted_checkpoints
     return {
@@ -128,7 +128,10 @@ def _catalog_entries(grid: Grid, catalog: Catalog) -> dict[str, Any]:
 
 
 def _cell_records(grid: Grid, labels: Mapping[str, str]) -> dict[str, Any]:
-    """The cells with their labels, and the source models: their recipe, or the checksum of the adopted checkpoint."""
+    """Return the cells with their labels, and the source models.
+
+    A model is given by its recipe, or by the checksum of the adopted checkpoint.
+    """
     sources = [
         {
             "dataset": ref.dataset,

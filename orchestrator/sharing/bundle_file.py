@@ -98,7 +98,7 @@ def read_bundle(path: Path) -> BundleFile:
 
 
 def _manifest(content: bytes) -> dict[str, Any]:
-    """The parsed manifest; empty if it is not of this format."""
+    """Return the parsed manifest; empty if it is not of this format."""
     try:
         manifest = json.loads(content)
         listed = manifest["files"]
@@ -109,7 +109,7 @@ def _manifest(content: bytes) -> dict[str, Any]:
 
 
 def _compare(listed: Mapping[str, Any], found: Mapping[str, bytes]) -> Iterator[Problem]:
-    """What differs between the manifest's list of files and the files."""
+    """Return what differs between the manifest's list of files and the files."""
     for name, entry in listed.items():
         if name not in found:
             yield Problem(name, "the manifest lists it, but it is missing")

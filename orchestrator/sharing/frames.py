@@ -33,7 +33,7 @@ _OPTIONAL = ("accuracy_own_classes", "accuracy_zero_shot_own_classes")
 def results(
     store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
 ) -> pd.DataFrame:
-    """The results of a grid, one row for each finished cell and test split.
+    """Return the results of a grid, one row for each finished cell and test split.
 
     Args:
         store: folder or URL of a store.
@@ -53,7 +53,7 @@ def results(
 def predictions(
     store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
 ) -> dict[tuple[str, str], StoredPredictions]:
-    """The predictions of a grid's cells on every test image.
+    """Return the predictions of a grid's cells on every test image.
 
     Returns:
         ``(cell_id, evaluated_on)``, which are columns of :func:`results`, -> arrays ``labels``, ``predicted`` and
@@ -97,7 +97,10 @@ def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrU
 
 
 def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list[Result]:
-    """The results of a grid's finished cells, in the order of ``cell_ids``. Raises ``UserError`` if there are none."""
+    """Return the results of a grid's finished cells, in the order of ``cell_ids``.
+
+    Raises ``UserError`` if there are none.
+    """
     done, _ = store.read_results(cell_ids)
     if not done:
         raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
@@ -105,7 +108,7 @@ def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list
 
 
 def result_rows(grid: str, settings: RunSettings) -> list[Row]:
-    """The rows of a grid's finished cells. Raises ``UserError`` if there are none."""
+    """Return the rows of a grid's finished cells. Raises ``UserError`` if there are none."""
     listing = list_grid(grid, settings)
     return row_list(finished_results(Store(settings.store_url), listing.name, listing.labels), listing.labels)
 
@@ -114,7 +117,7 @@ def result_rows(grid: str, settings: RunSettings) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> bytes:
-    """A header and one line for each row; a missing value is an empty field."""
+    """Return a header and one line for each row; a missing value is an empty field."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -47,7 +47,7 @@ class GridListing:
 
 
 def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
-    """The cells of a grid, from the cache if nothing has changed, otherwise by expanding the grid.
+    """Return the cells of a grid, from the cache if nothing has changed, otherwise by expanding the grid.
 
     ``grid``: its name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` for a grid or a
     catalog that is wrong.
@@ -65,7 +65,10 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
 def expand_grid(
     grid: str | os.PathLike[str], settings: RunSettings, overrides: Sequence[str] = ()
 ) -> tuple[Grid, Catalog]:
-    """A grid with all its cells, and the catalog. The store knows the gains that a grid with ``min_gain`` asks for."""
+    """Return a grid with all its cells, and the catalog.
+
+    The store knows the gains that a grid with ``min_gain`` asks for.
+    """
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
 
@@ -101,7 +104,7 @@ def cache_listing(
 
 
 def _key(grid: str, settings: RunSettings, overrides: Sequence[str]) -> str:
-    """The name of a listing in the cache."""
+    """Return the name of a listing in the cache."""
     path = str(Path(grid).absolute()) if grid.endswith((".yaml", ".yml")) or os.sep in grid else grid
     files = [str(Path(file).absolute()) for file in settings.catalog_files]
     text = json.dumps([path, files, str(settings.data_folder), list(overrides), str(_PROJECT)])
@@ -109,7 +112,7 @@ def _key(grid: str, settings: RunSettings, overrides: Sequence[str]) -> str:
 
 
 def _made_from(files: Iterable[str], datasets: Mapping[str, DatasetEntry], data_root: Path | None) -> dict[str, Any]:
-    """The state of everything a listing depends on: the project, the grid's other files, and its own datasets.
+    """Return the state of everything a listing depends on: the project, the grid's other files, and its own datasets.
 
     The digest of a dataset stands for it in the identity of cells: a new image in a folder changes it.
     """
@@ -131,7 +134,7 @@ def _state(path: str) -> list[int]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """The files of a folder and its sub-folders, without compiled ones."""
+    """Return the files of a folder and its sub-folders, without compiled ones."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__"]
         yield from (os.path.join(place, name) for name in names)

@@ -136,7 +136,7 @@ def _is_intact(adapter: Mapping[str, bytes]) -> bool:
 
 
 def _difference(mine: Result, theirs: Result) -> str:
-    """What differs between two results of one cell id; empty if they agree."""
+    """Return what differs between two results of one cell id; empty if they agree."""
     if mine.cell != theirs.cell:
         return "the stores have two different cells with this id"
     for here, there in zip(mine.evaluations, theirs.evaluations, strict=True):

@@ -109,7 +109,7 @@ def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
 
 
 def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]], loaded: ArtifactCache) -> Plan:
-    """A plan whose open cells are the drawn ones, whatever results the store has."""
+    """Return a plan whose open cells are the drawn ones, whatever results the store has."""
     plans = {}
     for record in sources:
         backbone = backbone_ref(loaded.catalog.backbone(record["backbone"]))

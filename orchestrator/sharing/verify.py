@@ -69,7 +69,7 @@ def verify_bundle(path: Path) -> Verification:
 def read_records(
     bundle: BundleFile,
 ) -> tuple[dict[str, tuple[Cell, str]], list[Result], dict[str, tuple[StoredPredictions, ...]], list[Problem]]:
-    """The records of a bundle, and everything that is wrong with its files and records.
+    """Return the records of a bundle, and everything that is wrong with its files and records.
 
     Returns:
         Cell id -> (cell, label); the results in the order of the cells; cell id -> predictions; the problems.

@@ -59,7 +59,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._oom_kills = worker_failures.oom_kill_count()
 
     def unfinished(self) -> list[Cell]:
-        """The cells that have not ended."""
+        """Return the cells that have not ended."""
         return [cell for number, cell in enumerate(self._cells) if number not in self._ended]
 
     def stop_workers(self) -> None:
@@ -172,7 +172,7 @@ def _request(trial: Trial) -> Resources:
 
 
 def _error_text(trial: Trial) -> str:
-    """What ended a trial, from the text file that Tune has just written; nothing is unpickled."""
+    """Return what ended a trial, from the text file that Tune has just written; nothing is unpickled."""
     with contextlib.suppress(OSError), open(trial.error_file, errors="replace") as stream:
         return stream.read().partition("\n")[2].strip() or "unknown"  # the first line counts Tune's own failures
     return "unknown"

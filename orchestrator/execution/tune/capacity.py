@@ -41,7 +41,7 @@ class ClusterCapacity:
         return max(self._most_gpus, self._max_gpus)
 
     def request(self, cell: Cell) -> Resources:
-        """What a cell requests, by what is known now."""
+        """Return what a cell requests, by what is known now."""
         return self._packing.resources(cell, self._settings, self.gpus)
 
     def size(self) -> tuple[float, float]:

@@ -128,7 +128,7 @@ class CellQueue:
         work = sum(count * self._share(request) for request, count in waiting.items())
 
         def deficit(request: Resources) -> float:
-            """The request's share of the waiting work, less its share of the cluster."""
+            """Return the request's share of the waiting work minus its share of the cluster."""
             share = self._share(request)
             return waiting[request] * share / work - running[request] * share
 
@@ -152,7 +152,7 @@ class CellQueue:
         return Assignment(number, request)
 
     def _share(self, request: Resources) -> float:
-        """The share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""
+        """Return the share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""
         cpus, gpus = self._size
         return max(request.cpus / max(cpus, 1.0), request.gpus / max(gpus, 1.0))
 

@@ -29,7 +29,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         return None if assignment is None else {"cell": assignment.number, **asdict(assignment.request)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """The trial's slot is free. Tune passes these arguments by keyword."""
+        """Note that the trial's slot is free. Tune passes these arguments by keyword."""
         self._cells.release(trial_id)
 
     def save(self, checkpoint_path: str) -> None:
@@ -72,7 +72,7 @@ class LifoScheduler(FIFOScheduler):  # type: ignore[misc]
             self._kept.append((cache, trial.placement_group_factory))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The newest waiting trial. The controller may end the kept workers that no cell has taken over."""
+        """Return the newest waiting trial. The controller may end the kept workers that no cell has taken over."""
         while self._kept:
             cache, request = self._kept.pop()
             cache.decrease_max(request)

@@ -55,7 +55,7 @@ def failure_line(text: str) -> str:
 
 
 def memory_message(kind: str, error: str, first: Resources, last: Resources) -> str:
-    """The error of a cell that ran out of memory (``gpu_memory`` or ``main_memory``), with what can be done.
+    """Return the error of a cell that ran out of memory (``gpu_memory`` or ``main_memory``), with what can be done.
 
     ``first`` and ``last`` are what the cell had at its first and at its last attempt.
     """
