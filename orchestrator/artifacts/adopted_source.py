@@ -131,7 +131,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
 
 
 def _check_config(path: Path, shape: TowerShape) -> None:
-    """Compare what tensors cannot show (activation, heads, epsilon) with the ``config.json`` beside them, if any."""
+    """Compare what tensors cannot show (activation, heads, epsilon) with the ``config.json`` next to them, if any."""
     found = config_file(path)
     if found is None:
         return

@@ -54,7 +54,7 @@ class TestFeatures(OfTestSplit):
         builder.meta.update(images=len(images))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
-        """The features (N, D) on the CPU; a split can be too large for the device."""
+        """Return the features (N, D) on the CPU; a split can be too large for the device."""
         return load_file(artifact.path(FILE))["features"]
 
 
@@ -64,7 +64,7 @@ class SupportFeatures(ArtifactSpec):
 
     Attributes:
         family: how the views are augmented.
-        views: the number of augmented views, V, beside the un-augmented one.
+        views: the number of augmented views, V, without the un-augmented one.
         shots: images per class whose features these are; ``None`` for all of ``support``. A cell of fewer shots reads a
             part of them.
     """

@@ -60,14 +60,14 @@ class Head(OfTestSplit):
         builder.meta.update(class_names=list(names), prompts=list(prompts), equal_classes=shared)
 
     def class_text(self, loaded: ArtifactCache) -> ClassText:
-        """The class names and prompts that the head was made of."""
+        """Return the class names and prompts that the head was made of."""
         from bolt.task.task import ClassText
 
         meta = loaded.artifact(self.address).meta
         return ClassText(tuple(meta["class_names"]), tuple(meta["prompts"]))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
-        """The head (C, D) on the device."""
+        """Return the head (C, D) on the device."""
         from safetensors.torch import load_file
 
         return load_file(artifact.path(FILE))["head"].to(device)

@@ -93,11 +93,11 @@ class Images(ArtifactSpec):
         )
 
     def load(self, artifact: Artifact, device: str) -> decoded.Images:
-        """The labels, in memory, and the pixels, mapped from disk."""
+        """Return the labels, in memory, and the pixels, mapped from disk."""
         return decoded.read_images(artifact.path)
 
     def class_names(self, loaded: ArtifactCache) -> tuple[str, ...]:
-        """The dataset's class names in label order, noted with the decoded images."""
+        """Return the dataset's class names in label order, noted with the decoded images."""
         return tuple(loaded.artifact(self.address).meta["class_names"])
 
 
@@ -129,7 +129,7 @@ class OfTestSplit(ArtifactSpec):
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
-    """Estimated pixels of an image of a dataset, its shortest side capped if ``cap`` is given."""
+    """Estimate the pixels of an image of a dataset, its shortest side capped if ``cap`` is given."""
     if entry.image_side is not None:
         return min(entry.image_side, cap or entry.image_side) ** 2
     return round(min(TYPICAL_PIXELS, TYPICAL_ASPECT * cap**2 if cap else math.inf))

@@ -105,7 +105,7 @@ class TextSide:
         self._entry, self._loaded_from = entry, backbone_ref(entry)
 
     def load(self) -> nn.Module:
-        """The open_clip model. Raises ``UserError`` if the weights are gone, have changed or do not fit."""
+        """Return the open_clip model. Raises ``UserError`` if the weights are gone, have changed or do not fit."""
         entry = self._entry
         if absent := missing_weights(entry):
             raise absent
@@ -122,7 +122,7 @@ class TextSide:
         return cast("nn.Module", model)
 
     def tokenize(self, prompts: list[str]) -> Tensor:
-        """The token numbers of prompts, (P, context length)."""
+        """Return the token numbers of prompts, (P, context length)."""
         return self._tokenizer(prompts)
 
     @cached_property
@@ -155,7 +155,7 @@ def _architecture(entry: BackboneEntry) -> str:
 
 
 def _weights(entry: BackboneEntry) -> str:
-    """The weights file, or the tag that open_clip lists."""
+    """Return the weights file, or the tag that open_clip lists."""
     return str(weights_path(entry) or entry.weights.pretrained)
 
 
@@ -170,7 +170,7 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
-    """The error that weights are not on this machine, or do not fit the architecture."""
+    """Return the error that weights are not on this machine, or do not fit the architecture."""
     if path := weights_path(entry):
         from bolt.clip.checkpoint_files import UnreadableCheckpoint
         from bolt.clip.checkpoint_reading import is_torchscript, read_tensors

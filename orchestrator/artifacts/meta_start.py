@@ -95,7 +95,7 @@ class MetaStart(ArtifactSpec):
         )
 
     def _task(self, dataset: DatasetRef, loaded: ArtifactCache) -> MetaTask:
-        """One dataset's training images, seen through light crops."""
+        """Return one dataset's training images, seen through light crops."""
         images, views = loaded.get(self._images(dataset)), Views(light=True)
         placed = place_images(self._images(dataset), images, loaded, KEPT_BYTES // len(self.datasets))
 
@@ -105,6 +105,6 @@ class MetaStart(ArtifactSpec):
         return MetaTask(dataset.name, loaded.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
-        """The tower's tensors by open_clip's visual names, on the device."""
+        """Return the tower's tensors by open_clip's visual names, on the device."""
         tensors = load_file(artifact.path(TOWER_FILE))
         return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -64,7 +64,7 @@ class Source(ArtifactSpec):
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def load(self, artifact: Artifact, device: str) -> Path:
-        """The file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
+        """Return the file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
         return artifact.path(TOWER_FILE)
 
 
@@ -102,7 +102,7 @@ class SourceModel(Source):
         return CONTEXT_MIB + (FLOAT_BYTES * (4 * entry.parameters + activations) + KEPT_BYTES) / 2**20
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
-        """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy beside the frozen one's.
+        """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy and the frozen one's.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
@@ -145,12 +145,12 @@ class SourceModel(Source):
 
 
 def source_address(backbone: str, source: SourceRef) -> str:
-    """The address of a cell's source, fine-tuned or adopted. The source's digest covers its backbone and recipe."""
+    """Return the address of a cell's source. The source's digest covers its backbone and recipe."""
     return f"{SourceModel.kind}/{address(backbone, source.dataset, of=(SourceModel.version, source))}"
 
 
 def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
-    """What a stored source model gained on its own task, in points; ``None`` if it is not built or not measured."""
+    """Return a source model's gain on its own task, in points; ``None`` if it is not built or not measured."""
     with suppress(CorruptArtifact):
         built = store.artifact(source_address(backbone, source))
         if built is not None and "accuracy_fine_tuned" in built.meta:
@@ -159,14 +159,14 @@ def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
 
 
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[Head, TestFeatures]:
-    """The artifacts that :func:`source_accuracy` reads. It also reads the test images, an input of both."""
+    """Return the artifacts that :func:`source_accuracy` reads. It also reads the test images, an input of both."""
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 
 
 def source_accuracy(
     tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, loaded: ArtifactCache
 ) -> dict[str, Any]:
-    """Accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
+    """Return the accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
 
     ``tensors`` are the fine-tuned tower's, by open_clip's visual names.
     """

@@ -83,7 +83,7 @@ class SourceDirections(ArtifactSpec):
 
 
 def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
-    """The address of the directions of a cell's source."""
+    """Return the address of the directions of a cell's source."""
     identity = (SourceDirections.version, source, top_k)
     return f"{SourceDirections.kind}/{address(backbone, source.dataset, f'top{top_k}', of=identity)}"
 
@@ -92,7 +92,7 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
 class DomainTotal(ArtifactSpec):
     """The float64 sum of all task vectors of a domain.
 
-    Every mean that leaves some sources out is this sum less theirs, so no cell has to read all sources.
+    Every mean that leaves some sources out is this sum minus theirs, so no cell has to read all sources.
     """
 
     kind = "spectra"
@@ -139,10 +139,10 @@ class DomainTotal(ArtifactSpec):
         builder.meta.update(backbone=backbone.digest, sources=self._refs)
 
 
-class StoredSources(Sources):
+class SourceSet(Sources):
     """The sources of a cell, in its order, read from the store.
 
-    The mean task vector is the domain's float64 total less the sources that the cell leaves out, if the store has a
+    The mean task vector is the domain's float64 total minus the sources that the cell leaves out, if the store has a
     total that covers the sources and few others. Otherwise it is summed from the sources. Both ways give the same bits,
     because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
@@ -188,24 +188,24 @@ class StoredSources(Sources):
         return {name: self._delta(ref, name) for name in self._pretrained}
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-        """The basis and the pooled coefficients of one matrix, kept for later cells with the same sources."""
+        """Return the basis and pooled coefficients of one matrix, cached for later cells of the same sources."""
         if (matrix, top_k) not in self._bases:
             self._bases[matrix, top_k] = pooled_basis(self, matrix, top_k)
         return self._bases[matrix, top_k]
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
-        """Singular directions of a pre-trained matrix, kept for later cells of the backbone, whatever their target."""
+        """Return singular directions of a pre-trained matrix, cached for all cells of the backbone."""
         key = self._backbone, matrix, width, trailing
         make = partial(pretrained_basis, weight, width, trailing)
         return self._loaded.cached(pretrained_basis, key, make, KEPT_PRETRAINED_BASES)
 
     def file_digests(self) -> tuple[str, ...]:
-        """The SHA-256 of each source's ``tower.safetensors``, as its manifest has it."""
+        """Return the SHA-256 of each source's ``tower.safetensors``, as its manifest has it."""
         artifacts = [self._loaded.artifact(source_address(self._backbone.name, source)) for source in self._sources]
         return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """What a method made of the sources, kept while cells of the same method and sources follow each other."""
+        """Return what a method made of the sources, cached while cells of that method and sources follow."""
         if key not in self.cache:
             self.cache[key] = make()
         value: Value = self.cache[key]
@@ -218,7 +218,7 @@ class StoredSources(Sources):
         return tuned - self._pretrained[name]
 
     def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
-        """The smallest stored set of a source's directions that has ``top_k`` of them.
+        """Return the smallest stored set of a source's directions that has ``top_k`` of them.
 
         A method asks for as many as its widest matrix takes when it is planned, and reads fewer of narrower matrices.
         """
@@ -230,7 +230,7 @@ class StoredSources(Sources):
         return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """The domain total that covers the sources and the fewest others, with those others.
+        """Return the domain total that covers the sources and the fewest others, with those others.
 
         ``None`` if subtracting the others would be more work than adding up the sources.
         """

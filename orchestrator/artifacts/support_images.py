@@ -59,13 +59,13 @@ class SupportImages(ArtifactSpec):
         return 3 * self.image_count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
 
     def image_count(self, catalog: Catalog) -> int:
-        """How many images at most: a class can have fewer than it is to give."""
+        """Return the largest number of images: a class can have fewer than ``shots``."""
         entry = catalog.dataset(self.dataset.name)
         available = entry.sizes.train if self.split == "train" else entry.sizes.test
         return min(entry.classes * self.shots, available)
 
     def drawn(self, labels: NDArray[np.int64], class_count: int) -> NDArray[np.int64]:
-        """The positions of the images in the split with these labels, ascending, (M,)."""
+        """Return the positions of the images in the split with these labels, ascending, (M,)."""
         drawn = draw_support(
             labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
             class_count=class_count, draw=self.draw, pool=self.pool,
@@ -114,7 +114,7 @@ class SupportPool:
     labels_of_split: NDArray[np.int64]
 
     def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
-        """One view of the images at those positions of the split: uint8 (N, 3, S, S)."""
+        """Return one view of the images at those positions of the split: uint8 (N, 3, S, S)."""
         rows = self.indices.searchsorted(indices).tolist()
         if view == EVALUATION_VIEW:
             return self.images.evaluation_views(rows, size)
@@ -123,6 +123,6 @@ class SupportPool:
 
 
 def support_pool(spec: SupportImages, loaded: ArtifactCache) -> SupportPool:
-    """The loaded images of a support. A process that computes on a GPU makes their views there."""
+    """Return the loaded images of a support. A process that computes on a GPU makes their views there."""
     pool = loaded.get(spec)
     return replace(pool, images=place_images(spec, pool.images, loaded))

@@ -50,7 +50,7 @@ class Views:
         seed: int,
         indices: Sequence[int] | None = None,
     ) -> Tensor:
-        """One augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
+        """Return one augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
 
         ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
         """
@@ -82,15 +82,15 @@ class DeviceImages:
         return self._images.shapes
 
     def crops(self, rows: Sequence[int], boxes: Sequence[Box], size: int) -> Tensor:
-        """As :meth:`Images.crops`, on the device: uint8 (B, 3, S, S)."""
+        """Crop as :meth:`Images.crops`, on the device: uint8 (B, 3, S, S)."""
         return resize_crops([self._on_device(row) for row in rows], boxes, size)
 
     def evaluation_views(self, rows: Sequence[int], size: int) -> Tensor:
-        """As :meth:`Images.evaluation_views`, on the device: uint8 (B, 3, S, S)."""
+        """Return the views of :meth:`Images.evaluation_views`, on the device: uint8 (B, 3, S, S)."""
         return torch.stack([self._on_device(row, size) for row in rows])
 
     def _on_device(self, row: int, evaluation_size: int = 0) -> Tensor:
-        """An image, or its evaluation view of that size."""
+        """Return an image, or its evaluation view of that size."""
         key = row, evaluation_size
         if key in self._kept:
             return self._kept[key]
@@ -103,7 +103,7 @@ class DeviceImages:
 
 
 def place_images(key: Hashable, images: ImageViews, loaded: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
-    """The images on the GPU of this process, or the images themselves if it computes on the CPU.
+    """Return the images on the GPU of this process, or the images themselves if it computes on the CPU.
 
     On two cores torchvision makes views faster than matrix products do. The last set of images is kept.
     """

@@ -39,7 +39,7 @@ def evaluate_cell(inputs: CellInputs, adapted: Adapted) -> tuple[Scored, ...]:
 
 
 def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
-    """What the method made, with the target's new classes behind the base classes; as it is without new classes.
+    """Return what the method made, with the target's new classes behind the base classes; as it is without new classes.
 
     A new class is its embedding of the zero-shot head or, if the method changed the text side, the embedding that the
     method gives its name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier cannot take them.
@@ -83,7 +83,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
             return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
     def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
-        """What ``make`` gives; cached for cells with an equal key, unless other cells have other test images."""
+        """Return what ``make`` gives; cached for cells with an equal key, unless other cells have other test images."""
         if key is None or split.rows_N is not None:
             return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, split.dataset, key

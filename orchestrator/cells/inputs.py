@@ -15,7 +15,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.spec import ArtifactCache
-from orchestrator.artifacts.spectra import StoredSources
+from orchestrator.artifacts.spectra import SourceSet
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
 
@@ -69,23 +69,23 @@ class CellInputs:
 
     @property
     def adapted_classes(self) -> int:
-        """How many of the target's classes the method is adapted to: all, or the base classes."""
+        """The number of the target's classes that the method is adapted to: all, or the base classes."""
         base_classes, classes = self.track.base_classes, len(self.head_CD)
         return classes if base_classes is None else base_classes(classes)
 
     @cached_property
-    def sources(self) -> StoredSources | None:
+    def sources(self) -> SourceSet | None:
         """The source models, those of other datasets than the target; ``None`` if the method reads none."""
         if not self.method.uses_source_models or not self.cell.sources:
             return None
         key = self.cell.backbone, self.cell.sources
-        sources = self.loaded.cached(StoredSources, key, lambda: StoredSources(self.loaded, *key), KEPT_SOURCES)
+        sources = self.loaded.cached(SourceSet, key, lambda: SourceSet(self.loaded, *key), KEPT_SOURCES)
         sources.cache = self._sources_cache
         return sources
 
 
 def _sources_cache(cell: Cell, loaded: ArtifactCache) -> dict[Hashable, Any]:
-    """The cache of what the cells of one method compute from their sources: stacked task vectors, a merged update.
+    """Return the cache of what one method's cells compute from their sources, such as stacked task vectors.
 
     It can be as large as all source models together, so it is kept only while cells of the same method and sources
     follow each other. A call for another cell empties it.

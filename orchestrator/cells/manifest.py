@@ -21,7 +21,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "sciki
 
 
 def make_manifest(loaded: ArtifactCache, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
-    """The manifest of a result that is finished now and read the artifacts at these addresses.
+    """Make the manifest of a result that is finished now and read the artifacts at these addresses.
 
     ``precision`` is that of the cell; ``None`` stands for the default of the device.
     """
@@ -49,7 +49,7 @@ def _versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _commit() -> tuple[str, bool]:
-    """Commit of the checkout the project runs from, and whether files differ from it; empty for an installed copy."""
+    """Return the checkout's commit, and whether files differ from it; empty for an installed copy."""
     root = Path(__file__).resolve().parent.parent.parent
     if not (root / ".git").exists():
         return "", False

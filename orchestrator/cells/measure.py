@@ -97,7 +97,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
-    """The mean of the class groups' accuracies, per cent, by its name (``harmonic_mean``); none without such groups."""
+    """Return the mean of the class groups' accuracies, per cent, by its name (``harmonic_mean``), if any."""
     if track.group_mean is None:
         return {}
     accuracy = {found.dataset: found.accuracy for found in evaluations}
@@ -106,7 +106,7 @@ def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, 
 
 
 def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
-    """How many classes have fewer support images than k, or none at all on the imbalanced track, if any has."""
+    """Count the classes that have fewer support images than k, or none at all on the imbalanced track, if any has."""
     if not len(task.support):
         return {}
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
@@ -117,14 +117,14 @@ def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
 
 
 def adapter_to_keep(measurement: Measurement, loaded: ArtifactCache) -> dict[str, bytes] | None:
-    """The files of a cell's adapter; ``None`` if it is larger than ``KEPT_BYTES`` or cannot be saved."""
+    """Return the files of a cell's adapter; ``None`` if it is larger than ``KEPT_BYTES`` or cannot be saved."""
     if not isinstance(measurement.adapted.classify, Classifier):
         return None
     return adapter_files(model_of(measurement.result, measurement.adapted, loaded), KEPT_BYTES)
 
 
 def model_of(result: Result, adapted: Adapted, loaded: ArtifactCache) -> Model:
-    """The model a cell made, with its cell, settings, data licence and accuracies in its notes."""
+    """Return the model a cell made, with its cell, settings, data licence and accuracies in its notes."""
     cell = result.cell
     entry = loaded.catalog.dataset(cell.dataset.name)
     accuracy, zero_shot = accuracies(result)

@@ -37,7 +37,7 @@ def reset_peak_memory(device: str) -> None:
 
 
 def peak_memory_mib(device: str) -> tuple[float, float]:
-    """The most memory since :func:`reset_peak_memory`, in MiB: in use, and reserved on an accelerator.
+    """Return the most memory since :func:`reset_peak_memory`, in MiB: in use, and reserved on an accelerator.
 
     On an accelerator, torch reserves more than is in use, and other processes cannot have it; CUDA's own context is not
     counted. On the CPU, the resident memory of the process is in use, and nothing is reserved. Systems other than Linux

@@ -41,7 +41,7 @@ class EvaluationSplit:
 
 
 def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
-    """Everything that a cell is scored on.
+    """Return everything that a cell is scored on.
 
     With base and new classes, the target's test split comes first, among all classes. The images of the base classes
     follow, classified among the base classes, and those of the new classes, classified among the new ones.
@@ -57,7 +57,7 @@ def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
 def evaluation_split(
     inputs: CellInputs, dataset: DatasetRef, group: range | None = None, name: str = ""
 ) -> EvaluationSplit:
-    """The test split of a dataset, or its images of a group of classes; without the support if that is drawn from it.
+    """Return the test split of a dataset, or its images of a group of classes, without a support drawn from it.
 
     The largest support is left out, so that every k is scored on the same images. Where the protocol scores on a tenth
     of the target's training split, it is that tenth.
@@ -89,7 +89,7 @@ def evaluation_split(
 
 
 def target_labels(inputs: CellInputs, images: Images) -> Tensor:
-    """The labels of a dataset's test split as class numbers of the cell's target, (N,).
+    """Return the labels of a dataset's test split as class numbers of the cell's target, (N,).
 
     The classes of a variant of the target (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for
     a class that the target does not have.
@@ -108,7 +108,7 @@ def target_labels(inputs: CellInputs, images: Images) -> Tensor:
 
 
 def _validation_split(inputs: CellInputs, validation: Images, classes: range, name: str) -> EvaluationSplit:
-    """The tenth of the training split on which the authors of BOLT score their meta-learned start."""
+    """Return the tenth of the training split on which the authors of BOLT score their meta-learned start."""
     images, backbone, size = inputs.loaded.get(validation), inputs.backbone, inputs.image_size
     rows_N = validation_tenth(len(images))
 

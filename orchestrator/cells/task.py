@@ -20,7 +20,7 @@ from orchestrator.cells.splits import evaluation_split
 
 
 def make_task(inputs: CellInputs) -> Task:
-    """Everything the method may see of its target. Large parts are read when they are first used.
+    """Return everything the method may see of its target. Large parts are read when they are first used.
 
     No test label is in it, but a protocol that ``selects_on_test`` gives an oracle, which returns a classifier's
     accuracy.
@@ -51,7 +51,7 @@ def make_task(inputs: CellInputs) -> Task:
 
 
 def _oracle(inputs: CellInputs) -> Callable[[Adapted], float]:
-    """Accuracy on the target's test images of the classes that the method is adapted to."""
+    """Return a function: accuracy on the target's test images of the classes that the method is adapted to."""
     count = inputs.adapted_classes
     group = None if count == len(inputs.head_CD) else range(count)
 
@@ -63,7 +63,7 @@ def _oracle(inputs: CellInputs) -> Callable[[Adapted], float]:
 
 
 def _support(inputs: CellInputs) -> Support:
-    """The labelled images of the classes that the method is adapted to; empty if the method is given none."""
+    """Return the labelled images of the classes that the method is adapted to; empty if the method is given none."""
     cell, artifacts, loaded = inputs.cell, inputs.artifacts, inputs.loaded
     if artifacts.support_images is None:
         empty = torch.empty(0, dtype=torch.int64)
@@ -98,12 +98,12 @@ def _support(inputs: CellInputs) -> Support:
 
 
 def _undeclared(*arguments: Any) -> Tensor:
-    """Stands for an input that the method did not declare, and raises when the method reads it."""
+    """Stand for an input that the method did not declare, and raises when the method reads it."""
     raise ValueError("the method's registration says that it does not read this")
 
 
 def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
-    """The target's test images without labels. Augmented views are crops of images near their own size."""
+    """Return the target's test images without labels. Augmented views are crops of images near their own size."""
     artifacts, loaded = inputs.artifacts, inputs.loaded
     if artifacts.whole_test_images is None:
         return None

@@ -53,7 +53,7 @@ train_here(sys.argv[1], sys.argv[2])
 
 
 def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[ArtifactSpec]]:
-    """The one source model of the grid, and what it is made from."""
+    """Return the one source model of the grid, and what it is made from."""
     path = folder / "two.yaml"
     path.write_text(GRID)
     write_image_folders(folder)
@@ -75,14 +75,14 @@ def settings_of(store: str, folder: Path) -> RunSettings:
 
 
 def train_here(folder: str, store: str) -> None:
-    """What the processes of these tests do."""
+    """Do what the processes of these tests do."""
     model, _ = source_model(Path(folder), Store(store))
     build(model, settings_of(store, Path(folder)))
 
 
 @pytest.fixture(scope="module")
 def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with everything a source model is made from."""
+    """Return a store with everything a source model is made from."""
     folder = tmp_path_factory.mktemp("inputs")
     store = Store(folder / "store")
     artifacts.build(source_model(folder, store)[1], settings_of(store.url, folder))
@@ -91,7 +91,7 @@ def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, object]]:
-    """The tower of a training that nothing interrupts, and what is noted of it."""
+    """Return the tower of a training that nothing interrupts, and what is noted of it."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     shutil.copytree(inputs, folder / "store")
     build(source_model(folder, Store(folder / "store"))[0], settings_of(str(folder / "store"), folder))
@@ -125,7 +125,7 @@ def test_a_process_that_has_fine_tuned_a_source_loads_the_pretrained_backbone_ag
 
 @pytest.fixture
 def killed(inputs: Path, tmp_path: Path) -> Path:
-    """A store whose source model was being trained, past its first epoch, when the process was killed."""
+    """Return a store whose source model was being trained, past its first epoch, when the process was killed."""
     store = tmp_path / "store"
     shutil.copytree(inputs, store)
     model, _ = source_model(tmp_path, Store(store))

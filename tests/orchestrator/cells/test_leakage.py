@@ -17,7 +17,7 @@ from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, build, with_inputs
-from orchestrator.artifacts.spectra import DomainTotal, StoredSources
+from orchestrator.artifacts.spectra import DomainTotal, SourceSet
 from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
@@ -34,7 +34,7 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
 
 
 def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
-    """The method's classifier, and its logits on the first images of the test split."""
+    """Return the method's classifier, and its logits on the first images of the test split."""
     inputs = CellInputs(cell, loaded)
     adapted = name_new_classes(inputs, inputs.method.run(make_task(inputs), inputs.settings))
     images = loaded.get(inputs.artifacts.head.images)
@@ -44,7 +44,7 @@ def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
 
 
 def with_wrong_test_labels(world: World, folder: Path) -> ArtifactCache:
-    """A copy of the world's store in ``folder``, with the labels of every test split replaced by others."""
+    """Return a copy of the world's store in ``folder``, with the labels of every test split replaced by others."""
     shutil.copytree(world.settings.store_url, folder / "store")
     for labels in (folder / "store").glob("images/*.test.*/**/labels.npy"):
         right = np.load(labels)
@@ -65,7 +65,7 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
 
 
 def check_wrong_labels(cell: Cell, right: ArtifactCache, wrong: ArtifactCache) -> None:
-    """A store with wrong test labels gives the same classifier, and a lower accuracy of it."""
+    """Check that a store with wrong test labels gives the same classifier, and a lower accuracy of it."""
     clean, logits = adapt(cell, right)
     poisoned, again = adapt(cell, wrong)
     assert torch.equal(logits, again)
@@ -84,7 +84,7 @@ VARIATIONS = {
 
 @pytest.fixture(scope="module")
 def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
-    """A store with these tracks and methods on one dataset."""
+    """Return a store with these tracks and methods on one dataset."""
     block = {"backbones": ["tiny-clip"], "datasets": DATASETS[:1], "shots": [2], "seeds": [1]}
     block["sources"] = {"rule": "leave_one_out", "datasets": DATASETS}
     blocks = [{**block, "track": track, "methods": [tiny(n) for n in names]} for track, names in VARIATIONS.items()]
@@ -154,7 +154,7 @@ def test_the_noise_is_in_the_total_that_the_methods_read(
 ) -> None:
     """The test above would notice neither a total without the target nor a model that is not in it."""
     cell = world.pick("bolt")
-    found = [StoredSources(loaded, cell.backbone, cell.sources)._total for loaded in with_own_model]
+    found = [SourceSet(loaded, cell.backbone, cell.sources)._total for loaded in with_own_model]
     towers = []
     for total in found:
         assert total is not None

@@ -24,7 +24,7 @@ from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build
-from orchestrator.artifacts.spectra import DomainTotal, StoredSources
+from orchestrator.artifacts.spectra import DomainTotal, SourceSet
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cells import evaluation
 from orchestrator.cells.inputs import CellInputs
@@ -70,7 +70,7 @@ def grid(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Grid:
 def settings(
     grid: Grid, catalog: Catalog, artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory
 ) -> RunSettings:
-    """A store in which everything the grid needs is built."""
+    """Return a store in which everything the grid needs is built."""
     made = RunSettings(str(tmp_path_factory.mktemp("store")), device="cpu")
     artifacts.build(make_plan(grid, catalog, Store(made.store_url)).missing, made)
     return made
@@ -254,7 +254,7 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: A
     by_total = CellInputs(cell, loaded).sources
     assert by_total is not None
     assert by_total._total is not None
-    direct = StoredSources(loaded, cell.backbone, cell.sources)
+    direct = SourceSet(loaded, cell.backbone, cell.sources)
     direct._total = None
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
@@ -262,8 +262,8 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: A
 
 def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(grid: Grid, loaded: ArtifactCache) -> None:
     cell = pick(grid, "bolt")
-    fewer = StoredSources(loaded, cell.backbone, cell.sources[:1])
-    all_sources = StoredSources(loaded, cell.backbone, cell.sources)
+    fewer = SourceSet(loaded, cell.backbone, cell.sources[:1])
+    all_sources = SourceSet(loaded, cell.backbone, cell.sources)
     matrix = "transformer.resblocks.0.attn.out_proj.weight"
     weight = loaded.backbone(cell.backbone).tower.state_dict_open_clip()[matrix]
     kept = all_sources.pretrained_basis(matrix, weight, 5, trailing=False)
