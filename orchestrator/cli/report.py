@@ -38,7 +38,7 @@ def report(
             "a grid's report is written into its store", where="--output", hint="leave it out, or give --published"
         )
     if grid is None:
-        from orchestrator.report.write import write_published
+        from orchestrator.report.published_report import write_published
 
         written = f"published: {write_published(output or Path('published'))}"
     else:

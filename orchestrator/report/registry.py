@@ -7,10 +7,9 @@ see docs/adding-a-report-table.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeVar
+from typing import Generic, TypeVar
 
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
@@ -46,90 +45,64 @@ from orchestrator.report.tables.whole_grid import (
 
 T = TypeVar("T", Table, FigureFile)
 
-GroupTableSection = Literal["lead", "variants", "datasets", "verdict", "files"]
-GroupFigureSection = Literal["lead", "variants", "datasets", "costs", "published"]
-ReportTableSection = Literal[
-    "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
-]
-
-# Section of the page -> its tables or figures: those of one group, and those that belong to no group.
-GroupTables = dict[GroupTableSection, list[Table]]
-GroupFigures = dict[GroupFigureSection, list[FigureFile]]
-ReportTables = dict[ReportTableSection, list[Table]]
+# Section of the page -> its tables or figures.
+Tables = dict[str, list[Table]]
+Figures = dict[str, list[FigureFile]]
 
 
 @dataclass(frozen=True)
-class GroupTable:
-    """A kind of table that every group has.
+class Kind(Generic[T]):
+    """A kind of table or figure that every comparison group has.
 
     Attributes:
-        name: names the kind in a track's ``lead_tables``; file names begin with it.
-        make: ``make(grid, group)`` gives one table or several; ``None`` or none if the group has nothing to show.
-        section: where the page shows it. ``lead``: at the top, if the group's track lists it in ``lead_tables``.
-            ``files``: not on the page, but as a file.
+        name: names the kind in a track's ``lead_tables`` or ``lead_figures``; file names begin with it.
+        make: ``make(grid, group)`` gives one or several; ``None`` or none if the group has nothing to show.
+        section: where the page shows it. ``lead``: at the top, if the group's track lists it. ``files``: not on the
+            page, but as a file.
+        ks: the k of a group for each of which ``make(grid, group, k)`` is called; without it, ``make`` takes no k.
         always: whether a ``lead`` table is written as a file even if the track does not list it.
         includes: a table that this one contains if there is only one k; the page then leaves that table out.
     """
 
     name: str
-    make: Callable[[GridResults, ComparisonGroup], Table | Iterable[Table] | None]
-    section: GroupTableSection
+    make: Callable[..., T | Iterable[T] | None]
+    section: str
+    ks: Callable[[ComparisonGroup], Iterable[int]] | None = None
     always: bool = True
     includes: str = ""
 
-
-@dataclass(frozen=True)
-class GroupFigure:
-    """A kind of figure that every group has; see :class:`GroupTable`. A track lists it in ``lead_figures``."""
-
-    name: str
-    make: Callable[[GridResults, ComparisonGroup], FigureFile | Iterable[FigureFile] | None]
-    section: GroupFigureSection
+    def of(self, grid: GridResults, group: ComparisonGroup) -> list[T]:
+        """Make all tables or figures of this kind for a group."""
+        calls = [(grid, group)] if self.ks is None else [(grid, group, k) for k in self.ks(group)]
+        return [one for call in calls for one in _as_list(self.make(*call))]
 
 
-def ks_of(group: ComparisonGroup) -> Iterable[int]:
+def every_k(group: ComparisonGroup) -> Iterable[int]:
     """Return every k of a group."""
     return group.ks
 
 
-def each_k(
-    make: Callable[[GridResults, ComparisonGroup, int], T | None],
-    ks: Callable[[ComparisonGroup], Iterable[int]] = ks_of,
-) -> Callable[[GridResults, ComparisonGroup], Iterator[T]]:
-    """Adapt a function that makes one table or figure of a group at one k, or ``None``."""
-    return partial(_at_each_k, make, ks)
-
-
-def _at_each_k(
-    make: Callable[[GridResults, ComparisonGroup, int], T | None],
-    ks: Callable[[ComparisonGroup], Iterable[int]],
-    grid: GridResults,
-    group: ComparisonGroup,
-) -> Iterator[T]:
-    return (made for k in ks(group) if (made := make(grid, group, k)) is not None)
-
-
 GROUP_TABLES = [
-    GroupTable("main", main_table, "lead"),
-    GroupTable("datasets", each_k(dataset_table), "lead"),
-    GroupTable("shift", each_k(shift_table), "lead", always=False, includes="main"),
-    GroupTable("base_to_new", each_k(base_to_new_table), "lead", always=False),
-    GroupTable("epochs", each_k(epochs_table), "lead", always=False),
-    GroupTable("ablation", variants_tables, "variants"),
-    GroupTable("verdict", verdict_tables, "verdict"),
+    Kind("main", main_table, "lead"),
+    Kind("datasets", dataset_table, "lead", ks=every_k),
+    Kind("shift", shift_table, "lead", ks=every_k, always=False, includes="main"),
+    Kind("base_to_new", base_to_new_table, "lead", ks=every_k, always=False),
+    Kind("epochs", epochs_table, "lead", ks=every_k, always=False),
+    Kind("ablation", variants_tables, "variants"),
+    Kind("verdict", verdict_tables, "verdict"),
 ]
 
 GROUP_FIGURES = [
-    GroupFigure("settings", accuracy_against_settings, "variants"),
-    GroupFigure("variants", effects_of_variants, "variants"),
-    GroupFigure("accuracy", accuracy_against_k, "lead"),
-    GroupFigure("epochs", each_k(accuracy_after_epochs), "lead"),
-    GroupFigure("dots", each_k(accuracy_by_dataset, drawn_ks), "datasets"),
-    GroupFigure("radar", each_k(accuracy_radar, drawn_ks), "published"),
-    GroupFigure("costs", accuracy_against_costs, "costs"),
+    Kind("settings", accuracy_against_settings, "variants"),
+    Kind("variants", effects_of_variants, "variants"),
+    Kind("accuracy", accuracy_against_k, "lead"),
+    Kind("epochs", accuracy_after_epochs, "lead", ks=every_k),
+    Kind("dots", accuracy_by_dataset, "datasets", ks=drawn_ks),
+    Kind("radar", accuracy_radar, "published", ks=drawn_ks),
+    Kind("costs", accuracy_against_costs, "costs"),
 ]
 
-REPORT_TABLES: list[tuple[ReportTableSection, Callable[[GridResults], Table | Iterable[Table] | None]]] = [
+REPORT_TABLES: list[tuple[str, Callable[[GridResults], Table | Iterable[Table] | None]]] = [
     ("files", verdict_tables_over_domains),
     ("datasets", explorer_tables),
     ("switches", effects_table),
@@ -144,49 +117,46 @@ REPORT_TABLES: list[tuple[ReportTableSection, Callable[[GridResults], Table | It
 """What makes the tables that a report has once, by the section that shows them unless they are empty."""
 
 
-def group_tables(grid: GridResults, group: ComparisonGroup) -> GroupTables:
+def group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
     """Make the tables of one group.
 
     If the group holds nothing but variants of one method, their table (``ablation``) replaces the first lead table,
     which would have the same rows.
     """
-    lead_names = group.track.lead_tables
-    _check(group, lead_names, GROUP_TABLES)
-    lines = [line for line in GROUP_TABLES if line.always or line.name in lead_names]
-    made = {line.name: _as_list(line.make(grid, group)) for line in lines}
-    included = {line.includes for line in lines if line.name in lead_names and len(group.ks) == 1}
-    sections: GroupTables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
-    for line in lines:
-        hidden = line.section == "lead" and (line.name not in lead_names or line.name in included)
-        sections["files" if hidden else line.section] += made[line.name]
-    variants = made["ablation"]
-    if [len(table.rows) for table in variants] == [len(group.methods)]:
-        sections["files"] += sections["lead"][:1]
-        sections["lead"][:1] = variants
-        sections["variants"] = [table for table in sections["variants"] if table not in variants]
+    lead_names = _lead_names(group, group.track.lead_tables, GROUP_TABLES)
+    kinds = [kind for kind in GROUP_TABLES if kind.always or kind.name in lead_names]
+    included = {kind.includes for kind in kinds if kind.name in lead_names and len(group.ks) == 1}
+    sections: Tables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
+    for kind in kinds:
+        hidden = kind.section == "lead" and (kind.name not in lead_names or kind.name in included)
+        tables = kind.of(grid, group)
+        if kind.name == "ablation" and [len(table.rows) for table in tables] == [len(group.methods)]:
+            sections["files"] += sections["lead"][:1]
+            sections["lead"][:1] = tables
+        else:
+            sections["files" if hidden else kind.section] += tables
     return sections
 
 
-def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Iterable[GroupFigure]) -> GroupFigures:
+def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kind[FigureFile]]) -> Figures:
     """Draw the figures of one group. ``kinds`` are ``GROUP_FIGURES``, which another process may lack a line of.
 
     A group of a changed protocol has none: a table shows its effect. A group of ablations has only figures of variants,
     if there are any: the other figures would show the same numbers again.
     """
-    sections: GroupFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
-    lead_names = group.track.lead_figures
-    _check(group, lead_names, kinds)
+    sections: Figures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
+    lead_names = _lead_names(group, group.track.lead_figures, kinds)
     for kind in sorted(kinds, key=lambda kind: kind.section != "variants"):
         repeated = group.key.ablations and kind.section != "variants" and sections["variants"]
         listed = kind.section != "lead" or kind.name in lead_names
         if listed and not repeated and not group.of_changed_protocol:
-            sections[kind.section] += _as_list(kind.make(grid, group))
+            sections[kind.section] += kind.of(grid, group)
     return sections
 
 
-def report_tables(grid: GridResults) -> ReportTables:
+def report_tables(grid: GridResults) -> Tables:
     """Make the tables that belong to no group."""
-    sections: ReportTables = {}
+    sections: Tables = {}
     for section, make in REPORT_TABLES:
         sections.setdefault(section, []).extend(_as_list(make(grid)))
     return sections
@@ -199,9 +169,10 @@ def _as_list(made: T | Iterable[T] | None) -> list[T]:
     return [made] if isinstance(made, Table | FigureFile) else list(made)
 
 
-def _check(group: ComparisonGroup, names: Iterable[str], lines: Iterable[GroupTable | GroupFigure]) -> None:
-    """Raise ``ValueError`` if the group's track names a lead table or figure that is not registered."""
-    known = sorted(line.name for line in lines if line.section == "lead")
+def _lead_names(group: ComparisonGroup, names: Sequence[str], kinds: Iterable[Kind[T]]) -> Sequence[str]:
+    """Return the names. Raises ``ValueError`` if the group's track lists one that is not a registered lead kind."""
+    known = sorted(kind.name for kind in kinds if kind.section == "lead")
     for name in names:
         if name not in known:
             raise ValueError(f"track {group.key.track}: the report has no {name!r} to show first, only {known}")
+    return names

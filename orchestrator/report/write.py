@@ -1,4 +1,4 @@
-"""Writes a report into a folder, or the paper's tables alone.
+"""Writes a report into a folder.
 
 A crash leaves the old report there, never a part of the new one.
 """
@@ -23,15 +23,10 @@ from typing import Any
 from orchestrator.analysis.rows import frame_of
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.paper.paper_tables import published_tables
-from orchestrator.report.paper.published_verdicts import published_answers, published_verdict_table
-from orchestrator.report.registry import GROUP_FIGURES, GroupFigures, group_figures, group_tables, report_tables
-from orchestrator.report.tables.formats import FILE_FORMATS, to_html
-from orchestrator.report.tables.latex import to_latex_document
+from orchestrator.report.registry import GROUP_FIGURES, Figures, group_figures, group_tables, report_tables
+from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
-from orchestrator.util.errors import UserError
 from orchestrator.util.identity import slug
 from orchestrator.util.machine import usable_processors
 
@@ -61,12 +56,12 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(grid.rows).to_csv(build / "rows.csv", index=False)
-        _write_verdicts(grid.verdict_records(), build)
+        write_verdicts(grid.verdict_records(), build)
         of_groups = {group: group_tables(grid, group) for group in grid.groups}
         of_grid = report_tables(grid)
         tables = [table for sections in of_groups.values() for own in sections.values() for table in own]
         tables += chain(*of_grid.values())
-        _write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
+        write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
         figures = draw()
         for figure in chain(*(own for sections in figures.values() for own in sections.values())):
             for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
@@ -91,37 +86,15 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
     return folder / "index.html"
 
 
-def write_published(folder: Path) -> Path:
-    """Write the paper's tables alone, from ``grids/published``, and return the path of their page.
-
-    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) ``verdict.json`` and
-    ``index.html``. Raises ``UserError`` if ``folder`` is a file.
-    """
-    from bolt.methods import METHODS  # imports torch
-
-    tables = [published_verdict_table(), *published_tables()]
-    try:
-        (folder / "tables").mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise UserError(f"{folder} is not a folder", where="--output", hint="give a folder, or a new name") from None
-    _write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
-    (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
-    titles = {name: method.title for name, method in METHODS.items()}
-    _write_verdicts([record for answer in published_answers() for record in answer.records(titles)], folder)
-    page = folder / "index.html"
-    page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
-    return page
-
-
 @contextmanager
-def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[ComparisonGroup, GroupFigures]]]:
+def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[ComparisonGroup, Figures]]]:
     """Draw the figures of every group, in other processes from now on if there are several. The function returns them.
 
     Other processes import the main module again, so a script that writes a large report must do so under
     ``if __name__ == "__main__"``. If one of them is killed, for example for its memory, this process draws.
     """
 
-    def here() -> dict[ComparisonGroup, GroupFigures]:
+    def here() -> dict[ComparisonGroup, Figures]:
         return {group: group_figures(grid, group, GROUP_FIGURES) for group in grid.groups}
 
     if processes < 2:
@@ -131,7 +104,7 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
     pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
     tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
 
-    def collected() -> dict[ComparisonGroup, GroupFigures]:
+    def collected() -> dict[ComparisonGroup, Figures]:
         try:
             return dict(zip(grid.groups, [task.result() for task in tasks], strict=True))
         except BrokenProcessPool:
@@ -170,11 +143,12 @@ def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
     return small
 
 
-def _write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
+def write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write ``verdict.json``."""
     (folder / "verdict.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
+def write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
     """Write every table, by the name of its files, in all ``formats``."""
     for name, table in tables.items():
         for ending, to_text in formats.items():

@@ -18,7 +18,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup, Group
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE
 from orchestrator.report.page.rendering import render
-from orchestrator.report.registry import GroupFigures, GroupTables, ReportTables
+from orchestrator.report.registry import Figures, Tables
 from orchestrator.report.tables.changes import switches_text
 from orchestrator.store.results import Manifest
 from orchestrator.tracks import stored_track
@@ -28,9 +28,9 @@ from orchestrator.util.units import pluralize
 def render_page(
     grid: GridResults,
     *,
-    group_tables: Mapping[ComparisonGroup, GroupTables],
-    group_figures: Mapping[ComparisonGroup, GroupFigures],
-    tables: ReportTables,
+    group_tables: Mapping[ComparisonGroup, Tables],
+    group_figures: Mapping[ComparisonGroup, Figures],
+    tables: Tables,
     files_beside: Sequence[str] = (),
     inspected: Collection[str] = (),
 ) -> str:
@@ -71,7 +71,7 @@ def render_page(
 
 
 def _answer_groups(
-    grid: GridResults, figures: Mapping[ComparisonGroup, GroupFigures]
+    grid: GridResults, figures: Mapping[ComparisonGroup, Figures]
 ) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return a title and the answers of the first screen for each track, protocol and backbone.
 
@@ -99,7 +99,7 @@ def _view(
     grid: GridResults,
     answer: Answer,
     groups: Sequence[ComparisonGroup],
-    figures: Mapping[ComparisonGroup, GroupFigures],
+    figures: Mapping[ComparisonGroup, Figures],
 ) -> dict[str, Any]:
     """Return what the page shows of one answer."""
     own = [p for p in groups if _place(p.key) == _place(answer) and answer.domain in ("", p.key.domain)]

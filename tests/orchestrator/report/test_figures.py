@@ -30,7 +30,7 @@ from orchestrator.report.figures.costs import accuracy_against_costs, power_of_t
 from orchestrator.report.figures.curves import accuracy_against_k, accuracy_against_settings, effects_of_variants
 from orchestrator.report.figures.drawing import canvas, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.registry import GroupFigures
+from orchestrator.report.registry import Figures
 from orchestrator.report.write import drawing
 from tests.helpers.small_results import arrange, grid
 from tests.helpers.synthetic_results import everything
@@ -147,7 +147,7 @@ def two_groups(ablations: GridResults) -> GridResults:
 
 
 @pytest.fixture(scope="module")
-def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, GroupFigures]:
+def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, Figures]:
     """Return the figures of both groups, drawn in this process."""
     with drawing(two_groups, processes=1) as draw:
         return draw()
@@ -156,7 +156,7 @@ def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, GroupFigures]:
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_figures_drawn_in_other_processes_are_the_same_even_if_one_is_killed(
-    killed: bool, two_groups: GridResults, drawn_here: dict[ComparisonGroup, GroupFigures]
+    killed: bool, two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures]
 ) -> None:
     with drawing(two_groups, processes=2) as draw:
         for process in multiprocessing.active_children() if killed else ():
@@ -166,9 +166,9 @@ def test_figures_drawn_in_other_processes_are_the_same_even_if_one_is_killed(
 
 @pytest.mark.slow
 def test_a_kind_of_figure_that_is_added_in_a_script_is_drawn_by_the_other_processes(
-    two_groups: GridResults, drawn_here: dict[ComparisonGroup, GroupFigures], monkeypatch: pytest.MonkeyPatch
+    two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = registry.GroupFigure("own", effects_of_variants, "variants")
+    own = registry.Kind("own", effects_of_variants, "variants")
     monkeypatch.setattr(write, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
     with drawing(two_groups, processes=2) as draw:
         drawn = draw()

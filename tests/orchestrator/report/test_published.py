@@ -12,7 +12,7 @@ from orchestrator.report.paper.published import (
     published_rows,
     rows_of_table,
 )
-from orchestrator.report.paper.published_verdicts import published_answers, published_verdict_table
+from orchestrator.report.published_report import published_answers, published_verdict_table
 
 
 def test_every_printed_accuracy_is_there() -> None:

@@ -41,14 +41,14 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
 
 @pytest.mark.parametrize("section", ["variants", "datasets", "verdict"])
 def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
-    section: registry.GroupTableSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the table of variants may take the main table's place."""
 
     def copy(results: GridResults, group: ComparisonGroup) -> Table:
         return replace(main_table(results, group), name="copy", title="A copy of the main table")
 
-    line = registry.GroupTable("copy", copy, section)
+    line = registry.Kind("copy", copy, section)
     monkeypatch.setattr(registry, "GROUP_TABLES", [*registry.GROUP_TABLES, line])
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
     arranged = arrange(results)

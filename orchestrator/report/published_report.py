@@ -1,15 +1,45 @@
-"""Which methods may be the best by the paper's own printed few-shot accuracies."""
+"""The report of the paper's own numbers: its tables, and which methods may be the best by its few-shot accuracies."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import Answer
+from orchestrator.report.page.rendering import render
+from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.paper.published import AVERAGE, published_rows
+from orchestrator.report.tables.formats import FILE_FORMATS, to_html
+from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
+from orchestrator.report.write import write_tables, write_verdicts
+from orchestrator.util.errors import UserError
 
 _TRACK = "fewshot"
+
+
+def write_published(folder: Path) -> Path:
+    """Write the paper's tables alone, from ``grids/published``, and return the path of their page.
+
+    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) ``verdict.json`` and
+    ``index.html``. Raises ``UserError`` if ``folder`` is a file.
+    """
+    from bolt.methods import METHODS  # imports torch
+
+    tables = [published_verdict_table(), *published_tables()]
+    try:
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{folder} is not a folder", where="--output", hint="give a folder, or a new name") from None
+    write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
+    (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
+    titles = {name: method.title for name, method in METHODS.items()}
+    write_verdicts([record for answer in published_answers() for record in answer.records(titles)], folder)
+    page = folder / "index.html"
+    page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
+    return page
 
 
 def published_answers() -> tuple[Answer, ...]:
