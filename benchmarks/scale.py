@@ -38,12 +38,12 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.fanout import WORKERS, pool, run_on_tune, scratch  # noqa: E402
 from bolt.methods.base import Method, register  # noqa: E402
 from orchestrator.catalog import Catalog, load_catalog  # noqa: E402
-from orchestrator.cli.grid_runs import GridRuns  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent  # noqa: E402
 from orchestrator.grid import Grid, load_grid  # noqa: E402
 from orchestrator.planning.plan import make_plan  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
+from orchestrator.tracking.grid_runs import GridRuns  # noqa: E402
 
 COMPARED, PLAIN_RUNS = 1000, 20
 """The most cells of the ActorPool, and the runs of MLflow's plain client."""

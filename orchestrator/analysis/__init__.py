@@ -5,3 +5,6 @@ and ``verdict.json`` share; start there. ``best_set`` compares methods over data
 ``one_dataset`` makes the same record from the test images of one dataset. ``recommendation`` names the cheapest of the
 best methods. ``comparable`` says which rows take part.
 """
+
+SMALLEST_DIFFERENCE = 1.0
+"""The smallest difference that matters, in points of accuracy. Methods that differ by less are level."""

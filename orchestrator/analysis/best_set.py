@@ -28,6 +28,7 @@ from functools import cache
 import numpy as np
 from scipy.special import stdtrit
 
+from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.comparison import (
     LARGEST_COUNT,
     POWER,
@@ -37,7 +38,6 @@ from orchestrator.analysis.comparison import (
     significance_per_test,
 )
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, paired_t_tests, signed_rank_tests
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 
 MIN_DATASETS = 5
 """With fewer shared datasets, no method is excluded and no pair is called level."""

@@ -56,7 +56,7 @@ def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> lis
     return [row for row in rows if row.protocol not in changed and not is_ablation(row, ablations)]
 
 
-def fixed_methods(rows: Sequence[Row]) -> frozenset[str]:
+def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
     """The labels that have one row for each test split, which counts at every k, while others have rows by k or seed.
 
     Without any k or seed in the rows there are none.
@@ -73,4 +73,4 @@ def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
     from bolt.methods import METHODS  # imports torch
 
     declared = {name for name, method in METHODS.items() if not method.uses_support}
-    return fixed_methods(rows) | {row.method for row in rows if row.method_name in declared}
+    return seedless_methods(rows) | {row.method for row in rows if row.method_name in declared}

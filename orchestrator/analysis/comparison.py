@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.paired_tests import PairedTests
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.units import pluralize
 
 ERROR_RATE = 0.05

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.comparison import (
     LARGEST_COUNT,
     POWER,
@@ -39,7 +40,6 @@ from orchestrator.analysis.comparison import (
 )
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, t_values
 from orchestrator.analysis.rows import Row
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
 

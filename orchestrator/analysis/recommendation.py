@@ -17,20 +17,21 @@ class Cost:
     """What one run of a method costs; ``None`` if it was not measured.
 
     Attributes:
-        numbers: how many numbers the method trains.
+        trainable_parameters: how many the method has.
         seconds: time to adapt.
         memory: largest memory in bytes.
     """
 
-    numbers: int | None = None
+    trainable_parameters: int | None = None
     seconds: float | None = None
     memory: int | None = None
 
     @property
     def order(self) -> tuple[float, float, float]:
-        """What costs are compared by: numbers trained, then seconds, then memory. Unknown costs are the highest."""
-        numbers, seconds, memory = (math.inf if v is None else v for v in (self.numbers, self.seconds, self.memory))
-        return numbers, seconds, memory
+        """What costs are compared by, in this order: the attributes. Unknown costs are the highest."""
+        costs = (self.trainable_parameters, self.seconds, self.memory)
+        parameters, seconds, memory = (math.inf if cost is None else cost for cost in costs)
+        return parameters, seconds, memory
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,12 @@ def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
     """How much cheaper the method is than the cheapest rival, in the first kind of cost in which they differ."""
     own, other = verdict.cost(method), min(map(verdict.cost, rivals), key=lambda cost: cost.order)
     kinds = (
-        (own.numbers, other.numbers, "trains no numbers", "trains {} times fewer numbers"),
+        (
+            own.trainable_parameters,
+            other.trainable_parameters,
+            "has no trainable parameters",
+            "has {} times fewer trainable parameters",
+        ),
         (own.seconds, other.seconds, "takes no time", "takes {} times less time"),
         (own.memory, other.memory, "needs no memory", "needs {} times less memory"),
     )

@@ -10,19 +10,19 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
-from orchestrator.analysis.comparable import fixed_methods, methods_without_seeds
+from orchestrator.analysis.comparable import methods_without_seeds, seedless_methods
 from orchestrator.analysis.one_dataset import ReadPredictions, best_set_on_dataset, correct_by_method
 from orchestrator.analysis.recommendation import Cost, Verdict, recommend
 from orchestrator.analysis.rows import Row
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.store.results import Result
 
 _MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Answer:
+class VerdictSeries:
     """The verdicts of one track, protocol, domain and backbone, by increasing k.
 
     Attributes:
@@ -63,7 +63,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
     comparison, methods = verdict.comparison, []
     for score in comparison.methods:
         cost = verdict.cost(score.method)
-        costs = {"trained_numbers": cost.numbers, "seconds": cost.seconds, "memory": cost.memory}
+        costs = {"trained_numbers": cost.trainable_parameters, "seconds": cost.seconds, "memory": cost.memory}
         methods.append({**asdict(score), "in_best_set": score.in_best_set, **costs})
     return {
         "k": verdict.k,
@@ -87,7 +87,7 @@ def answers_of(
     results: Sequence[Result] = (),
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
-) -> tuple[Answer, ...]:
+) -> tuple[VerdictSeries, ...]:
     """One answer for each track, protocol, backbone and domain, in the order of the rows.
 
     Where several domains are measured, an answer about all of them together follows theirs, with ``domain`` empty.
@@ -112,7 +112,7 @@ def answers_of(
         if len(by_domain) > 1:
             groups[""] = [row for own in by_domain.values() for row in own]
         for domain, own in groups.items():
-            answers.append(Answer(track, protocol, domain, backbone, tuple(_verdicts(own, smallest_difference))))
+            answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(_verdicts(own, smallest_difference))))
             if domain and read_predictions is not None:
                 answers += _dataset_answers(own, results, read_predictions, smallest_difference)
     return tuple(answers)
@@ -120,12 +120,12 @@ def answers_of(
 
 def _dataset_answers(
     rows: Sequence[Row], results: Sequence[Result], read_predictions: ReadPredictions, smallest_difference: float
-) -> Iterable[Answer]:
+) -> Iterable[VerdictSeries]:
     """The answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
     tests = dict.fromkeys(row.test for row in rows)
     if len(tests) >= MIN_DATASETS:
         return
-    fixed, without_seeds = fixed_methods(rows), methods_without_seeds(rows)
+    fixed, without_seeds = seedless_methods(rows), methods_without_seeds(rows)
     for test in tests:
         by_k = _rows_by_k([row for row in rows if row.test == test], fixed)
         cell_ids = {row.cell_id for own in by_k.values() for row in own}
@@ -139,13 +139,13 @@ def _dataset_answers(
                 verdicts.append(Verdict(k, comparison, _costs(own)))
         if verdicts:
             first = rows[0]
-            yield Answer(first.track, first.protocol, first.domain, first.backbone, tuple(verdicts), test)
+            yield VerdictSeries(first.track, first.protocol, first.domain, first.backbone, tuple(verdicts), test)
 
 
 def _verdicts(rows: Sequence[Row], smallest_difference: float) -> Iterable[Verdict]:
     """The verdict at every k over the datasets of the rows."""
     without_seeds = methods_without_seeds(rows)
-    for k, own in _rows_by_k(rows, fixed_methods(rows)).items():
+    for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
         for row in own:
             # A test split may have the same name in two domains.
@@ -167,7 +167,7 @@ def _costs(rows: Sequence[Row]) -> dict[str, Cost]:
         cells.setdefault(row.method, {})[row.cell_id] = row
     return {
         method: Cost(
-            numbers=round(median(row.trainable_parameters for row in own.values())),
+            trainable_parameters=round(median(row.trainable_parameters for row in own.values())),
             seconds=median(row.fit_seconds for row in own.values()),
             memory=round(median(row.peak_memory_mib for row in own.values()) * _MIB),
         )

@@ -24,7 +24,6 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Result, Timings
-from orchestrator.tracking.runs import accuracies
 from orchestrator.tracks import Track
 
 KEPT_BYTES = 2**20
@@ -127,7 +126,7 @@ def model_of(result: Result, adapted: Adapted, loaded: ArtifactCache) -> Model:
     """Return the model a cell made, with its cell, settings, data licence and accuracies in its notes."""
     cell = result.cell
     entry = loaded.catalog.dataset(cell.dataset.name)
-    accuracy, zero_shot = accuracies(result)
+    accuracy, zero_shot = result.accuracies
     notes = {
         "cell": cell.id,
         "method": cell.method.name,

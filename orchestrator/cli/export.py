@@ -36,7 +36,6 @@ def export(
     from orchestrator.artifacts.spec import ArtifactCache
     from orchestrator.models.export import COMPARED_IMAGES, example_image, restore_model, save_model
     from orchestrator.models.find_result import find_result
-    from orchestrator.tracking.runs import accuracies
 
     if with_basis and form != "adapter":
         raise UserError(
@@ -52,7 +51,7 @@ def export(
     made = restore_model(result, loaded)
     difference = save_model(made, result, loaded, folder, form, with_basis=with_basis)
     how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
-    recorded = f"recorded {accuracies(result)[0]:.2f} %" if made.warnings else "equal to the recorded one"
+    recorded = f"recorded {result.accuracies[0]:.2f} %" if made.warnings else "equal to the recorded one"
     logits = "equal bit for bit" if difference == 0 else f"within {difference:.1e}"
     print_line(f"{result.cell.id}")
     print_line(f"  model: {how}")

@@ -27,10 +27,10 @@ def sync(
 
     Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
     """
-    from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.report.grid_report import read_grid_results, write_grid_report
     from orchestrator.store.lease import grid_lease
     from orchestrator.tracking.client import move_aside
+    from orchestrator.tracking.grid_runs import GridRuns
 
     workspace = open_workspace(grid, settings)
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)

@@ -11,7 +11,6 @@ from functools import partial
 from rich.console import Console
 
 from orchestrator.artifacts.load_backbone import fetch_weights
-from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
 from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
@@ -23,6 +22,7 @@ from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
+from orchestrator.tracking.grid_runs import GridRuns
 from orchestrator.util.console import print_line, print_sentence
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 from orchestrator.util.machine import local_gpus, usable_processors

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-SMALLEST_DIFFERENCE = 1.0
-"""The smallest difference that matters, in points of accuracy. Methods that differ by less are level."""
-
 
 @dataclass(frozen=True)
 class RunSettings:

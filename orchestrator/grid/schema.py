@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from bolt.protocol import Precision
+from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.catalog.validation import PositiveInt, StrictModel, printable
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.errors import short_repr, shorten
 
 

@@ -31,7 +31,6 @@ from orchestrator.cells.measure import measure, model_of
 from orchestrator.core.cell import Cell
 from orchestrator.models.model_card import ModelCard, write_card
 from orchestrator.store.results import Evaluation, Result
-from orchestrator.tracking.runs import accuracies
 from orchestrator.util.atomic_files import writing
 from orchestrator.util.errors import UserError
 
@@ -78,7 +77,7 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
             except UnknownClassifier as error:
                 raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
     warnings = _compare(result, evaluations, loaded)
-    return RestoredModel(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
+    return RestoredModel(model, how, replace(result, evaluations=evaluations).accuracies[0], warnings)
 
 
 @contextmanager

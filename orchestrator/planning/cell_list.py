@@ -10,7 +10,6 @@ from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
-from orchestrator.tracking.runs import accuracies
 
 State = Literal["finished", "failed", "open"]
 
@@ -34,7 +33,7 @@ class ListedCell:
     @property
     def accuracy(self) -> float | None:
         """Accuracy on the target, or the mean over the scored datasets, per cent; ``None`` without a result."""
-        return accuracies(self.result)[0] if self.result else None
+        return self.result.accuracies[0] if self.result else None
 
     def record(self) -> dict[str, Any]:
         """Return the fields that ``cells --json`` prints. Numbers of the result are ``None`` if there is none."""
@@ -53,7 +52,7 @@ class ListedCell:
             "seed": cell.seed,
             "settings": cell.method.settings_dict(),
             "accuracy": self.accuracy,
-            "accuracy_zero_shot": accuracies(result)[1] if result else None,
+            "accuracy_zero_shot": result.accuracies[1] if result else None,
             "accuracy_by_dataset": {e.dataset: e.accuracy for e in result.evaluations} if result else None,
             "trainable_parameters": result.trainable_parameters if result else None,
             "seconds": result.timings.total if result else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.recommendation import Verdict
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.page.rendering import render
 from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.paper.published import AVERAGE, published_rows
@@ -42,7 +42,7 @@ def write_published(folder: Path) -> Path:
     return page
 
 
-def published_answers() -> tuple[Answer, ...]:
+def published_answers() -> tuple[VerdictSeries, ...]:
     """Return one answer for each domain and backbone of the few-shot tables, by the rule for measured accuracies.
 
     Printed accuracies have no seeds, and the tables print no costs.
@@ -53,7 +53,7 @@ def published_answers() -> tuple[Answer, ...]:
             by_k = places.setdefault((row.domain, row.backbone), {}).setdefault(row.shots, {})
             by_k.setdefault(row.method, {})[row.dataset, 0] = row.accuracy
     return tuple(
-        Answer(
+        VerdictSeries(
             _TRACK,
             "published",
             domain,

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
@@ -46,7 +46,7 @@ def terminal_summary(grid: GridResults) -> RenderableType:
     return Group(*parts)
 
 
-def _answer(grid: GridResults, answer: Answer) -> Iterator[RenderableType]:
+def _answer(grid: GridResults, answer: VerdictSeries) -> Iterator[RenderableType]:
     """Yield the recommendation of one place, and a line for each k."""
     yield Text.assemble((grid.answer_title(answer), "bold"), f": {answer.recommendation(grid.display_names)}")
     lines = RichTable.grid(padding=(0, 2), pad_edge=True)

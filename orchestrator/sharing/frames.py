@@ -21,7 +21,7 @@ from orchestrator.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.analysis.verdict import Answer
+    from orchestrator.analysis.verdict import VerdictSeries
 
 PathOrUrl = str | os.PathLike[str]
 
@@ -69,7 +69,7 @@ def predictions(
 
 def verdict(
     store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
-) -> tuple[Answer, ...]:
+) -> tuple[VerdictSeries, ...]:
     """Which methods may be the best in a grid: the answers of its report.
 
     Returns:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, asdict, dataclass, fields
 from functools import cache
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
@@ -173,6 +174,24 @@ class Result(_Strict):
     curves: Mapping[str, tuple[float, ...]]
     details: Mapping[str, bool | int | float | str]
     predictions: PredictionsFile | None = None
+
+    @property
+    def target_evaluation(self) -> Evaluation | None:
+        """The evaluation on the target itself; ``None`` if only other datasets were scored."""
+        return next((found for found in self.evaluations if found.dataset == self.cell.dataset.name), None)
+
+    @property
+    def accuracies(self) -> tuple[float, float]:
+        """(accuracy, zero-shot accuracy), per cent: on the target, or else the mean over the datasets scored."""
+        target = self.target_evaluation
+        scored = [target] if target else self.evaluations
+        return fmean(e.accuracy for e in scored), fmean(e.accuracy_zero_shot for e in scored)
+
+    @property
+    def shifted_accuracy(self) -> float | None:
+        """The mean over shifted test sets, the target itself left out; ``None`` on tracks without such sets."""
+        shifted = [e.accuracy for e in self.evaluations if e.dataset != self.cell.dataset.name]
+        return fmean(shifted) if shifted and stored_track(self.cell.track).scores_variants else None
 
     def check(self) -> None:
         """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""

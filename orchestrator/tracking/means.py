@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.analysis.rows import test_name
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import Labels, TrackedRun, grouping, rounded, run_name, summary_run, tags_of
@@ -17,7 +17,7 @@ ALL_DOMAINS = "all"
 
 
 def mean_runs(
-    results: Sequence[Result], labels: Mapping[str, Labels], answers: Sequence[Answer], grid: str
+    results: Sequence[Result], labels: Mapping[str, Labels], answers: Sequence[VerdictSeries], grid: str
 ) -> Iterator[TrackedRun]:
     """One run for each method of each verdict: the numbers and the words of the verdict."""
     groups: dict[tuple[str, str, str, str, str], list[Result]] = {}
@@ -45,7 +45,7 @@ def mean_runs(
                 "difference": score.difference,
                 "difference_low": low,
                 "difference_high": high,
-                "trainable_parameters": cost.numbers if cost else None,
+                "trainable_parameters": cost.trainable_parameters if cost else None,
                 "fit_seconds": cost.seconds if cost else None,
             }
             average = f"mean of {pluralize(score.n, 'seed' if dataset else 'dataset')}"
@@ -79,7 +79,7 @@ def _place_text(cell: Cell, about: str, k: int) -> str:
     return " · ".join(filter(None, parts))
 
 
-def curve_tags(cell: Cell, method: str, answers: Iterable[Answer]) -> dict[str, str]:
+def curve_tags(cell: Cell, method: str, answers: Iterable[VerdictSeries]) -> dict[str, str]:
     """The k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
 
     Empty for a method that no verdict of this domain is about.

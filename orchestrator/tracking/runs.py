@@ -26,10 +26,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean
 
 from orchestrator.core.cell import Cell
-from orchestrator.store.results import Evaluation, Result
+from orchestrator.store.results import Result
 from orchestrator.tracks import stored_track
 
 Metric = tuple[str, float, int]
@@ -102,28 +101,10 @@ def _listing(folder: Path) -> list[tuple[str, int]]:
     return sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in files)
 
 
-def target_evaluation(result: Result) -> Evaluation | None:
-    """The evaluation on the target itself; ``None`` if only other datasets were scored."""
-    return next((found for found in result.evaluations if found.dataset == result.cell.dataset.name), None)
-
-
-def accuracies(result: Result) -> tuple[float, float]:
-    """(accuracy, zero-shot accuracy), per cent: on the target, or else the mean over the datasets that were scored."""
-    target = target_evaluation(result)
-    scored = [target] if target else result.evaluations
-    return fmean(e.accuracy for e in scored), fmean(e.accuracy_zero_shot for e in scored)
-
-
-def shifted_accuracy(result: Result) -> float | None:
-    """The mean over the shifted test sets, the target itself left out; ``None`` on tracks without shifted test sets."""
-    shifted = [e.accuracy for e in result.evaluations if e.dataset != result.cell.dataset.name]
-    return fmean(shifted) if shifted and stored_track(result.cell.track).scores_variants else None
-
-
 def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     """The run of one finished cell."""
     cell = result.cell
-    accuracy, zero_shot = accuracies(result)
+    accuracy, zero_shot = result.accuracies
     metrics = {
         "accuracy": rounded(accuracy),
         "accuracy_zero_shot": rounded(zero_shot),
@@ -135,14 +116,14 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     }
     if labels.published is not None:
         metrics |= {"accuracy_published": labels.published, "delta_published": rounded(accuracy - labels.published)}
-    if len(result.evaluations) > 1 or target_evaluation(result) is None:
+    if len(result.evaluations) > 1 or result.target_evaluation is None:
         metrics |= {f"accuracy/{e.dataset}": e.accuracy for e in result.evaluations}
     metrics |= {
         f"accuracy_own_classes/{e.dataset}": e.accuracy_own_classes
         for e in result.evaluations
         if e.accuracy_own_classes is not None
     }
-    if (shifted := shifted_accuracy(result)) is not None:
+    if (shifted := result.shifted_accuracy) is not None:
         metrics["accuracy_shifted"] = shifted
     metrics |= {f"detail/{name}": float(value) for name, value in result.details.items() if not isinstance(value, str)}
     curves = [  # the accuracy after each epoch needs another name than that of the finished cell

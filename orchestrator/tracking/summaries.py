@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from orchestrator.analysis.seed_means import seed_means
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.means import curve_tags, mean_runs
@@ -18,11 +18,9 @@ from orchestrator.tracking.runs import (
     Labels,
     Metric,
     TrackedRun,
-    accuracies,
     grouping,
     rounded,
     run_name,
-    shifted_accuracy,
     summary_run,
     tags_of,
 )
@@ -35,7 +33,7 @@ def summary_runs(
     describe: Describe,
     grid: str,
     report: Path | None = None,
-    answers: Sequence[Answer] = (),
+    answers: Sequence[VerdictSeries] = (),
 ) -> list[TrackedRun]:
     """The aggregates, the means, the curves and, last, the grid's own run; empty without results.
 
@@ -65,7 +63,7 @@ def summary_runs(
 
 def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str) -> TrackedRun:
     cell = group[0].cell
-    scores = [accuracies(result) for result in group]
+    scores = [result.accuracies for result in group]
     mean = fmean(score for score, _ in scores)
     found = _mean_and_std([score for score, _ in scores])
     metrics = {
@@ -75,7 +73,7 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     }
     if labels.published is not None:
         metrics |= {"accuracy_published": labels.published, "delta_published": rounded(mean - labels.published)}
-    shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
+    shifted = [value for result in group if (value := result.shifted_accuracy) is not None]
     metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
     where = {"dataset": cell.dataset.name, "k": str(cell.shots)}
     deviation = f" ± {found['std']:.2f}" if "std" in found else ""
@@ -107,7 +105,7 @@ def _curve(
     labels: Labels,
     grid: str,
     panel_shots: Sequence[int],
-    answers: Sequence[Answer],
+    answers: Sequence[VerdictSeries],
 ) -> TrackedRun:
     """Accuracy against k: the mean over datasets for each seed, then mean and standard deviation over seeds.
 
@@ -117,7 +115,7 @@ def _curve(
     cell = group[0].cell
     by_shots: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
-        by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = accuracies(result)[0]
+        by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = result.accuracies[0]
     if set(by_shots) == {0} and panel_shots:
         by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(panel_shots, by_shots[0]))
     metrics: list[Metric] = []
@@ -177,7 +175,7 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
         prefix = f"{track}/{protocol}/" if len(groups) > 1 else ""
         for method, group in sorted(by_method.items()):
             most = max(result.cell.shots for result in group)
-            scores = [accuracies(result) for result in group if result.cell.shots == most]
+            scores = [result.accuracies for result in group if result.cell.shots == most]
             mean = fmean(score for score, _ in scores)
             gain = mean - fmean(zero_shot for _, zero_shot in scores)
             metrics.append((f"accuracy/{prefix}{method}", mean, 0))

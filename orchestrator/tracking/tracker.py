@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.core.events import OnProgress
 from orchestrator.store.results import Result
 from orchestrator.tracking.client import PROXY_SCHEME, attach_folder, open_client, open_experiment
@@ -83,7 +83,7 @@ class Tracker:
         results: Sequence[Result],
         describe: Describe,
         *,
-        answers: Sequence[Answer] = (),
+        answers: Sequence[VerdictSeries] = (),
         report: Path | None = None,
         verify: bool = False,
         on_progress: OnProgress = lambda done, total: None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from orchestrator.analysis.comparable import fixed_methods
+from orchestrator.analysis.comparable import seedless_methods
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.notation import DASH, digits_of
@@ -72,7 +72,7 @@ class ComparisonGroup:
         for row in rows:
             self._rows[row.method, row.k, row.test][row.seed] = row
         present = {row.method for row in rows}
-        self.fixed = fixed_methods(rows)
+        self.fixed = seedless_methods(rows)
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.one_dataset import ReadPredictions
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
-from orchestrator.analysis.verdict import Answer, answers_of
+from orchestrator.analysis.verdict import VerdictSeries, answers_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of
@@ -49,7 +49,7 @@ class GridResults:
     methods: tuple[str, ...]
     method_names: Mapping[str, str]
     groups: tuple[ComparisonGroup, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[VerdictSeries, ...]
     missing: tuple[Cell, ...]
     names_of: NamesOf | None = None
     text_limits: tuple[EqualClasses, ...] = ()
@@ -64,13 +64,13 @@ class GridResults:
         """The names of the tracks that have results, in the order of the groups."""
         return tuple(dict.fromkeys(group.key.track for group in self.groups))
 
-    def answers_about(self, group: ComparisonGroup) -> tuple[Answer, ...]:
+    def answers_about(self, group: ComparisonGroup) -> tuple[VerdictSeries, ...]:
         """Return the answers about a group's place; none if its rows take no part in verdicts."""
         if group.key.ablations or group.of_changed_protocol:
             return ()
         return tuple(answer for answer in self.answers if _place(answer) == group.key)
 
-    def answer_title(self, answer: Answer) -> str:
+    def answer_title(self, answer: VerdictSeries) -> str:
         """Return the title of an answer: that of its group, with ``all domains`` where it is about all of them."""
         place = _place(answer)
         title = _title(replace(place, domain=answer.domain or "all domains"), [group.key for group in self.groups])
@@ -93,7 +93,7 @@ class GridResults:
             records += [{**record, "text_limits": own} for record in answer.records(self.display_names)]
         return records
 
-    def selects_on_test(self, answer: Answer) -> bool:
+    def selects_on_test(self, answer: VerdictSeries) -> bool:
         """Return whether test labels may have chosen a setting of any number that the answer is made of."""
         return any(group.selects_on_test for group in self.groups if group.key.protocol == answer.protocol)
 
@@ -214,7 +214,7 @@ def _groups(
     )
 
 
-def _place(answer: Answer) -> GroupKey:
+def _place(answer: VerdictSeries) -> GroupKey:
     return GroupKey(answer.track, answer.protocol, answer.backbone, answer.domain)
 
 

@@ -13,7 +13,7 @@ from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.rows import SourceRow
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE
@@ -91,13 +91,13 @@ def _answer_groups(
     return answer_groups
 
 
-def _place(of: GroupKey | Answer) -> tuple[str, str, str]:
+def _place(of: GroupKey | VerdictSeries) -> tuple[str, str, str]:
     return of.track, of.protocol, of.backbone
 
 
 def _view(
     grid: GridResults,
-    answer: Answer,
+    answer: VerdictSeries,
     groups: Sequence[ComparisonGroup],
     figures: Mapping[ComparisonGroup, Figures],
 ) -> dict[str, Any]:

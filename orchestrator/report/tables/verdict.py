@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.analysis.recommendation import Verdict
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
@@ -27,7 +27,7 @@ def verdict_tables_over_domains(grid: GridResults) -> Iterator[Table]:
     return (_verdict_table(grid, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
-def _verdict_table(grid: GridResults, answer: Answer, verdict: Verdict) -> Table:
+def _verdict_table(grid: GridResults, answer: VerdictSeries, verdict: Verdict) -> Table:
     """List the methods, the best set first: mean, difference to the first one with its interval, n and seeds."""
     comparison, selected = verdict.comparison, grid.selects_on_test(answer)
     rows = []

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.analysis.one_dataset import ReadPredictions, correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report import arrange_results
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
@@ -32,7 +32,7 @@ def stored(store: Store, results: Sequence[Result]) -> list[Result]:
     return made
 
 
-def answers(results: Sequence[Result], read: ReadPredictions) -> tuple[Answer, ...]:
+def answers(results: Sequence[Result], read: ReadPredictions) -> tuple[VerdictSeries, ...]:
     return arrange_results(results=results, label_of=label, read_predictions=read).answers
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from orchestrator.analysis.comparison import Comparison, MethodScore, Pair
 from orchestrator.analysis.recommendation import Cost, Verdict, recommend
-from orchestrator.analysis.verdict import Answer
+from orchestrator.analysis.verdict import VerdictSeries
 
 COSTS = {
-    "bolt": Cost(numbers=1_000, seconds=5.0, memory=100),
-    "lora": Cost(numbers=80_000, seconds=9.0, memory=300),
-    "atlas": Cost(numbers=200_000, seconds=7.0, memory=200),
-    "zero_shot": Cost(numbers=0, seconds=0.0, memory=0),
+    "bolt": Cost(trainable_parameters=1_000, seconds=5.0, memory=100),
+    "lora": Cost(trainable_parameters=80_000, seconds=9.0, memory=300),
+    "atlas": Cost(trainable_parameters=200_000, seconds=7.0, memory=200),
+    "zero_shot": Cost(trainable_parameters=0, seconds=0.0, memory=0),
 }
 
 
@@ -52,7 +52,8 @@ def test_the_cheapest_of_level_methods_is_recommended_with_what_it_saves() -> No
     verdicts = [Verdict(k, BOLT, COSTS) for k in (1, 2, 4)] + [Verdict(16, LEVEL, COSTS)]
     assert [verdict.recommended for verdict in verdicts] == ["bolt"] * 4
     assert recommend(verdicts, {"bolt": "BOLT", "lora": "LoRA", "atlas": "aTLAS"}) == (
-        "use BOLT up to k = 4; use BOLT at k = 16: it trains 80 times fewer numbers, and LoRA and aTLAS are as good"
+        "use BOLT up to k = 4; use BOLT at k = 16: it has 80 times fewer trainable parameters, "
+        "and LoRA and aTLAS are as good"
     )
 
 
@@ -72,8 +73,8 @@ def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> 
 @pytest.mark.parametrize(
     ("first", "second", "winner", "words"),
     [
-        (Cost(10, 1.0, 1), Cost(15, 1.0, 1), "a", "trains 1.5 times fewer numbers"),
-        (Cost(0, 9.0, 9), Cost(15, 1.0, 1), "a", "trains no numbers"),
+        (Cost(10, 1.0, 1), Cost(15, 1.0, 1), "a", "has 1.5 times fewer trainable parameters"),
+        (Cost(0, 9.0, 9), Cost(15, 1.0, 1), "a", "has no trainable parameters"),
         (Cost(10, 6.0, 1), Cost(10, 2.0, 9), "b", "takes 3.0 times less time"),
         (Cost(10, 2.0, 4), Cost(10, 2.0, 8), "a", "needs 2.0 times less memory"),
         (Cost(10, 2.0, 4), Cost(10, 2.0, 4), "a", "costs no more"),
@@ -110,7 +111,7 @@ def test_one_method_or_none_is_said() -> None:
 
 
 def test_a_verdict_becomes_json_with_its_comparison() -> None:
-    answer = Answer("fewshot", "strict", "aerial", "ViT-B/32", (Verdict(16, LEVEL, COSTS),))
+    answer = VerdictSeries("fewshot", "strict", "aerial", "ViT-B/32", (Verdict(16, LEVEL, COSTS),))
     (record,) = json.loads(json.dumps(answer.records({"bolt": "BOLT"})))
     assert record["recommended"] == "bolt"
     assert (record["track"], record["domain"], record["dataset"], record["k"]) == ("fewshot", "aerial", None, 16)

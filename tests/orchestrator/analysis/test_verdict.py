@@ -8,12 +8,12 @@ import pytest
 
 from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.verdict import Answer, answers_of
+from orchestrator.analysis.verdict import VerdictSeries, answers_of
 from orchestrator.report import arrange_results
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
 
 
-def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[Answer, ...]:
+def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[VerdictSeries, ...]:
     results = grid(accuracies, **changes)  # type: ignore[arg-type]
     return arrange(results).answers
 
@@ -67,7 +67,7 @@ def test_costs_are_medians_over_cells() -> None:
     results = [replace(r, trainable_parameters=n) for r, n in zip(results, (10, 20, 90), strict=True)]
     (answer,) = arrange(results).answers
     cost = answer.verdicts[0].costs["BOLT"]
-    assert (cost.numbers, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
+    assert (cost.trainable_parameters, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
 
 
 def test_variants_planned_on_fewer_datasets_take_no_part() -> None:

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from orchestrator.catalog import load_catalog
-from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.store import Store
+from orchestrator.tracking.grid_runs import GridRuns
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
 from tests.helpers.small_results import result

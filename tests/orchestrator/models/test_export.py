@@ -33,7 +33,7 @@ from orchestrator.store import Store
 from orchestrator.store.results import Result
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.model_registry import register_model
-from orchestrator.tracking.runs import Labels, accuracies
+from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
@@ -105,12 +105,12 @@ def test_an_exported_model_equals_the_measured_one(
     result = finished(world, method, track)
     made = restore_model(result, world.loaded)
     assert made.how == ("kept" if method in KEPT else "again")
-    assert made.accuracy == accuracies(result)[0]
+    assert made.accuracy == result.accuracies[0]
     assert made.warnings == ()
     difference = save_model(made, result, world.loaded, tmp_path / "model", form)  # type: ignore[arg-type]
     assert difference <= (1e-4 if form == "huggingface" else 0)
     notes = json.loads((tmp_path / "model" / "bolt.json").read_text())["about"]["notes"]
-    assert (notes["cell"], notes["accuracy"]) == (result.cell.id, accuracies(result)[0])
+    assert (notes["cell"], notes["accuracy"]) == (result.cell.id, result.accuracies[0])
     assert "drawn by this project" in notes["data_licence"]
     assert notes["sources"] == {source.dataset: source.digest for source in result.cell.sources}
 
@@ -185,7 +185,7 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     said = command(world, result.cell.id[:-4], "--with-basis", "-o", str(tmp_path / "model"))
     assert result.cell.id in said
     assert "stored adapter" in said
-    assert f"accuracy: {accuracies(result)[0]:.2f} %" in said
+    assert f"accuracy: {result.accuracies[0]:.2f} %" in said
     assert "logits of 16 test images equal bit for bit" in said
     names = load_file(tmp_path / "model" / "adapter.safetensors")
     assert {name.split("/")[0] for name in names} == {"classifier", "coefficients", "probe", "u", "v"}

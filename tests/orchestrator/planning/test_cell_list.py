@@ -14,7 +14,6 @@ from orchestrator.cli.cells import cells
 from orchestrator.grid import Grid, load_grid
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
-from orchestrator.tracking.runs import accuracies
 from orchestrator.util.errors import UserError
 from tests.helpers.synthetic_results import drawn
 
@@ -47,7 +46,7 @@ def test_every_cell_is_listed_with_its_state(grid: Grid, listed: Listed, tmp_pat
     assert [one["id"] for one in found] == [cell.id for cell in grid.cells]
     assert [one["state"] for one in found] == ["finished", "failed"] + ["open"] * (len(grid.cells) - 2)
     finished, failed, *rest = found
-    assert finished["accuracy"] == accuracies(Store(tmp_path).read_result(grid.cells[0].id))[0]
+    assert finished["accuracy"] == Store(tmp_path).read_result(grid.cells[0].id).accuracies[0]
     assert finished["error"] is None
     assert (failed["error"], failed["attempts"], failed["log"], failed["accuracy"]) == (
         "ValueError: no",

@@ -10,7 +10,7 @@ import pytest
 from bolt.protocol import PUBLISHED
 from orchestrator.report import arrange_results
 from orchestrator.store.results import Evaluation
-from orchestrator.tracking.runs import Labels, accuracies, cell_run
+from orchestrator.tracking.runs import Labels, cell_run
 from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.tracker import Tracker
 from tests.helpers import cells as samples
@@ -23,7 +23,7 @@ def test_a_cell_without_the_target_among_its_datasets_is_headed_by_their_mean() 
         Evaluation(name, value, 1, 2, 40.0, (), None, None) for name, value in (("inks", 50.0), ("odd@name", 70.0))
     )
     result = replace(result, evaluations=others)
-    assert accuracies(result) == (60.0, 40.0)
+    assert result.accuracies == (60.0, 40.0)
     metrics = {name: value for name, value, _ in cell_run(result, describe(result), GRID).metrics}
     assert (metrics["accuracy"], metrics["accuracy/inks"], metrics["accuracy/odd_name"]) == (60.0, 50.0, 70.0)
 
