@@ -25,7 +25,6 @@ from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, artifact_cache, build
 from orchestrator.artifacts.spectra import DomainTotal, SourceSet
-from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cells import evaluation
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
@@ -33,11 +32,11 @@ from orchestrator.cells.task import make_task
 from orchestrator.cells.trial import classify_error, run_and_record
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.plan import in_running_order, make_plan, source_models
 from orchestrator.store import Store
 from orchestrator.store.predictions import parse_predictions
 from tests.helpers.built_artifacts import BuiltArtifacts
+from tests.orchestrator.conftest import World, build_world
 
 GRID = """
 title: Mini
@@ -55,43 +54,17 @@ blocks:
 
 
 @pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
-
-
-@pytest.fixture(scope="module")
-def grid(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Grid:
-    path = tmp_path_factory.mktemp("grid") / "mini.yaml"
-    path.write_text(GRID)
-    return load_grid(path, catalog)
-
-
-@pytest.fixture(scope="module")
-def settings(
-    grid: Grid, catalog: Catalog, artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory
-) -> RunSettings:
-    """Return a store in which everything the grid needs is built."""
-    made = RunSettings(str(tmp_path_factory.mktemp("store")), device="cpu")
-    artifacts.build(make_plan(grid, catalog, Store(made.store_url)).missing, made)
-    return made
+def world(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return build_world(tmp_path_factory.mktemp("mini"), GRID, artifacts)
 
 
 @pytest.fixture
-def loaded(settings: RunSettings) -> ArtifactCache:
-    return ArtifactCache(settings)
+def loaded(world: World) -> ArtifactCache:
+    return ArtifactCache(world.settings)
 
 
-def pick(grid: Grid, method: str, dataset: str = "glyph-inks", shots: int = 2) -> Cell:
-    """One cell of the grid."""
-    return next(
-        cell
-        for cell in grid.cells
-        if cell.method.name == method and cell.dataset.name == dataset and cell.shots in (shots, 0)
-    )
-
-
-def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: RunSettings) -> None:
-    plan = make_plan(grid, catalog, Store(settings.store_url))
+def test_a_plan_counts_what_is_there(world: World) -> None:
+    plan = make_plan(world.grid, world.catalog, Store(world.settings.store_url))
     assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
     assert plan.missing == ()
     kinds = {type(spec).__name__ for spec in plan.artifacts}
@@ -100,49 +73,47 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert kinds == shipped - {"Source", "OfTestSplit", "MetaStart", "AdoptedSource", "HeldOutFold"}
 
 
-def test_the_domain_total_stays_the_same_while_cells_finish(
-    grid: Grid, catalog: Catalog, settings: RunSettings
-) -> None:
+def test_the_domain_total_stays_the_same_while_cells_finish(world: World) -> None:
     """It once covered the open cells' sources only, and a resumed run built another one."""
-    models = source_models(grid, catalog, None)
+    models = source_models(world.grid, world.catalog, None)
     totals = {
         spec
-        for cell in grid.cells
+        for cell in world.grid.cells
         if cell.sources
-        for spec in required_artifacts([cell], grid.cells, catalog, models)
+        for spec in required_artifacts([cell], world.grid.cells, world.catalog, models)
         if isinstance(spec, DomainTotal)
     }
     assert len(totals) == 1
 
 
-def test_inputs_come_before_what_reads_them(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+def test_inputs_come_before_what_reads_them(world: World, tmp_path: Path) -> None:
     seen: set[str] = set()
-    for spec in make_plan(grid, catalog, Store(tmp_path)).missing:
+    for spec in make_plan(world.grid, world.catalog, Store(tmp_path)).missing:
         assert {upstream.address for upstream in spec.inputs} <= seen
         seen.add(spec.address)
 
 
-def test_a_damaged_artifact_is_planned_anew(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+def test_a_damaged_artifact_is_planned_anew(world: World, tmp_path: Path) -> None:
     made = RunSettings(str(tmp_path), device="cpu")
     store = Store(tmp_path)
-    spec = next(spec for spec in make_plan(grid, catalog, store).missing if isinstance(spec, Images))
+    spec = next(spec for spec in make_plan(world.grid, world.catalog, store).missing if isinstance(spec, Images))
     build(spec, made)
     found = store.artifact(spec.address)
     assert found is not None
     found.path("labels.npy").write_bytes(b"x")
-    assert spec in make_plan(grid, catalog, store).missing
+    assert spec in make_plan(world.grid, world.catalog, store).missing
 
 
-def test_cells_run_in_an_order_that_keeps_the_dataset(grid: Grid) -> None:
-    names = [cell.dataset.name for cell in in_running_order(reversed(grid.cells))]
+def test_cells_run_in_an_order_that_keeps_the_dataset(world: World) -> None:
+    names = [cell.dataset.name for cell in in_running_order(reversed(world.grid.cells))]
     changes = sum(a != b for a, b in pairwise(names))
     assert changes == 2
 
 
 @pytest.mark.parametrize("method", ["zero_shot", "linear_probe", "tip_adapter", "bolt_pooled", "bolt"])
-def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSettings, method: str) -> None:
-    cell = pick(grid, method)
-    first, second = (measure(cell, ArtifactCache(settings)).result for _ in range(2))
+def test_a_cell_gives_the_same_result_bit_for_bit(world: World, method: str) -> None:
+    cell = world.pick(method)
+    first, second = (measure(cell, ArtifactCache(world.settings)).result for _ in range(2))
     assert first.evaluations == second.evaluations
     assert first.curves == second.curves
     assert first.details == second.details
@@ -152,9 +123,9 @@ def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSetti
     assert score.accuracy == pytest.approx(100 * score.correct / 600)
 
 
-def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(grid: Grid, settings: RunSettings) -> None:
-    cell, loaded = pick(grid, "linear_probe"), ArtifactCache(settings)
-    first, second = (measure(cell, ArtifactCache(settings)) for _ in range(2))
+def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(world: World) -> None:
+    cell, loaded = world.pick("linear_probe"), ArtifactCache(world.settings)
+    first, second = (measure(cell, ArtifactCache(world.settings)) for _ in range(2))
     assert first.predictions == second.predictions
     (split,) = parse_predictions(first.predictions, first.result.evaluations)
     images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
@@ -166,12 +137,10 @@ def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(grid
     assert split.rows is None
 
 
-def test_towers_made_of_the_same_sources_are_scored_once(
-    grid: Grid, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_towers_made_of_the_same_sources_are_scored_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of bolt_pooled that choose the same scale share predictions, and give what they give in a fresh process."""
-    cells = [pick(grid, "bolt_pooled", shots=shots) for shots in (1, 2)]
-    alone = [measure(cell, ArtifactCache(settings)) for cell in cells]
+    cells = [world.pick("bolt_pooled", shots=shots) for shots in (1, 2)]
+    alone = [measure(cell, ArtifactCache(world.settings)) for cell in cells]
     scored: list[int] = []
 
     def counted(total: int, *arguments: Any) -> Predictions:
@@ -179,20 +148,20 @@ def test_towers_made_of_the_same_sources_are_scored_once(
         return predict_classes(total, *arguments)
 
     monkeypatch.setattr(evaluation, "predict_classes", counted)
-    loaded = ArtifactCache(settings)
+    loaded = ArtifactCache(world.settings)
     together = [measure(cell, loaded) for cell in (*cells, *cells)]
     assert len(scored) == 1 + len({each.result.details["alpha"] for each in alone}), "the 1 is zero-shot"
     for first, second in zip((*alone, *alone), together, strict=True):
         assert first.result.evaluations == second.result.evaluations
         assert first.predictions == second.predictions
-    other = measure(pick(grid, "bolt_pooled", "glyph-digits"), loaded).result
+    other = measure(world.pick("bolt_pooled", dataset="glyph-digits"), loaded).result
     assert (
         other.evaluations
-        == measure(pick(grid, "bolt_pooled", "glyph-digits"), ArtifactCache(settings)).result.evaluations
+        == measure(world.pick("bolt_pooled", dataset="glyph-digits"), ArtifactCache(world.settings)).result.evaluations
     )
 
 
-def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: Grid, loaded: ArtifactCache) -> None:
+def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(world: World, loaded: ArtifactCache) -> None:
     made: list[int] = []
 
     def make() -> int:
@@ -204,44 +173,44 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: 
         assert sources is not None
         return sources.cached("a key", make)
 
-    first, second = (pick(grid, "bolt", shots=shots) for shots in (1, 2))
+    first, second = (world.pick("bolt", shots=shots) for shots in (1, 2))
     assert [kept(first), kept(second)] == [1, 1], "another number of shots has the same sources"
-    assert kept(pick(grid, "bolt", "glyph-digits")) == 2, "another target has other sources"
+    assert kept(world.pick("bolt", dataset="glyph-digits")) == 2, "another target has other sources"
     assert kept(first) == 3, "one set is kept at a time"
-    measure(pick(grid, "zero_shot"), loaded)
+    measure(world.pick("zero_shot"), loaded)
     assert kept(first) == 4, "another method's cell dropped it"
 
 
-def test_what_cells_of_another_target_made_of_their_sources_is_freed(grid: Grid, loaded: ArtifactCache) -> None:
+def test_what_cells_of_another_target_made_of_their_sources_is_freed(world: World, loaded: ArtifactCache) -> None:
     """Two sets of sources are kept for their bases, and each held its cells' stacked task vectors, too."""
 
     class Stacks:
         """Gigabytes, with larger towers."""
 
-    sources = CellInputs(pick(grid, "bolt"), loaded).sources
+    sources = CellInputs(world.pick("bolt"), loaded).sources
     assert sources is not None
     stacks = weakref.ref(sources.cached("stacks", Stacks))
     assert stacks() is not None
-    assert CellInputs(pick(grid, "bolt", "glyph-digits"), loaded).sources is not None
+    assert CellInputs(world.pick("bolt", dataset="glyph-digits"), loaded).sources is not None
     assert stacks() is None
 
 
-def test_zero_shot_is_its_own_reference(grid: Grid, loaded: ArtifactCache) -> None:
-    (score,) = measure(pick(grid, "zero_shot"), loaded).result.evaluations
+def test_zero_shot_is_its_own_reference(world: World, loaded: ArtifactCache) -> None:
+    (score,) = measure(world.pick("zero_shot"), loaded).result.evaluations
     assert score.accuracy == score.accuracy_zero_shot > 15
 
 
-def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: ArtifactCache) -> None:
-    small = make_task(CellInputs(pick(grid, "bolt", shots=1), loaded)).support
-    large = make_task(CellInputs(pick(grid, "bolt", shots=2), loaded)).support
-    other = make_task(CellInputs(pick(grid, "tip_adapter", shots=2), loaded)).support
+def test_supports_are_the_same_for_all_methods_and_nested_in_k(world: World, loaded: ArtifactCache) -> None:
+    small = make_task(CellInputs(world.pick("bolt", shots=1), loaded)).support
+    large = make_task(CellInputs(world.pick("bolt", shots=2), loaded)).support
+    other = make_task(CellInputs(world.pick("tip_adapter", shots=2), loaded)).support
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
 
 
-def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: ArtifactCache) -> None:
-    cell = pick(grid, "tip_adapter")
+def test_cached_support_features_are_those_of_the_views(world: World, loaded: ArtifactCache) -> None:
+    cell = world.pick("tip_adapter")
     support = make_task(CellInputs(cell, loaded)).support
     backbone = loaded.backbone(cell.backbone)
     for view in (0, 1, 10):
@@ -249,8 +218,8 @@ def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: Arti
         torch.testing.assert_close(support.features(view), direct, rtol=1e-5, atol=1e-5)
 
 
-def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: ArtifactCache) -> None:
-    cell = pick(grid, "bolt")
+def test_the_domain_total_gives_the_bits_of_the_direct_sum(world: World, loaded: ArtifactCache) -> None:
+    cell = world.pick("bolt")
     by_total = CellInputs(cell, loaded).sources
     assert by_total is not None
     assert by_total._total is not None
@@ -260,8 +229,8 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: A
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
 
 
-def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(grid: Grid, loaded: ArtifactCache) -> None:
-    cell = pick(grid, "bolt")
+def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(world: World, loaded: ArtifactCache) -> None:
+    cell = world.pick("bolt")
     fewer = SourceSet(loaded, cell.backbone, cell.sources[:1])
     all_sources = SourceSet(loaded, cell.backbone, cell.sources)
     matrix = "transformer.resblocks.0.attn.out_proj.weight"
@@ -298,14 +267,14 @@ def broken_methods() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "reason"), [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits")]
 )
-def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accuracy(
-    grid: Grid, settings: RunSettings, name: str, reason: str
+def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_no_accuracy(
+    world: World, name: str, reason: str
 ) -> None:
-    zero_shot = pick(grid, "zero_shot")
+    zero_shot = world.pick("zero_shot")
     cell = replace(zero_shot, method=MethodRef(name, 1, zero_shot.method.settings))
-    store = Store(settings.store_url)
+    store = Store(world.settings.store_url)
     for attempt in (1, 2):
-        outcome = run_and_record(cell, settings)
+        outcome = run_and_record(cell, world.settings)
         assert outcome.status == "failed"
         assert reason in outcome.error
         failure = store.read_failures()[cell.id]
@@ -316,20 +285,18 @@ def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accura
 
 
 @pytest.mark.usefixtures("broken_methods")
-def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(
-    grid: Grid, catalog: Catalog, settings: RunSettings, tmp_path: Path
-) -> None:
+def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(world: World, tmp_path: Path) -> None:
     """Damage in the middle of a run is seen by its next reader only; the cell is not to blame, a method's bug is."""
-    made = replace(settings, store_url=str(tmp_path / "store"))
-    shutil.copytree(settings.store_url, made.store_url)
-    store, cell = Store(made.store_url), pick(grid, "tip_adapter")
-    raises = replace(cell, method=MethodRef("raises", 1, pick(grid, "zero_shot").method.settings))
+    made = replace(world.settings, store_url=str(tmp_path / "store"))
+    shutil.copytree(world.settings.store_url, made.store_url)
+    store, cell = Store(made.store_url), world.pick("tip_adapter")
+    raises = replace(cell, method=MethodRef("raises", 1, world.pick("zero_shot").method.settings))
     features = next((tmp_path / "store").glob("features/*glyph-inks*support*/*/features.safetensors"))
     os.truncate(features, features.stat().st_size // 2)
     for each in (cell, raises):
         assert run_and_record(each, made).status == "failed"
     assert {name: failure.again for name, failure in store.read_failures().items()} == {cell.id: True, raises.id: False}
-    plan = make_plan(grid, catalog, store)
+    plan = make_plan(world.grid, world.catalog, store)
     assert cell in plan.todo
     (missing,) = plan.missing
     assert missing.address == str(features.parent.parent.relative_to(made.store_url))
@@ -338,54 +305,54 @@ def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(
     assert cell.id not in store.read_failures()
 
 
-def test_a_store_that_takes_nothing_is_no_failure_of_the_cell(grid: Grid, settings: RunSettings) -> None:
-    cell = pick(grid, "linear_probe")
-    results = Path(settings.store_url, "results")
+def test_a_store_that_takes_nothing_is_no_failure_of_the_cell(world: World) -> None:
+    cell = world.pick("linear_probe")
+    results = Path(world.settings.store_url, "results")
     aside = results.with_name("results-aside")
     results.mkdir(exist_ok=True)
     results.rename(aside)
     results.touch()
     try:
-        outcome = run_and_record(cell, settings)
+        outcome = run_and_record(cell, world.settings)
     finally:
         results.unlink()
         aside.rename(results)
     assert (outcome.status, outcome.problem) == ("failed", "store")
     assert "Traceback" in outcome.traceback
-    store = Store(settings.store_url)
+    store = Store(world.settings.store_url)
     assert store.read_failure(cell.id) is None
-    assert run_and_record(cell, settings).status == "finished"
+    assert run_and_record(cell, world.settings).status == "finished"
     store.files.remove(f"results/{cell.id}.json")
 
 
-def test_a_finished_cell_is_on_record_and_planned_no_more(grid: Grid, catalog: Catalog, settings: RunSettings) -> None:
-    cell = pick(grid, "zero_shot", "glyph-capitals")
-    outcome = run_and_record(cell, settings)
+def test_a_finished_cell_is_on_record_and_planned_no_more(world: World) -> None:
+    cell = world.pick("zero_shot", dataset="glyph-capitals")
+    outcome = run_and_record(cell, world.settings)
     assert outcome.status == "finished"
-    plan = make_plan(grid, catalog, Store(settings.store_url))
+    plan = make_plan(world.grid, world.catalog, Store(world.settings.store_url))
     assert [result.cell for result in plan.done] == [cell]
     assert cell not in plan.todo
     manifest = plan.done[0].manifest
     assert manifest.threads == 1
     assert "torch" in manifest.versions
-    assert all(Store(settings.store_url).artifact(address) is not None for address in manifest.artifacts)
+    assert all(Store(world.settings.store_url).artifact(address) is not None for address in manifest.artifacts)
 
 
-def test_a_cell_of_another_code_version_is_refused(grid: Grid, loaded: ArtifactCache) -> None:
-    cell = pick(grid, "zero_shot")
+def test_a_cell_of_another_code_version_is_refused(world: World, loaded: ArtifactCache) -> None:
+    cell = world.pick("zero_shot")
     other = replace(cell, method=replace(cell.method, version=99))
     with pytest.raises(ValueError, match="version 99"):
         measure(other, loaded)
 
 
-def test_scoring_a_source_once_overwrote_the_frozen_backbone(
-    grid: Grid, catalog: Catalog, artifacts: BuiltArtifacts, tmp_path: Path
+def test_scoring_a_source_leaves_the_frozen_backbone_as_it_is(
+    world: World, artifacts: BuiltArtifacts, tmp_path: Path
 ) -> None:
-    """Its weights were loaded into tensors shared with the backbone, and every later task vector was zero."""
+    """Its weights were once loaded into tensors shared with the backbone; every later task vector was zero."""
     made = RunSettings(str(tmp_path), device="cpu")
-    backbone = grid.cells[0].backbone
+    backbone = world.grid.cells[0].backbone
     before = ArtifactCache(made).backbone(backbone).tower.state_dict_open_clip()
-    specs = make_plan(grid, catalog, Store(tmp_path)).missing
+    specs = make_plan(world.grid, world.catalog, Store(tmp_path)).missing
     model = next(spec for spec in specs if isinstance(spec, SourceModel))
     artifacts.build(specs[: specs.index(model)], made)
     build(model, made)
