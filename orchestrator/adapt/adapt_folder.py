@@ -113,7 +113,10 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
 
 def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:
-    """The pool of sources as in a grid file. Checkpoints of a folder are adopted into the working folder's catalog."""
+    """Return the pool of sources as in a grid file.
+
+    Checkpoints of a folder are adopted into the working folder's catalog.
+    """
     if request.sources is None:
         return None
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
@@ -147,7 +150,7 @@ def _equal_classes(trials: Trials) -> EqualClasses | None:
 
 
 def _choose(trials: Trials) -> Choice:
-    """The best measured candidate; the first one that was not left out if nothing could be held out."""
+    """Return the best measured candidate; the first one that was not left out if nothing could be held out."""
     if not trials.folds:
         return Choice(next((n for n, trial in enumerate(trials.candidates) if not trial.left_out), 0))
     correct = {n: trial.correct_N for n, trial in enumerate(trials.candidates) if trial.correct_N is not None}

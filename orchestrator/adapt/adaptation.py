@@ -52,7 +52,7 @@ class Adaptation:
 
 
 def summary_lines(done: Adaptation) -> list[str]:
-    """What came out, for the terminal."""
+    """Return what came out, for the terminal."""
     request, choice = done.request, done.choice
     lines = [f"chosen: {done.chosen.text}"]
     if choice.expected is None:
@@ -70,7 +70,10 @@ def summary_lines(done: Adaptation) -> list[str]:
 
 
 def adapt_page(done: Adaptation) -> str:
-    """What was chosen and why, what to expect, what it cost, and how to predict: an HTML page that needs no other."""
+    """Return an HTML page that needs no other file.
+
+    It says what was chosen and why, what to expect, what it cost, and how to predict.
+    """
     from orchestrator.report.page.rendering import render
 
     ranked = sorted(done.trials, key=lambda trial: -trial.accuracy if trial.is_measured else 1.0)
@@ -89,7 +92,7 @@ def adapt_page(done: Adaptation) -> str:
 
 
 def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) -> ModelCard:
-    """The model card. Its method is the chosen candidate."""
+    """Return the model card. Its method is the chosen candidate."""
     candidate, choice, size = done.chosen.candidate, done.choice, sum(done.images.per_class)
     method = MethodRef(
         candidate.method.name, candidate.method.version, candidate.method.identity_of(candidate.settings)
@@ -116,7 +119,7 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
 
 
 def _verdict(done: Adaptation, trial: Trial) -> str:
-    """What the page says of a candidate."""
+    """Return what the page says of a candidate."""
     if trial is done.chosen:
         return "chosen"
     if not trial.is_measured:

@@ -44,7 +44,7 @@ class Choice:
 
 
 def choose(correct_MN: NDArray[np.bool_]) -> Choice:
-    """The candidate with the most correct images, of equals the first, with the accuracy to expect."""
+    """Return the candidate with the most correct images (the first if several tie), with the accuracy to expect."""
     totals_M = correct_MN.sum(axis=1)
     best, images = int(totals_M.argmax()), correct_MN.shape[1]
     optimism = _optimism(correct_MN)
@@ -70,6 +70,6 @@ def _optimism(correct_MN: NDArray[np.bool_]) -> float:
 
 
 def _mcnemar(one_N: NDArray[np.bool_], other_N: NDArray[np.bool_]) -> float:
-    """The two-sided p of the exact McNemar test that two classifiers are equally accurate."""
+    """Return the two-sided p of the exact McNemar test that two classifiers are equally accurate."""
     wins, losses = int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
     return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0

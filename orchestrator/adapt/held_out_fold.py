@@ -85,6 +85,9 @@ class HeldOutFold(ArtifactSpec):
         builder.meta.update(images=len(held_out_B), seconds=time.perf_counter() - started)
 
     def load(self, artifact: Artifact, device: str) -> tuple[NDArray[np.int64], NDArray[np.bool_], float]:
-        """The images' positions in the support, whether each was predicted correctly, both (B,), and the seconds."""
+        """Return the held-out images, whether each was predicted correctly, and the seconds.
+
+        The images are positions in the support; both arrays are (B,).
+        """
         rows_B, correct_B = np.load(artifact.path("rows.npy")), np.load(artifact.path("correct.npy"))
         return rows_B, correct_B, artifact.meta["seconds"]

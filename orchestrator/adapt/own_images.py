@@ -108,7 +108,10 @@ def prepare_images(
 
 
 def own_key(folder: Path) -> str:
-    """A name for the user's folder in the catalog and in file names; ``images`` if its name has no usable letter."""
+    """Return a name for the user's folder in the catalog and in file names.
+
+    It is ``images`` if the folder's name has no usable letter.
+    """
     try:
         return dataset_key(folder)
     except UserError:
@@ -116,7 +119,7 @@ def own_key(folder: Path) -> str:
 
 
 def image_parts(folder: Path) -> tuple[Path, Path | None]:
-    """The folder that holds the training images' class folders, and that of the test images if there is one.
+    """Return the folder that holds the training images' class folders, and that of the test images if there is one.
 
     Raises ``UserError`` for a folder without class folders, and for a folder of datasets.
     """
@@ -145,7 +148,7 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def _images(folder: Path) -> list[Path]:
-    """The files of images in a folder and its sub-folders, in order."""
+    """Return the files of images in a folder and its sub-folders, in order."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and is_image(path))
 
 

@@ -17,6 +17,7 @@ import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 
+from bolt.methods.auto import FROZEN_CANDIDATES
 from bolt.methods.common.candidates import Candidate, parse_candidate
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
@@ -41,9 +42,9 @@ from orchestrator.util.units import human_duration
 
 FOLDS = 4
 
-WITHOUT_SOURCES = ("linear_probe", "lp_plus_plus", "tip_adapter", "gda", "zero_shot", "lora")
+WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "lora")
 WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
-"""The candidates, the most trusted first; the first one is taken if nothing can be held out, or of equals."""
+"""The candidates, the most trusted first; the first one is taken if nothing can be held out, or if several tie."""
 
 TINY = "tiny-clip"
 TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
@@ -180,7 +181,7 @@ class Trials:
         return [spec for spec in needed if isinstance(spec, TestFeatures | Images)]
 
     def _shared_artifacts(self, trial: Trial) -> list[ArtifactSpec]:
-        """The artifacts that a candidate reads, without the features of the user's own test part.
+        """Return the artifacts that a candidate reads, without the features of the user's own test part.
 
         Those of a source's test part stay: building a source notes its accuracy.
         """
@@ -212,7 +213,7 @@ class Trials:
 
 
 def read_candidates(request: Request) -> list[Candidate]:
-    """The candidates that the user named, or else the default ones.
+    """Return the candidates that the user named, or else the default ones.
 
     Raises ``UserError`` for one that cannot be read or is given twice, and for one that needs sources without any.
     """
@@ -239,7 +240,7 @@ def make_trials(
     sources: Mapping[str, object] | None,
     console: Console,
 ) -> Trials:
-    """The candidates as cells of a grid that is written to the working folder.
+    """Return the candidates as cells of a grid that is written to the working folder.
 
     Args:
         sources: the pool of source models, as in a grid file: ``{domain: NAME}`` or ``{datasets: [...]}``.

@@ -143,13 +143,13 @@ def more_datasets(
 
 
 def _datasets_for(effect: float, confidence: float, power: float) -> int:
-    """The smallest N whose t quantiles for ``confidence`` and ``power`` add up to effect * sqrt(N)."""
+    """Return the smallest N whose t quantiles for ``confidence`` and ``power`` add up to effect * sqrt(N)."""
     return int(np.searchsorted(-_detectable(confidence, power), -effect)) + 2 if effect > 0 else 2 * LARGEST_COUNT
 
 
 @cache
 def _detectable(confidence: float, power: float) -> Floats:
-    """The effect that N = 2, 3, ... datasets detect; it falls with N."""
+    """Return the effect that N = 2, 3, ... datasets detect; it falls with N."""
     n = np.arange(2, 2 * LARGEST_COUNT)
     return np.asarray((stdtrit(n - 1, confidence) + stdtrit(n - 1, power)) / np.sqrt(n))
 

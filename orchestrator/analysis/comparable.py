@@ -12,7 +12,7 @@ Ablation = tuple[str, str, str, str, str]
 
 
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
-    """The labels that are planned on fewer datasets of a domain than another label of their method.
+    """Return the labels that are planned on fewer datasets of a domain than another label of their method.
 
     ``labels``: the label of every cell, by its id.
     """
@@ -34,7 +34,7 @@ def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """The protocol in ``present`` that ``name`` changes: ``strict`` for ``strict+sigma_sign=relu``.
+    """Return the protocol in ``present`` that ``name`` changes: ``strict`` for ``strict+sigma_sign=relu``.
 
     If ``name`` changes several of them, the one with the fewest differences. ``None`` if it changes none.
     """
@@ -47,7 +47,9 @@ def base_protocol(name: str, present: Iterable[str]) -> str | None:
 
 
 def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
-    """The rows that verdicts are about: without ablations, and without protocols that change another one of the rows.
+    """Return the rows that verdicts are about.
+
+    Ablations and protocols that change another one of the rows are left out.
 
     More methods in a comparison make every test in it stricter, so variants on a few datasets take no part.
     """
@@ -57,7 +59,9 @@ def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> lis
 
 
 def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
-    """The labels that have one row for each test split, which counts at every k, while others have rows by k or seed.
+    """Return the labels that have one row for each test split.
+
+    That row counts at every k, while other labels have rows by k or seed.
 
     Without any k or seed in the rows there are none.
     """
@@ -66,7 +70,7 @@ def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
-    """The labels whose accuracy does not depend on a seed.
+    """Return the labels whose accuracy does not depend on a seed.
 
     If no row has a seed, only the methods' own declarations say which of them depend on one.
     """

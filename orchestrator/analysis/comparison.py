@@ -141,7 +141,10 @@ class Comparison:
         return max(known) if known and len(known) == len(counts) else None
 
     def statement(self, display_names: Mapping[str, str] | None = None) -> str:
-        """The outcome in a few words, such as ``undecided: lora, bolt; about 6 more datasets would settle it``."""
+        """Return the outcome in a few words.
+
+        For example ``undecided: lora, bolt; about 6 more datasets would settle it``.
+        """
         shown = display_names or {}
         listed = ", ".join(shown.get(method, method) for method in self.best_set)
         where = _SCOPE_TEXTS[self.scope]
@@ -164,7 +167,10 @@ class Comparison:
 
 
 def significance_per_test(methods: int) -> float:
-    """The p at which a one-sided test excludes a method, in a comparison of ``methods`` methods: 0.05 / (m - 1)."""
+    """Return the p at which a one-sided test excludes a method, in a comparison of ``methods`` methods.
+
+    It is 0.05 / (m - 1).
+    """
     return ERROR_RATE / max(methods - 1, 1)
 
 
@@ -178,7 +184,7 @@ def make_comparison(
     images: int | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> Comparison:
-    """The comparison that tests of all pairs add up to.
+    """Return the comparison that tests of all pairs add up to.
 
     If methods were measured on different datasets, tests can contradict each other: a circle in which every method is
     beaten. Then every method stays in the best set.
@@ -201,7 +207,7 @@ def make_comparison(
     beaten_M = np.asarray(beats_MM.any(axis=0))
 
     def lead(i: int, j: int) -> tuple[float | None, tuple[float, float] | None]:
-        """The lead of method i over method j with its interval; ``None`` for what is unknown."""
+        """Return the lead of method i over method j with its interval; ``None`` for what is unknown."""
         place = place_MM[i, j]
         difference, lower, upper = (float(of[place]) for of in (tests.difference, tests.lower, tests.upper))
         if i > j:

@@ -11,7 +11,7 @@ _SHORT_SETTINGS = {"top_k": "rank"}
 
 
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
-    """The display name of every label: its method's title, with what distinguishes a variant in brackets.
+    """Return the display name of every label: its method's title, with what distinguishes a variant in brackets.
 
     Different labels have different display names. Labels of methods that are not registered stay as they are.
     """
@@ -29,7 +29,7 @@ def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
 
 
 def title_of(method: str) -> str:
-    """The title of a method, or its name if it is not registered."""
+    """Return the title of a method, or its name if it is not registered."""
     from bolt.methods import METHODS  # imports torch
 
     return METHODS[method].title if method in METHODS else method

@@ -104,7 +104,7 @@ class VarianceParts:
         share = np.divide(self.seed_part, whole, out=np.zeros_like(whole), where=whole > 0)
 
         def reach(confidence: float, power: float) -> Floats:
-            """The distance from a limit at which this confidence is reached with this power."""
+            """Return the distance from a limit at which this confidence is reached with this power."""
             quantile = t_quantile(confidence, share, seeds, self.images) + t_quantile(power, share, seeds, self.images)
             return np.asarray(quantile * np.sqrt(whole / (seeds * self.images)))
 
@@ -123,7 +123,10 @@ def t_quantile(probability: float | Floats, seed_share: Floats, seeds: Floats, i
 
 
 def one_sided_p(t: Floats, seed_share: Floats, seeds: Floats, images: Floats) -> Floats:
-    """The p at which :func:`t_quantile` equals ``t``, found by bisection of log p; 1e-12 at least, 1 where t is NaN."""
+    """Return the p at which :func:`t_quantile` equals ``t``, found by bisection of log p.
+
+    It is at least 1e-12, and 1 where t is NaN.
+    """
     low, high = np.full_like(t, math.log(1e-12)), np.full_like(t, math.log(0.5))
     for _ in range(30):
         middle = (low + high) / 2
@@ -231,7 +234,7 @@ def best_set_on_dataset(
 
 
 def _table(correct: Mapping[int, NDArray[np.bool_]], seeds: Sequence[int]) -> NDArray[np.bool_]:
-    """The rows of ``seeds``; the one row of a method without seeds stands for each of them."""
+    """Return the rows of ``seeds``; the one row of a method without seeds stands for each of them."""
     only = next(iter(correct.values()))
     return np.stack([correct.get(seed, only) for seed in seeds] or [only])
 
@@ -242,7 +245,7 @@ def _score(method: str, correct: Mapping[int, NDArray[np.bool_]], seeds: int) ->
 
 
 def _tests(parts: Sequence[VarianceParts | None]) -> PairedTests:
-    """The t-test of each pair, in points; NaN and p = 1 for a pair without a shared seed."""
+    """Return the t-test of each pair, in points; NaN and p = 1 for a pair without a shared seed."""
     difference, error = np.full((2, len(parts)), np.nan)
     share, seeds, images = np.zeros((3, len(parts)))
     for row, pair in enumerate(parts):

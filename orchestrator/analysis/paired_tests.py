@@ -130,7 +130,7 @@ def _null_distribution(ranks_N: Ints) -> Floats:
 
 @cache
 def _critical_rank(n: int) -> int:
-    """The largest s with P(sum of ranks <= s) <= 2.5 %; -1 if there is none."""
+    """Return the largest s with P(sum of ranks <= s) <= 2.5 %; -1 if there is none."""
     tail = (1 - CONFIDENCE) / 2
     if n > EXACT_UP_TO:
         return math.floor(n * (n + 1) / 4 + float(ndtri(tail)) * math.sqrt(n * (n + 1) * (2 * n + 1) / 24) - 0.5)

@@ -59,11 +59,11 @@ class Verdict:
         return min(_close(self), key=lambda method: self.cost(method).order, default=None)
 
     def cost(self, method: str) -> Cost:
-        """What one run of a method costs."""
+        """Return what one run of a method costs."""
         return self.costs.get(method, Cost())
 
     def statement(self, display_names: Mapping[str, str] | None = None) -> str:
-        """The outcome in a few words: ``best: bolt``."""
+        """Return the outcome in a few words: ``best: bolt``."""
         return self.comparison.statement(display_names)
 
 
@@ -127,7 +127,7 @@ def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
 
 
 def _at(own: list[int], ks: list[int]) -> str:
-    """The k of one clause in words, given all k: ``at every k``, ``up to k = 4``, ``at k = 1, 2 and 8``."""
+    """Return the k of one clause in words, given all k: ``at every k``, ``up to k = 4``, ``at k = 1, 2 and 8``."""
     if ks == [0]:
         return ""
     if len(own) == 1:

@@ -111,7 +111,7 @@ def test_name(dataset: str, evaluated_on: str) -> str:
 
 
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
-    """The label of every cell, by cell id. Two different measurements never share a label.
+    """Return the label of every cell, by cell id. Two different measurements never share a label.
 
     If they did, a mean would count them as two seeds of one method. Equal labels are told apart by the cells' rule for
     sources, then by a digest of the method's settings, and at last by a number.
@@ -130,7 +130,10 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
 
 
 def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[tuple[object, ...], list[str]]:
-    """The ids of the cells that a table would print at the same position; the label is the position's last part."""
+    """Return the ids of the cells that a table would print at the same position.
+
+    The label is the position's last part.
+    """
     positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for id_, c in cells.items():
         position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
@@ -141,7 +144,7 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
 def row_list(
     results: Sequence[Result], labels: Mapping[str, str], published_of: PublishedOf | None = None
 ) -> list[Row]:
-    """The rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`.
+    """Return the rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`.
 
     A cell whose track has a mean of class groups has a row of that mean as well, after those of its test splits.
     """
@@ -156,7 +159,7 @@ def row_list(
 
 
 def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
-    """The row of the mean of a cell's class groups, from the groups' rows."""
+    """Return the row of the mean of a cell's class groups, from the groups' rows."""
     accuracy = mean.of(*(row.accuracy for row in groups))
     zero_shot = mean.of(*(row.accuracy_zero_shot for row in groups))
     return replace(
@@ -173,7 +176,10 @@ def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
 
 
 def rows_of(results: Sequence[Result], label_of: LabelOf, published_of: PublishedOf | None = None) -> pd.DataFrame:
-    """The rows of ``results`` as a data frame with the columns of :class:`Row`; without results, it has no rows."""
+    """Return the rows of ``results`` as a data frame with the columns of :class:`Row`.
+
+    Without results, it has no rows.
+    """
     return frame_of(row_list(results, labels_of((r.cell for r in results), label_of), published_of))
 
 

@@ -38,7 +38,7 @@ class VerdictSeries:
     dataset: str = ""
 
     def at(self, k: int) -> Verdict | None:
-        """The verdict at ``k``; ``None`` if nothing was measured there."""
+        """Return the verdict at ``k``; ``None`` if nothing was measured there."""
         return next((verdict for verdict in self.verdicts if verdict.k == k), None)
 
     def recommendation(self, display_names: Mapping[str, str] | None = None) -> str:
@@ -46,7 +46,7 @@ class VerdictSeries:
         return recommend(self.verdicts, display_names)
 
     def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """The verdicts as ``json.dumps`` takes them, with the fields that docs/verdict.md describes."""
+        """Return the verdicts as ``json.dumps`` takes them, with the fields that docs/verdict.md describes."""
         place = {
             "track": self.track,
             "protocol": self.protocol,
@@ -59,7 +59,7 @@ class VerdictSeries:
 
 
 def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[str, Any]:
-    """The fields of a verdict beside those of its place."""
+    """Return the fields of a verdict beside those of its place."""
     comparison, methods = verdict.comparison, []
     for score in comparison.methods:
         cost = verdict.cost(score.method)
@@ -121,7 +121,7 @@ def answers_of(
 def _dataset_answers(
     rows: Sequence[Row], results: Sequence[Result], read_predictions: ReadPredictions, smallest_difference: float
 ) -> Iterable[VerdictSeries]:
-    """The answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
+    """Return the answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
     tests = dict.fromkeys(row.test for row in rows)
     if len(tests) >= MIN_DATASETS:
         return
@@ -143,7 +143,7 @@ def _dataset_answers(
 
 
 def _verdicts(rows: Sequence[Row], smallest_difference: float) -> Iterable[Verdict]:
-    """The verdict at every k over the datasets of the rows."""
+    """Return the verdict at every k over the datasets of the rows."""
     without_seeds = methods_without_seeds(rows)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
@@ -155,13 +155,13 @@ def _verdicts(rows: Sequence[Row], smallest_difference: float) -> Iterable[Verdi
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
-    """The rows that are compared at each k. A fixed method has the same rows at every k."""
+    """Return the rows that are compared at each k. A fixed method has the same rows at every k."""
     ks = sorted({row.k for row in rows} - {0}) or [0]
     return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}
 
 
 def _costs(rows: Sequence[Row]) -> dict[str, Cost]:
-    """What one cell of each method costs: the median over its cells, each given by one of its rows."""
+    """Return what one cell of each method costs: the median over its cells, each given by one of its rows."""
     cells: dict[str, dict[str, Row]] = {}
     for row in rows:
         cells.setdefault(row.method, {})[row.cell_id] = row

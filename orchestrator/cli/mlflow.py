@@ -18,7 +18,7 @@ from orchestrator.util.errors import UserError
 def sync(
     grid: GridName,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make it anew")
+        bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make a new one")
     ] = False,
     *,
     settings: StoreSettings,

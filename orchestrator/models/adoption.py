@@ -125,7 +125,9 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
 
 
 def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
-    """The dataset keys that occur as whole words in a file's name, or in its folder's name if the file's is generic.
+    """Return the dataset keys that occur as whole words in a file's or its folder's name.
+
+    The folder's name counts if the file's is generic.
 
     A key inside a longer key (``mnist`` in ``emnist-mnist``) does not count.
     """
@@ -145,7 +147,9 @@ def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
-    """The dataset and the checkpoint that one path of the command names, and its address if it is fetched from the hub.
+    """Return the dataset and the checkpoint that one path of the command names, and its address.
+
+    The address is given if the checkpoint is fetched from the hub.
 
     The path is that of the file or, of a checkpoint in parts, of the folder that also holds its index.
     """
@@ -190,7 +194,7 @@ def _fetch(address: str, folder: Path) -> tuple[Path, str]:
 
 
 def _wanted(names: Sequence[str], where: str) -> list[str]:
-    """The files to fetch: one set of weights, safetensors if there are any, and the configuration."""
+    """Return the files to fetch: one set of weights, safetensors if there are any, and the configuration."""
     first = next((name for name in FOLDER_WEIGHTS if name in names), None)
     if first is None:
         raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)

@@ -90,7 +90,7 @@ def backbone_entry(
 
 
 def tower_shape(config: dict[str, Any], name: str) -> TowerShape:
-    """The shape of the image tower of an open_clip model configuration; no weights are allocated.
+    """Return the shape of the image tower of an open_clip model configuration; no weights are allocated.
 
     Raises ``UserError`` for a tower that :mod:`bolt.clip.tower` cannot represent.
     """
@@ -128,7 +128,7 @@ def parameters(shape: TowerShape) -> int:
 
 
 def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any]]:
-    """The architecture as the entry states it (a name or a path), and its configuration."""
+    """Return the architecture as the entry states it (a name or a path), and its configuration."""
     if name.endswith(".json"):
         path = Path(name).expanduser().absolute()
         try:
@@ -145,7 +145,10 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
 
 
 def _single_file(path: Path) -> Path:
-    """The file of weights that ``--file`` names. Raises ``UserError`` if there is none, or if there are several."""
+    """Return the file of weights that ``--file`` names.
+
+    Raises ``UserError`` if there is none, or if there are several.
+    """
     try:
         files = checkpoint_files(path.expanduser())
     except UnreadableCheckpoint as error:
@@ -156,7 +159,7 @@ def _single_file(path: Path) -> Path:
 
 
 def _stated_beside(file: Path) -> tuple[bool | None, str]:
-    """What a configuration beside the file says about QuickGELU, and the path of that configuration.
+    """Return what a configuration beside the file says about QuickGELU, and the path of that configuration.
 
     ``None`` and an empty path without a configuration of a CLIP.
     """

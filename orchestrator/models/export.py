@@ -142,7 +142,7 @@ def compare_saved(model: Model, folder: Path, cell: Cell, loaded: ArtifactCache,
 
 
 def example_image(result: Result, loaded: ArtifactCache) -> bytes:
-    """The first test image as the tower sees it, as a PNG file."""
+    """Return the first test image as the tower sees it, as a PNG file."""
     (pixels_3SS,) = _some_images(result, loaded, 1)
     stream = io.BytesIO()
     Image.fromarray(pixels_3SS.permute(1, 2, 0).numpy()).save(stream, "PNG")
@@ -150,7 +150,7 @@ def example_image(result: Result, loaded: ArtifactCache) -> bytes:
 
 
 def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
-    """The model of the adapter in the store; ``None`` if there is no complete one."""
+    """Return the model of the adapter in the store; ``None`` if there is no complete one."""
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
         return None
@@ -180,7 +180,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Artifa
 
 
 def _some_images(result: Result, loaded: ArtifactCache, count: int) -> torch.Tensor:
-    """The first test images, uint8 (B, 3, S, S)."""
+    """Return the first test images, uint8 (B, 3, S, S)."""
     cell = result.cell
     images = loaded.get(Images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone)))
     return images.batch(0, min(count, len(images)))

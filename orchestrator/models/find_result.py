@@ -16,7 +16,7 @@ NEAREST = 3
 
 
 def find_result(store: Store, wanted: str) -> Result:
-    """The result of a finished cell, found by its id or by a prefix that only one id has.
+    """Return the result of a finished cell, found by its id or by a prefix that only one id has.
 
     Raises ``UserError`` for an unknown id (naming the nearest), an ambiguous prefix, a failed cell and an unreadable
     result.
@@ -44,7 +44,7 @@ def find_result(store: Store, wanted: str) -> Result:
 
 
 def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:
-    """The :data:`NEAREST` ids most like ``wanted``, the nearest first.
+    """Return the :data:`NEAREST` ids most like ``wanted``, the nearest first.
 
     Ids that share most of its words (``bolt``, ``k16``, a dataset) come first; among these, the most similar text does.
     """
@@ -61,5 +61,5 @@ def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    """The parts of an id: track, backbone, dataset, k, method, seed, fingerprint."""
+    """Return the parts of an id: track, backbone, dataset, k, method, seed, fingerprint."""
     return re.split(r"--|[.\s]+", name.lower())

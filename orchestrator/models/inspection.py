@@ -62,11 +62,11 @@ class SplitPredictions:
         return counts_CC
 
     def mistakes(self) -> list[int]:
-        """Indices of the wrong predictions, the most confident first."""
+        """Return indices of the wrong predictions, the most confident first."""
         return self._by_confidence(self.predicted != self.labels)
 
     def right_alone(self, others: Sequence[str]) -> list[int]:
-        """Indices of the images that the cell classifies correctly and none of the rivals ``others`` does."""
+        """Return indices of the images that the cell classifies correctly and none of the rivals ``others`` does."""
         others_right = [self.rivals[name] == self.labels for name in others]
         return self._by_confidence((self.predicted == self.labels) & ~np.any(others_right, axis=0))
 
@@ -151,7 +151,7 @@ def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
 
 
 def find_rivals(result: Result, store: Store) -> list[Result]:
-    """The results of all other methods in the cell's place: same track, protocol, backbone, dataset, k and seed.
+    """Return the results of all other methods in the cell's place: same track, protocol, backbone, dataset, k and seed.
 
     Methods without a support are in every place. Damaged results are left out. The most accurate come first.
     """
@@ -178,7 +178,7 @@ def _competes(rival: Cell, cell: Cell) -> bool:
 def _split(
     inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
 ) -> SplitPredictions:
-    """The predictions on one test split: stored, or those of ``model`` for all of its images."""
+    """Return the predictions on one test split: stored, or those of ``model`` for all of its images."""
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
     features = inputs.artifacts.features_of(dataset)
     labels_N = target_labels(inputs, features.images).numpy()
@@ -217,7 +217,7 @@ def _rows(stored: StoredPredictions) -> Classes:
 
 
 def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
-    """The stored predictions for the images at ``rows`` of the split; ``None`` unless all of them have one."""
+    """Return the stored predictions for the images at ``rows`` of the split; ``None`` unless all of them have one."""
     theirs = _rows(stored)
     if not np.isin(rows, theirs).all():
         return None

@@ -72,7 +72,7 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> N
 
 
 def _front_matter(card: ModelCard, catalog: Catalog, form: Form) -> str:
-    """The YAML of the card, made by the hub's own library."""
+    """Return the YAML of the card, made by the hub's own library."""
     from huggingface_hub import EvalResult, ModelCardData
 
     cell, backbone = card.cell, catalog.backbone(card.cell.backbone.name)

@@ -44,7 +44,7 @@ def export_sources(store: Store, folder: Path, *, backbone: str | None = None, c
 
 
 def _of_cell(store: Store, wanted: str) -> list[Artifact]:
-    """The source models of one cell."""
+    """Return the source models of one cell."""
     cell = find_result(store, wanted).cell
     if not cell.sources:
         raise UserError(f"{cell.id} uses no source models", where="--cell", hint="give a cell of a method such as bolt")

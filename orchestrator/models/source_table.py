@@ -33,7 +33,10 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
 def _of_one(
     entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
 ) -> list[RenderableType]:
-    """What is shown of one backbone. ``tuned``: the models fine-tuned in the store, by its digest and the dataset."""
+    """Return what is shown of one backbone.
+
+    ``tuned``: the models fine-tuned in the store, by its digest and the dataset.
+    """
     numbers = ("accuracy", "zero-shot", "gain")
     table = plain_table("dataset", "source", *numbers, "from", right=numbers, overflow="fold")
     left = []
@@ -63,7 +66,7 @@ def _of_one(
 
 
 def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
-    """The source models of a store that are of these kinds. A grid that needs a damaged one builds it again."""
+    """Return the source models of a store that are of these kinds. A grid that needs a damaged one builds it again."""
     for address in store.addresses("sources"):
         with suppress(CorruptArtifact):
             artifact = store.artifact(address)

@@ -43,7 +43,7 @@ _ENVIRONMENT = {
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A connected client; a missing SQLite database is created first.
+    """Return a connected client; a missing SQLite database is created first.
 
     Raises within seconds what MLflow or the database raises; MLflow itself would try a broken database for 100 seconds.
     MLflow creates a SQLite database in many steps. Two processes that do so at once, or one that is killed meanwhile,
@@ -124,7 +124,7 @@ def move_aside(path: Path) -> Path | None:
 
 
 def open_experiment(client: MlflowClient, name: str, artifact_root: str | None, tags: Mapping[str, str]) -> str:
-    """The id of the active experiment called ``name``, created or restored where necessary, with ``tags`` set.
+    """Return the id of the active experiment called ``name``, created or restored where necessary, with ``tags`` set.
 
     A new one keeps its artifacts below the folder or URL ``artifact_root``; ``None`` leaves that to the store. Raises
     what MLflow raises, unless another process did the same in the meantime.

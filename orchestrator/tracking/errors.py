@@ -51,7 +51,7 @@ _UNREACHABLE_TEXTS = ("TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "erro
 
 
 def classify_tracking_error(error: BaseException) -> TrackingProblem:
-    """What an error raised while writing to MLflow means."""
+    """Return what an error raised while writing to MLflow means."""
     chain = list(_causes(error))
     text = " ".join([*map(str, chain), str(getattr(error, "error_code", ""))])
     classes = {cls.__name__ for cause in chain for cls in type(cause).__mro__}
@@ -69,7 +69,7 @@ def classify_tracking_error(error: BaseException) -> TrackingProblem:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything it was caused by."""
+    """Return the error and everything it was caused by."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -68,19 +68,22 @@ def mean_runs(
 
 
 def _tests(result: Result) -> set[str]:
-    """The names of a result's test splits."""
+    """Return the names of a result's test splits."""
     return {test_name(result.cell.dataset.name, scored.dataset) for scored in result.evaluations}
 
 
 def _place_text(cell: Cell, about: str, k: int) -> str:
-    """What a verdict is about, such as ``k 4 · glyphs · few-shot``. MLflow cuts the names of groups at their end."""
+    """Return what a verdict is about, such as ``k 4 · glyphs · few-shot``.
+
+    MLflow cuts the names of groups at their end.
+    """
     track = stored_track(cell.track).title
     parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)
     return " · ".join(filter(None, parts))
 
 
 def curve_tags(cell: Cell, method: str, answers: Iterable[VerdictSeries]) -> dict[str, str]:
-    """The k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
+    """Return the k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
 
     Empty for a method that no verdict of this domain is about.
     """

@@ -34,7 +34,7 @@ def retry_sync(
 
     Args:
         total: seconds without progress before the sync is given up. An attempt that came further than all before it
-            starts the pauses and this time anew: what it wrote is not written twice.
+            restarts the pauses and this time: what it wrote is not written twice.
         pauses: seconds of the first pause and of the longest; pauses double.
         silence: seconds without progress after which a running attempt counts as failed.
 

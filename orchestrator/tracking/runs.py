@@ -102,7 +102,7 @@ def _listing(folder: Path) -> list[tuple[str, int]]:
 
 
 def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
-    """The run of one finished cell."""
+    """Return the run of one finished cell."""
     cell = result.cell
     accuracy, zero_shot = result.accuracies
     metrics = {
@@ -163,7 +163,7 @@ def summary_run(
     group: Sequence[Result],
     folder: Path | None = None,
 ) -> TrackedRun:
-    """A run that is computed from the results in ``group``; it changes whenever one of them does."""
+    """Return a run that is computed from the results in ``group``; it changes whenever one of them does."""
     ends = [milliseconds(result.manifest.finished_at) for result in group]
     cells = sorted(f"{result.cell.id} {result.manifest.finished_at}" for result in group)
     return TrackedRun(
@@ -181,7 +181,7 @@ def summary_run(
 
 
 def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
-    """The tags that runs are searched by."""
+    """Return the tags that runs are searched by."""
     tags = {
         "grid": grid,
         "method_title": labels.title or labels.method,
@@ -193,7 +193,7 @@ def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
 
 
 def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: str = "") -> str:
-    """The name of a run, such as ``LP++ · glyph-digits · k 4 · seed 1 · few-shot``.
+    """Return the name of a run, such as ``LP++ · glyph-digits · k 4 · seed 1 · few-shot``.
 
     The method stands first, because MLflow cuts long names. Without a k (0) or repeats, these parts are left out. The
     name ends with a warning if the run's numbers may have been selected on the test set.
@@ -205,7 +205,7 @@ def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: st
 
 
 def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
-    """The parameters that charts group runs by."""
+    """Return the parameters that charts group runs by."""
     return {
         "track": cell.track,
         "protocol": cell.protocol.name,
@@ -217,7 +217,7 @@ def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
 
 
 def rounded(value: float) -> float:
-    """A number of percent, points or seconds, rounded to four decimals, as many as MLflow's tables show."""
+    """Return a number of percent, points or seconds, rounded to four decimals, as many as MLflow's tables show."""
     return round(value, 4)
 
 
@@ -239,5 +239,5 @@ def _safe_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
 
 def milliseconds(time: str) -> int:
-    """An ISO 8601 time as milliseconds since the epoch."""
+    """Return an ISO 8601 time as milliseconds since the epoch."""
     return round(1000 * datetime.fromisoformat(time).timestamp())

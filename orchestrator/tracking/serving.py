@@ -55,7 +55,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
 
 
 def _decode(text: Any, row: int) -> Image.Image:
-    """The image of one row. Raises ``BadImage``."""
+    """Return the image of one row. Raises ``BadImage``."""
     from bolt.clip.preprocess import UNREADABLE
 
     try:

@@ -35,7 +35,7 @@ def summary_runs(
     report: Path | None = None,
     answers: Sequence[VerdictSeries] = (),
 ) -> list[TrackedRun]:
-    """The aggregates, the means, the curves and, last, the grid's own run; empty without results.
+    """Return the aggregates, the means, the curves and, last, the grid's own run; empty without results.
 
     ``report``: folder to attach to the grid's own run. ``answers``: the grid's verdicts, whose methods are the labels
     that ``describe`` gives.
@@ -139,7 +139,7 @@ def _curve(
 
 
 def _step_metrics(name: str, means: Sequence[float], step: int) -> list[Metric]:
-    """The metrics of one step of a curve: ``name`` and, for several values, ``name_std``."""
+    """Return the metrics of one step of a curve: ``name`` and, for several values, ``name_std``."""
     suffix = {"mean": "", "std": "_std"}
     return [(name + suffix[what], value, step) for what, value in _mean_and_std(means).items()]
 
@@ -160,7 +160,7 @@ def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
 
 
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
-    """The grid's run: each method's mean over datasets, backbones and seeds at its largest k.
+    """Return the grid's run: each method's mean over datasets, backbones and seeds at its largest k.
 
     Tracks and protocols are never averaged together; if a grid has several, they are part of the metric's name.
     """

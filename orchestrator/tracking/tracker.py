@@ -64,7 +64,9 @@ class Tracker:
     def existing(
         self, on_progress: OnProgress = lambda done, total: None, *, where: str = ""
     ) -> dict[str, list[tuple[str, str]]]:
-        """The id and the content's fingerprint of each run, by key; the latter is empty if the run is not finished.
+        """Return the id and the content's fingerprint of each run, by key.
+
+        The latter is empty if the run is not finished.
 
         Runs that this project did not write are left out. ``where``: a filter in MLflow's language.
         """

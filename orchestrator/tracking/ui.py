@@ -32,7 +32,7 @@ _SEARCHES = {
 
 
 def ui_command(location: TrackingLocation, port: int) -> list[str]:
-    """The command that serves the interface.
+    """Return the command that serves the interface.
 
     It has one worker process: with more, MLflow answers every request on a kept-alive connection 40 ms late.
     """
@@ -43,7 +43,7 @@ def ui_command(location: TrackingLocation, port: int) -> list[str]:
 
 
 def ui_environment() -> dict[str, str]:
-    """The environment of that command: without telemetry, and without the job runner."""
+    """Return the environment of that command: without telemetry, and without the job runner."""
     return {
         **os.environ,
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes and 2 GB for nothing this project uses

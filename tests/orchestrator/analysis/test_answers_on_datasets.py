@@ -23,7 +23,7 @@ ACCURACIES = {"bolt": 90.0, "linear_probe": 50.0, "zero_shot": 0.0}
 
 
 def stored(store: Store, results: Sequence[Result]) -> list[Result]:
-    """The results with made-up predictions, which the store has."""
+    """Return the results with made-up predictions, which the store has."""
     made = []
     for number, each in enumerate(results):
         described, content = samples.predictions(each, seed=number)

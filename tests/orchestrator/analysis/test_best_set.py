@@ -20,7 +20,7 @@ Scores = dict[str, dict[tuple[str, int], float]]
 
 
 def scores_of(columns: Mapping[str, object], seed: int = 0) -> Scores:
-    """``{method: accuracies by dataset}`` under one seed."""
+    """Return ``{method: accuracies by dataset}`` under one seed."""
     return {
         method: {(f"d{place}", seed): float(value) for place, value in enumerate(np.asarray(column, dtype=float))}
         for method, column in columns.items()
@@ -33,7 +33,7 @@ def spread(center: float, datasets: int = 8, by: float = 1.0, seed: int = 0) -> 
 
 
 def published() -> dict[tuple[str, str, str], Scores]:
-    """The paper's few-shot tables by dataset, by (domain, backbone, k)."""
+    """Return the paper's few-shot tables by dataset, by (domain, backbone, k)."""
     tables: dict[tuple[str, str, str], Scores] = defaultdict(lambda: defaultdict(dict))
     with (grids_folder() / "published" / "results.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):

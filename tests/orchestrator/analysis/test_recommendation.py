@@ -20,7 +20,10 @@ COSTS = {
 
 
 def comparison(behind: Mapping[str, float], *, level: bool = False, beaten: Sequence[str] = ()) -> Comparison:
-    """A comparison of methods so many points behind the first one, all pairs of the best set level or undecided."""
+    """Return a comparison of methods so many points behind the first one.
+
+    All pairs of the best set are level or undecided.
+    """
     methods = tuple(
         MethodScore(
             method,

@@ -91,7 +91,7 @@ def build_all(artifacts: BuiltArtifacts, grid_file: Path, folder: Path, *catalog
 
 @pytest.fixture(scope="module")
 def tuned(artifacts: BuiltArtifacts, grid_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The grid with sources that this project fine-tuned."""
+    """Return the grid with sources that this project fine-tuned."""
     return build_all(artifacts, grid_file, tmp_path_factory.mktemp("tuned"))
 
 
@@ -143,7 +143,7 @@ LAYOUTS: tuple[Callable[[dict[str, Tensor], Path], Path], ...] = (
 
 
 def write_catalog(path: Path, files: dict[str, Path]) -> Path:
-    """A catalog file that adopts one checkpoint per dataset."""
+    """Return a catalog file that adopts one checkpoint per dataset."""
     entries = {
         name: {"file": str(file.relative_to(path.parent)), "sha256": checkpoint_digest(file)}
         for name, file in files.items()
@@ -154,7 +154,7 @@ def write_catalog(path: Path, files: dict[str, Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def adopted_files(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalog in which each source has another layout."""
+    """Return a catalog in which each source has another layout."""
     folder = tmp_path_factory.mktemp("adopted")
     files = {name: write(towers[name], folder / name) for name, write in zip(SOURCES, LAYOUTS, strict=True)}
     return write_catalog(folder / "mine.yaml", files)
@@ -393,7 +393,7 @@ COMMIT = "1234567890abcdef1234567890abcdef12345678"
 
 @pytest.fixture(scope="module")
 def hub(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A hub on this machine with one repository, ``ADOPTED``."""
+    """Return a hub on this machine with one repository, ``ADOPTED``."""
     folder = as_huggingface(towers["glyph-inks"], tmp_path_factory.mktemp("hub") / "repository")
     files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
     repo = ADOPTED

@@ -45,7 +45,7 @@ AGAIN = ["full_finetune", "lora", "atlas", "task_arithmetic"]
 
 
 def finished(world: World, method: str, track: str = "fewshot") -> Result:
-    """The result of a cell, which is run if it has none."""
+    """Return the result of a cell, which is run if it has none."""
     cell = world.pick(method, track)
     store = Store(world.settings.store_url)
     if cell.id not in store.result_ids():
@@ -174,7 +174,7 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
 
 
 def command(world: World, *words: str) -> str:
-    """The output of the ``export`` command on the world's store."""
+    """Return the output of the ``export`` command on the world's store."""
     arguments = ["export", *words, "--store", world.settings.store_url, "--device", "cpu"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
     return done.output
@@ -220,7 +220,7 @@ def test_a_cell_is_found_by_a_prefix_of_its_id(world: World) -> None:
 
 @pytest.fixture(scope="module")
 def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrackingLocation, Result]:
-    """A tracking store with the run of one cell."""
+    """Return a tracking store with the run of one cell."""
     folder = tmp_path_factory.mktemp("mlflow")
     result = finished(world, "bolt")
     place = TrackingLocation(f"sqlite:///{folder}/mlflow.db", (folder / "artifacts").as_uri())

@@ -17,7 +17,7 @@ from tests.orchestrator.models.test_export import finished
 
 
 def exported(world: World, result: Result, folder: Path, form: Form) -> str:
-    """The model card of a cell's model, saved in a form."""
+    """Return the model card of a cell's model, saved in a form."""
     save_model(restore_model(result, world.loaded), result, world.loaded, folder, form)
     return (folder / CARD).read_text()
 

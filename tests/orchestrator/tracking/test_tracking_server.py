@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def postgres(folder: Path) -> Iterator[Postgres | None]:
-    """A running PostgreSQL; ``None`` where it is not installed."""
+    """Return a running PostgreSQL; ``None`` where it is not installed."""
     programs = postgres_programs()
     if programs is None:
         yield None
@@ -66,7 +66,7 @@ def server(folder: Path, postgres: Postgres | None) -> Iterator[MlflowServer]:
 
 @pytest.fixture
 def direct(server: MlflowServer, postgres: Postgres | None, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Opens an experiment as a driver beside the server does: straight in PostgreSQL."""
+    """Open an experiment as a driver beside the server does: straight in PostgreSQL."""
     if postgres is None:
         pytest.skip("PostgreSQL is not installed")
     monkeypatch.setenv("PGPASSFILE", str(postgres.password_file))
@@ -79,7 +79,7 @@ def direct(server: MlflowServer, postgres: Postgres | None, monkeypatch: pytest.
 
 @pytest.fixture
 def remote(server: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Opens an experiment as a driver on another machine does: through the server."""
+    """Open an experiment as a driver on another machine does: through the server."""
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", ADMIN)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", server.password)
     return lambda name: Tracker(TrackingLocation(server.uri, None), name)
