@@ -166,11 +166,11 @@ def add(
         bool, typer.Option("--replace", help="accept the images of a dataset that was added before as they are now")
     ] = False,
 ) -> None:
-    """Add your own images to a catalog file.
+    """Add your own images to a catalog file, and write a grid file that measures methods on them.
 
     Every image is decoded and checked first.
     """
-    from orchestrator.cli.project import remember
+    from orchestrator.cli.project import remember, write_grid_file
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
@@ -180,7 +180,8 @@ def add(
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, options, advance)
     project = remember(files, added.data_root)
-    for line in added_lines(added, files[-1], project.missing_options(files, added.data_root)):
+    grid = write_grid_file(added, files[-1])
+    for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):
         print_line(line)
 
 

@@ -33,7 +33,7 @@ def sync(
     from orchestrator.tracking.grid_runs import GridRuns
 
     workspace = open_workspace(grid, settings)
-    runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
+    runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
     if rebuild and database is None:
         raise UserError(
@@ -42,7 +42,7 @@ def sync(
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
-        grid_results = read_grid_results(workspace.plan(whole=True), workspace.store)
+        grid_results = read_grid_results(workspace.plan(), workspace.store)
         page = write_grid_report(grid_results, workspace.store)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")

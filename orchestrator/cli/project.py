@@ -7,19 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 from pydantic import BeforeValidator, Field
 
-from orchestrator.catalog.location import Location
+from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.cli.options import PROJECT_FILE
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replacing, writing
+
+if TYPE_CHECKING:
+    from orchestrator.catalog import DatasetEntry
+    from orchestrator.datasets.adding import Added
 
 _HEADER = "# What every command takes by default; an option of a command wins. Written by `data add`.\n"
+_GRID_HEADER = (
+    "# Written by `data add`; edit it as you like. `tiny-clip` was trained on drawings only: for results on\n"
+    "# photographs, write backbones: [vit-b-32]. Methods that need source models take the other datasets of the\n"
+    "# domain, and are left out where there is none; sources: {domain: aerial} takes those of another domain.\n"
+)
 
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: value if isinstance(value, list) else (value,))]
 Text = Annotated[str, Field(min_length=1)]
@@ -76,6 +85,36 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
     except OSError:
         return before
     return project
+
+
+def write_grid_file(added: Added, catalog_file: Path) -> Path:
+    """Write the grid of an added dataset next to its catalog file, and return its path.
+
+    A file that is there already stays, unless ``data add`` wrote it and nobody edited it. Raises ``UserError`` if the
+    file cannot be written.
+    """
+    name = added.entry.name
+    path = catalog_file.with_name(f"{name}.yaml")
+    if path.absolute() == catalog_file.absolute():
+        path = catalog_file.with_name(f"{name}-grid.yaml")
+    with writing("the grid file", str(path)):
+        before = path.read_bytes() if path.exists() else None
+        if before is None or (added.replaced and before == _grid_text(added.replaced).encode()):
+            with replacing(path) as temporary:
+                temporary.write_text(_grid_text(added.entry), encoding="utf-8")
+    return path
+
+
+def _grid_text(entry: DatasetEntry) -> str:
+    """Return the grid ``own`` for one dataset, with as many shots as its smallest class allows."""
+    from orchestrator.datasets.adding import USUAL_SHOTS
+
+    grid = read_mapping(grids_folder() / "own.yaml")
+    block = grid["blocks"][0] | {"datasets": [entry.name]}
+    if entry.max_shots < max(USUAL_SHOTS):
+        block["shots"] = [k for k in USUAL_SHOTS if k <= entry.max_shots]
+    fields = grid | {"title": entry.title, "description": f"Few-shot methods on {entry.title}.", "blocks": [block]}
+    return _GRID_HEADER + yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
 def _relative(path: Path) -> str:

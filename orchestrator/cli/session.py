@@ -11,7 +11,7 @@ from functools import partial
 from rich.console import Console
 
 from orchestrator.artifacts.load_backbone import fetch_weights
-from orchestrator.cli.workspace import Workspace, remember_run
+from orchestrator.cli.workspace import Workspace
 from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
@@ -37,7 +37,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
     Raises ``UserError`` before any work when an input is missing, weights cannot be fetched, the disk is too small, or
     the tracking address is wrong.
     """
-    store, runs = workspace.store, GridRuns(workspace.whole, workspace.catalog, workspace.store)
+    store, runs = workspace.store, GridRuns(workspace.grid, workspace.catalog, workspace.store)
     with grid_lease(store.files, workspace.grid.name, partial(print_line, console=console, style="yellow")):
         plan = workspace.plan(retry_failed=options.retry_failed)
         check_inputs(plan)
@@ -45,7 +45,6 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         if options.address is None:  # the nodes of a cluster have caches of their own
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
-        remember_run(store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
         print_sentence(plan.counts, console)
         if plan.todo:
@@ -55,8 +54,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
         finished = plan.updated(store)
-        whole = finished if workspace.whole is workspace.grid else workspace.plan(whole=True)
-        grid_results = read_grid_results(whole, store)
+        grid_results = read_grid_results(finished, store)
         page = write_grid_report(grid_results, store)
         _, tracked = runs.sync(grid_results, page.parent, console)
     console.print()

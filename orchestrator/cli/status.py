@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,6 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import OptionalGrid, StoreSettings, with_settings
-from orchestrator.cli.workspace import earlier_runs
 from orchestrator.util.errors import UserError
 
 
@@ -40,11 +38,4 @@ def status(
         from orchestrator.sharing.grid_listing import list_grid
 
         listing = list_grid(grid, settings)
-        cells = listing.labels
-        if not cells.keys() & (opened.result_ids() | opened.read_failures().keys()):
-            earlier: dict[str, str] = {}  # perhaps it was run on other datasets (``--set datasets=``)
-            for overrides in earlier_runs(opened, listing.name):
-                with suppress(UserError):  # a dataset that the catalog does not have any more
-                    earlier.update(list_grid(grid, settings, overrides).labels)
-            cells = earlier or cells
-        Console().print(status_view(opened, listing.name, listing.title, cells))
+        Console().print(status_view(opened, listing.name, listing.title, listing.labels))

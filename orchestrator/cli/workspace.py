@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,24 +26,18 @@ class Workspace:
         catalog: every dataset, domain and backbone that the grid may name.
         store: where artifacts and results are kept.
         settings: where things are and what to compute with; nothing in it changes a number.
-        overrides: the values of ``--set``.
-        whole: the grid with the cells of earlier runs on other datasets (``--set datasets=``), which its report and
-            its runs in MLflow are about.
     """
 
     grid: Grid
     catalog: Catalog
     store: Store
     settings: RunSettings
-    overrides: tuple[str, ...]
-    whole: Grid
 
-    def plan(self, *, whole: bool = False, retry_failed: bool = False) -> Plan:
-        """Compare the grid, or the whole one, with the store as it is now. Failed cells count as open if retried."""
+    def plan(self, *, retry_failed: bool = False) -> Plan:
+        """Compare the grid with the store as it is now. Failed cells count as open if retried."""
         from orchestrator.planning.plan import make_plan
 
-        grid = self.whole if whole else self.grid
-        return make_plan(grid, self.catalog, self.store, self.settings.data_folder, retry_failed=retry_failed)
+        return make_plan(self.grid, self.catalog, self.store, self.settings.data_folder, retry_failed=retry_failed)
 
 
 def open_workspace(
@@ -67,15 +58,17 @@ def open_workspace(
     from orchestrator.store import Store
 
     loaded, opened = load_catalog(settings.catalog_files), Store(settings.store_url)
-    given = tuple(overrides or ())
-    load = partial(load_grid, grid, loaded, data_root=settings.data_folder)
-    parsed = load(only=only or (), set_=given, limit=limit, gain_of=partial(source_gain, opened))
+    parsed = load_grid(
+        grid,
+        loaded,
+        only=only or (),
+        set_=overrides or (),
+        limit=limit,
+        data_root=settings.data_folder,
+        gain_of=partial(source_gain, opened),
+    )
     _check_store_place(parsed, opened, settings.data_folder)
-    whole = parsed
-    for earlier in earlier_runs(opened, parsed.name, given):
-        with suppress(UserError):  # a dataset that the catalog does not have any more
-            whole = whole.including(load(set_=earlier))
-    return Workspace(parsed, loaded, opened, settings, given, whole)
+    return Workspace(parsed, loaded, opened, settings)
 
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
@@ -90,25 +83,3 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
                 where="--store",
                 hint="give a folder of its own",
             )
-
-
-def remember_run(store: Store, grid: str, overrides: Sequence[str]) -> None:
-    """Note in the store on which datasets a grid was run, if ``--set datasets=`` or ``--set domains=`` names them."""
-    if _chosen_data(overrides):
-        runs = [*earlier_runs(store, grid, overrides), list(overrides)]
-        store.files.write(f"grids/{grid}.json", json.dumps(runs, indent=1).encode())
-
-
-def _chosen_data(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides that choose the datasets."""
-    return [option for option in overrides if option.partition("=")[0].strip() in ("datasets", "domains")]
-
-
-def earlier_runs(store: Store, grid: str, overrides: Sequence[str] = ()) -> list[list[str]]:
-    """Return the values of ``--set`` of earlier runs of a grid on other datasets than those of ``overrides``."""
-    try:
-        stored = json.loads(store.files.read(f"grids/{grid}.json"))
-        runs = [[str(option) for option in run] for run in stored]
-    except (FileNotFoundError, ValueError, TypeError):
-        return []
-    return [run for run in runs if _chosen_data(run) != _chosen_data(overrides)]

@@ -56,11 +56,12 @@ class DatasetOptions:
 
 
 class Added(NamedTuple):
-    """What ``data add`` added: the entry, the folder to pass as ``--data-root``, and remarks for the user."""
+    """What ``data add`` added: the entry, the folder to pass as ``--data-root``, remarks, and the entry it replaced."""
 
     entry: DatasetEntry
     data_root: Path
     notes: tuple[str, ...]
+    replaced: DatasetEntry | None = None
 
 
 def add_dataset(
@@ -132,7 +133,7 @@ def add_dataset(
         write_entries(catalog_file, {"datasets": datasets}, replace=True)
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw)))
+    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw)), old)
 
 
 def free_name(name: str, taken: Container[str]) -> str:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
-from orchestrator.datasets.adding import USUAL_SHOTS, Added
+from orchestrator.datasets.adding import Added
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
 from orchestrator.datasets.verify import Verified
@@ -91,10 +91,11 @@ def verified_view(found: Verified) -> RenderableType:
     return Group(*lines)
 
 
-def added_lines(added: Added, catalog: Path, options: Sequence[str | Path] = ()) -> list[str]:
+def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str | Path] = ()) -> list[str]:
     """Return the lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
 
-    ``catalog``: the file that has the entry. ``options``: what the commands need beyond ``bolt.yaml``.
+    ``catalog``: the file that has the entry; ``grid``: the one that names the cells to measure. ``options``: what the
+    commands need beyond ``bolt.yaml``.
     """
     entry = added.entry
     assert isinstance(entry.class_names, dict)
@@ -108,16 +109,14 @@ def added_lines(added: Added, catalog: Path, options: Sequence[str | Path] = ())
     ]
     if excluded_file(entry.name, added.data_root).is_file():
         lines.append(f"  excluded images: {excluded_file(entry.name, added.data_root)}")
-    options = [*options, "--set", f"datasets=[{entry.name}]"]
-    if entry.max_shots < max(USUAL_SHOTS):
-        options += ["--set", f"shots=[{','.join(str(k) for k in USUAL_SHOTS if k <= entry.max_shots)}]"]
     return [
         *lines,
-        f"written to {catalog}",
+        f"written to {catalog}; what to measure on it is in {grid}",
         "next:",
-        f"  {command(['plan', 'own', *options])}",
-        f"  {command(['grid', 'own', *options])}",
-        "for a CLIP that was trained on photographs, add --set 'backbones=[vit-b-32]'; its weights are fetched once",
+        f"  {command(['plan', grid, *options])}",
+        f"  {command(['grid', grid, *options])}",
+        f"for a CLIP that was trained on photographs, write backbones: [vit-b-32] into {grid}",
+        "its weights are fetched once",
     ]
 
 

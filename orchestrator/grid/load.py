@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
@@ -53,16 +53,6 @@ class Grid:
     def label(self, cell: Cell) -> str:
         """Return what reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
         return self.labels[cell]
-
-    def including(self, other: Grid) -> Grid:
-        """Return this grid with the cells of another one behind its own. The labels of its own cells stay."""
-        return replace(
-            self,
-            cells=tuple(dict.fromkeys((*self.cells, *other.cells))),
-            all_cells=tuple(dict.fromkeys((*self.all_cells, *other.cells))),
-            labels={**other.labels, **self.labels},
-            sources={**other.sources, **self.sources},
-        )
 
     @property
     def adopted_checkpoints(self) -> list[CheckpointEntry]:

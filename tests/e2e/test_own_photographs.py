@@ -31,7 +31,7 @@ def test_a_folder_of_photographs_becomes_results_and_a_model(
     assert "BlueBottle/007.jpg" in refused.stderr
     added = command.orchestrator("data", "add", str(folder), "--catalog", mine, "--exclude-broken")
     assert added.returncode == 0, added.stderr
-    printed = next(line for line in added.stdout.splitlines() if " grid own " in line)
+    printed = next(line for line in added.stdout.splitlines() if " grid " in line)
     words = shlex.split(printed)[3:]  # as printed, after `python -m orchestrator`
     small = ["--set", "shots=[1,4]", "--set", "seeds=[1]", "--set", "linear_probe.epochs=2"]
     only = ["--only", "method=zero_shot,tip_adapter,linear_probe"]

@@ -214,7 +214,7 @@ def test_a_malformed_folder(seed: int, place: Path) -> None:
         assert ends_well("adapt", str(folder), *quick, *options) == (place / "model").is_dir()
     elif ends_well("data", "add", str(folder), "--name", "mine", *options):
         assert ends_well("data", "verify", "mine")
-        assert ends_well("plan", "own", "--set", "datasets=[mine]", "--set", "shots=1")
+        assert ends_well("plan", "mine.yaml", "--set", "shots=1")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -223,7 +223,7 @@ def test_a_malformed_table(seed: int, place: Path) -> None:
     table = draw_table(random_, place / "ware")
     if ends_well("data", "add", str(table), "--name", "mine"):
         assert ends_well("data", "verify", "mine")
-        assert ends_well("plan", "own", "--set", "datasets=[mine]", "--set", "shots=1")
+        assert ends_well("plan", "mine.yaml", "--set", "shots=1")
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ def test_a_malformed_project(seed: int, project: Path, place: Path) -> None:
     for words in (
         ["data", "list", "--domain", "own"],
         ["data", "verify", "ware"],
-        ["plan", "own", "--set", "datasets=[ware]", "--set", "shots=1"],
+        ["plan", "ware.yaml", "--set", "shots=1"],
         ["status"],
         ["data", "add", "pictures/ware", "--name", "ware", "--replace"],
     ):

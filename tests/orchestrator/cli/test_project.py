@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
@@ -39,11 +39,11 @@ def run(*words: str) -> str:
 @pytest.mark.slow
 def test_data_add_writes_it_and_every_command_reads_it(folder: Path) -> None:
     added = run("data", "add", "pictures/ware")
-    assert "grid own --set 'datasets=[ware]'" in added
+    assert "grid ware.yaml" in added
     project = read_project()
     assert (project.catalog, project.data_root) == (("catalog.yaml",), "pictures")
     assert "ware" in run("data", "list", "--domain", "own")
-    planned = run("plan", "own", "--set", "datasets=[ware]", "--set", "shots=1", "--only", "method=zero_shot")
+    planned = run("plan", "ware.yaml", "--set", "shots=1", "--only", "method=zero_shot")
     assert str(folder / "runs") in planned
     with (folder / "bolt.yaml").open("a") as stream:
         stream.write("store: elsewhere\n")
@@ -110,7 +110,7 @@ def test_a_grid_that_is_refused_leaves_no_folder(folder: Path) -> None:
     break_file(folder / "pictures" / "ware" / "red_mug" / "001.jpg")
     (folder / "mine").mkdir()
     for store in ("not-yet", "mine"):
-        words = ["grid", "own", "--set", "datasets=[ware]", "--set", "shots=1", "--local", "--store", store]
+        words = ["grid", "ware.yaml", "--set", "shots=1", "--local", "--store", store]
         assert isinstance(CliRunner().invoke(app, words).exception, UserError)
     assert not (folder / "not-yet").exists()
     assert list((folder / "mine").iterdir()) == []
@@ -125,39 +125,47 @@ def test_values_that_a_filter_takes_are_listed_in_their_order(folder: Path) -> N
 @pytest.mark.parametrize("store", ["", "s3:/bucket/runs", "gs:bucket", "pictures/ware", "pictures/ware/runs"])
 def test_a_store_that_is_no_place_for_results_is_refused(folder: Path, store: str) -> None:
     run("data", "add", "pictures/ware")
-    words = ["plan", "own", "--set", "datasets=[ware]", "--set", "shots=1", "--store", store]
+    words = ["plan", "ware.yaml", "--set", "shots=1", "--store", store]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, UserError)
     assert "--store" in str(done.exception)
     assert not (folder / "s3:").exists()
 
 
+@pytest.mark.slow
+def test_the_grid_file_of_a_dataset_is_kept_once_it_is_edited(folder: Path) -> None:
+    run("data", "add", "pictures/ware")
+    grid = folder / "ware.yaml"
+    written = grid.read_text()
+    assert yaml.safe_load(written)["blocks"][0]["datasets"] == ["ware"]
+    write_photographs(folder / "pictures" / "ware", 30)
+    run("data", "add", "pictures/ware", "--replace")
+    assert yaml.safe_load(grid.read_text())["blocks"][0]["shots"] == [1, 4, 16], "nobody had edited it"
+    grid.write_text(written + "# mine\n")
+    run("data", "add", "pictures/ware", "--replace")
+    assert grid.read_text() == written + "# mine\n"
+
+
+@pytest.mark.slow
+def test_a_catalog_with_the_name_of_the_dataset_is_not_taken_for_its_grid(folder: Path) -> None:
+    assert "ware-grid.yaml" in run("data", "add", "pictures/ware", "--catalog", "ware.yaml")
+    assert "1 cell" in run("plan", "ware-grid.yaml", "--only", "method=zero_shot", "--limit", "1")
+
+
 @pytest.mark.e2e
-def test_two_datasets_one_after_the_other_keep_each_others_runs_and_report(
-    folder: Path, give_database: GiveDatabase
-) -> None:
+def test_every_command_sees_the_cells_of_a_grid_file(folder: Path, give_database: GiveDatabase) -> None:
     give_database(folder / "runs" / "mlflow" / "mlflow.db")
-    quick = ["--local", "--set", "shots=1", "--set", "seeds=1", "--set", "methods=[zero_shot, tip_adapter]"]
-    results, uri = folder / "runs" / "results", f"sqlite:///{folder}/runs/mlflow/mlflow.db"
-    for name in ("ware", "tools"):
-        run("data", "add", f"pictures/{name}")
-        run("grid", "own", "--set", f"datasets=[{name}]", *quick)
-        assert {cell for cell, _ in tracked_runs(uri, "own")} == {path.stem for path in results.glob("*.json")}
-    assert len(tracked_runs(uri, "own")) == 4
-    page = (folder / "runs" / "reports" / "own" / "rows.csv").read_text()
-    assert "ware" in page
-    assert "tools" in page
-    run("sync", "own")
-    assert len(tracked_runs(uri, "own")) == 4
-    assert "4 done, 0 to do" in run("status", "own")
-    cell = min(results.glob("*.json"))
-    whole = cell.read_text()
-    cell.write_text("{")
-    assert cell.stem in run("status", "own")
-    cell.write_text("{")
-    assert cell.stem in run("plan", "own", "--set", "datasets=[tools]", *quick[1:])
-    cell.write_text(whole)
-    run("report", "own")
-    again = (folder / "runs" / "reports" / "own" / "rows.csv").read_text()
-    assert sorted(again.splitlines()) == sorted(page.splitlines())
-    assert len(json.loads((folder / "runs" / "grids" / "own.json").read_text())) == 2
+    run("data", "add", "pictures/ware")
+    grid = folder / "ware.yaml"
+    fields = yaml.safe_load(grid.read_text())
+    fields["blocks"][0] |= {"shots": [1], "seeds": [1], "methods": ["zero_shot", "tip_adapter"]}
+    grid.write_text(yaml.safe_dump(fields))
+    run("grid", "ware.yaml", "--local")
+    cells = {path.stem for path in (folder / "runs" / "results").glob("*.json")}
+    assert len(cells) == 2
+    assert {cell for cell, _ in tracked_runs(f"sqlite:///{folder}/runs/mlflow/mlflow.db", "ware")} == cells
+    assert "2 done, 0 to do" in run("status", "ware.yaml")
+    assert all(cell in run("cells", "ware.yaml") for cell in cells)
+    assert "ware" in run("results", "ware.yaml")
+    for words in (["report"], ["sync"], ["bundle", "-o", "ware.zip"]):
+        run(words[0], "ware.yaml", *words[1:])

@@ -273,7 +273,8 @@ def test_exit_codes_of_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     done = command.orchestrator("data", "add", str(folder), "--catalog", str(mine))
     assert done.returncode == 0, done.stderr
-    assert "grid own --set 'datasets=[ware]' --set 'shots=[1,2,4]'" in done.stdout
+    assert "grid ware.yaml" in done.stdout.replace(f"{tmp_path}/", "")
+    assert yaml.safe_load((tmp_path / "ware.yaml").read_text())["blocks"][0]["shots"] == [1, 2, 4]
     break_file(folder / "red_mug" / "001.jpg")
     done = command.orchestrator("data", "verify", "ware", *options)
     assert done.returncode == 1, done.stderr
