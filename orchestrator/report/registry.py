@@ -123,7 +123,7 @@ def group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
     If the group holds nothing but variants of one method, their table (``ablation``) replaces the first lead table,
     which would have the same rows.
     """
-    lead_names = _lead_names(group, group.track.lead_tables, GROUP_TABLES)
+    lead_names = group.track.lead_tables
     kinds = [kind for kind in GROUP_TABLES if kind.always or kind.name in lead_names]
     included = {kind.includes for kind in kinds if kind.name in lead_names and len(group.ks) == 1}
     sections: Tables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
@@ -145,7 +145,7 @@ def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kin
     if there are any: the other figures would show the same numbers again.
     """
     sections: Figures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
-    lead_names = _lead_names(group, group.track.lead_figures, kinds)
+    lead_names = group.track.lead_figures
     for kind in sorted(kinds, key=lambda kind: kind.section != "variants"):
         repeated = group.key.ablations and kind.section != "variants" and sections["variants"]
         listed = kind.section != "lead" or kind.name in lead_names
@@ -167,12 +167,3 @@ def _as_list(made: T | Iterable[T] | None) -> list[T]:
     if made is None:
         return []
     return [made] if isinstance(made, Table | FigureFile) else list(made)
-
-
-def _lead_names(group: ComparisonGroup, names: Sequence[str], kinds: Iterable[Kind[T]]) -> Sequence[str]:
-    """Return the names. Raises ``ValueError`` if the group's track lists one that is not a registered lead kind."""
-    known = sorted(kind.name for kind in kinds if kind.section == "lead")
-    for name in names:
-        if name not in known:
-            raise ValueError(f"track {group.key.track}: the report has no {name!r} to show first, only {known}")
-    return names

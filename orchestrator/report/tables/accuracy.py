@@ -48,7 +48,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     dash_note = "A dash: no seed has every dataset yet."
     title = "Accuracy by method and shots" if any(group.ks) else "Mean accuracy by method"
     header = ("method", *map(k_title, group.ks))
-    note = with_warnings(note, group, grid.display_names)
+    note = with_warnings(note, group, grid)
     return group_table(group, "main", title, note, header, highlighted_columns(rows), dash_note=dash_note)
 
 
@@ -66,7 +66,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
     of = " of shifted" if group.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({group.seeds_text})."
-    note = with_warnings(note, group, grid.display_names)
+    note = with_warnings(note, group, grid)
     header = ("dataset", *(grid.display_names[method] for method in group.methods))
     fields = {"summary_rows": 1, "header_codes": ("dataset", *group.methods)}
     return group_table(group, "datasets", "Accuracy by dataset", note, header, rows, k=k, **fields)
@@ -170,7 +170,7 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
             " Own classes: predictions among the classes that occur in the test set alone. The mean of them takes the "
             "test sets with every class as they are."
         )
-    note = with_warnings(note, group, grid.display_names)
+    note = with_warnings(note, group, grid)
     return group_table(
         group, "shift", "Accuracy under distribution shift", note, header, highlighted_columns(rows), k=k
     )
@@ -238,7 +238,7 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
         "alone. The harmonic mean of the two is taken for each dataset and seed. All: every test image, predicted "
         "among all classes."
     )
-    note = with_warnings(note, group, grid.display_names)
+    note = with_warnings(note, group, grid)
     header = ["method", "base", "new", "harmonic mean", "all"]
     title = "Accuracy on base and new classes"
     return group_table(group, "base_to_new", title, note, header, highlighted_columns(rows), k=k)

@@ -37,7 +37,7 @@ def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table
             "The settings that differ, then mean accuracy in per cent over datasets ± sample standard deviation over "
             f"seeds ({group.seeds_text}) and the gain over zero-shot in points."
         )
-        note = with_warnings(note, group, grid.display_names)
+        note = with_warnings(note, group, grid)
         header = ("variant", *(key.replace("_", " ") for key in differing), *map(k_title, group.ks))
         kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
         yield group_table(group, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)

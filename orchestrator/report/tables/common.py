@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.analysis.seed_means import Summary
@@ -60,7 +60,7 @@ def mean_entry(group: ComparisonGroup, method: str, k: int) -> Entry:
     )
 
 
-def with_warnings(note: str, group: ComparisonGroup, display_names: Mapping[str, str]) -> str:
+def with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
     """Return the note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
     short = {(row.k, row.dataset): row for row in group.rows if row.short_classes}
     warnings = [
@@ -71,6 +71,6 @@ def with_warnings(note: str, group: ComparisonGroup, display_names: Mapping[str,
         counted = f"{len(short)} times a class has fewer than k training images"
         warnings = [f"{counted} (table short_classes); all were taken."]
     if group.scored_on_other_images:
-        methods = ", ".join(display_names[method] for method in group.scored_on_other_images)
+        methods = ", ".join(grid.display_names[method] for method in group.scored_on_other_images)
         warnings.append(f"Scored on other images than the rest: {methods}; compare gains, not accuracies.")
     return " ".join([note, *warnings])

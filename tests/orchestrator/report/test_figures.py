@@ -108,13 +108,8 @@ def test_the_variants_of_a_curve_differ_in_one_setting_only(ablations: GridResul
     assert variants[0].label == "bolt"
     settings = numeric_settings(variants)
     assert [value for value, _ in settings["top_k"]] == [3, 5, 7, 9, 12, 15]
-    assert [value for value, _ in settings["sources"]] == [
-        1,
-        3,
-        6,
-        10,
-        16,
-    ]  # not 7 and 8: those sources were chosen by name
+    # Not 7 and 8: those sources were chosen by name.
+    assert [value for value, _ in settings["sources"]] == [1, 3, 6, 10, 16]
     assert [value for value, _ in settings["alphas"]] == [1, 3, 5, 10]  # the method itself chooses among several
     (figure,) = accuracy_against_settings(ablations, group)
     assert ">top k<" in figure.svg
@@ -125,15 +120,8 @@ def test_a_variants_effect_is_paired_by_seed(ablations: GridResults) -> None:
     group = max(ablations.groups, key=lambda group: len(group.methods))
     found = paired_difference(group, "ReLU sign", "bolt", 16)
     tests = group.tests(16, averaged=True)
-    by_seed = [
-        np.mean(
-            [
-                group.rows_by_seed("ReLU sign", 16, t)[s].accuracy - group.rows_by_seed("bolt", 16, t)[s].accuracy
-                for t in tests
-            ]
-        )
-        for s in (1, 2, 3)
-    ]
+    relu, bolt = ([group.rows_by_seed(label, 16, test) for test in tests] for label in ("ReLU sign", "bolt"))
+    by_seed = [np.mean([a[s].accuracy - b[s].accuracy for a, b in zip(relu, bolt, strict=True)]) for s in (1, 2, 3)]
     assert found is not None
     assert found.mean == pytest.approx(np.mean(by_seed))
     assert found.std == pytest.approx(np.std(by_seed, ddof=1))

@@ -49,14 +49,8 @@ def test_no_effect_means_the_same_counts_of_every_class() -> None:
     same = under(STRICT.with_switches(flips="always"), strict)
     table = effects_table(arrange([*strict, *same]))
     assert table is not None
-    assert [entry.text for entry in table.rows[0]] == [
-        "flips = always",
-        "strict",
-        "every method",
-        "no effect",
-        "0.00",
-        "64",
-    ]
+    texts = [entry.text for entry in table.rows[0]]
+    assert texts == ["flips = always", "strict", "every method", "no effect", "0.00", "64"]
     other = replace(same[0].evaluations[0], per_class=((1, 100),))
     moved = [replace(same[0], evaluations=(other,)), *same[1:]]
     ((first, *_),) = switch_effects(arrange([*strict, *moved]))

@@ -14,7 +14,6 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.table import Table
-from orchestrator.tracks import TRACKS
 from tests.helpers.small_results import arrange, grid, write
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,16 +55,3 @@ def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
     page = write(tmp_path, results).read_text(encoding="utf-8")
     assert main_table(arranged, group).title in page
     assert "A copy of the main table" in page
-
-
-@pytest.mark.parametrize("track", TRACKS)
-def test_every_track_names_lead_tables_and_figures_that_are_registered(track: str) -> None:
-    assert set(TRACKS[track].lead_tables) <= {line.name for line in registry.GROUP_TABLES if line.section == "lead"}
-    assert set(TRACKS[track].lead_figures) <= {line.name for line in registry.GROUP_FIGURES if line.section == "lead"}
-
-
-def test_a_track_that_names_an_unknown_table_is_told_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    arranged = arrange(grid({"bolt": 60.0}))
-    monkeypatch.setitem(TRACKS, "fewshot", replace(TRACKS["fewshot"], lead_tables=("no_such_table",)))
-    with pytest.raises(ValueError, match=r"fewshot.*no_such_table.*main"):
-        registry.group_tables(arranged, arranged.groups[0])

@@ -54,15 +54,8 @@ def test_zero_shot_stands_at_every_k_without_a_deviation() -> None:
 
 
 def test_domain_mean_by_hand() -> None:
-    results = [
-        result(cell("bolt", dataset, 4, seed), accuracy)
-        for (dataset, seed), accuracy in {
-            ("ants", 0): 60.0,
-            ("ants", 1): 70.0,
-            ("bees", 0): 80.0,
-            ("bees", 1): 84.0,
-        }.items()
-    ]
+    accuracies = {("ants", 0): 60.0, ("ants", 1): 70.0, ("bees", 0): 80.0, ("bees", 1): 84.0}
+    results = [result(cell("bolt", dataset, 4, seed), accuracy) for (dataset, seed), accuracy in accuracies.items()]
     (group,) = arrange(results).groups
     mean, gain = group.mean("BOLT", 4), group.mean("BOLT", 4, lambda row: row.gain)
     assert mean is not None
@@ -124,10 +117,8 @@ def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells(
     main, ablations = arranged.groups
     assert "rank 3" not in main.methods
     assert ablations.methods == ("bolt", "rank 3")
-    assert {(row.method, row.dataset, row.k, row.seed) for row in ablations.rows} == {
-        ("bolt", "ants", 4, 1),
-        ("rank 3", "ants", 4, 1),
-    }
+    places = {(row.method, row.dataset, row.k, row.seed) for row in ablations.rows}
+    assert places == {("bolt", "ants", 4, 1), ("rank 3", "ants", 4, 1)}
     assert ablations.title.endswith("ablations")
     assert main.mean("bolt", 4) == arrange(whole).groups[0].mean("BOLT", 4)
 
