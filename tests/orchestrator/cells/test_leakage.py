@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -43,37 +44,6 @@ def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
         return adapted, adapted.classify(features)
 
 
-def with_wrong_test_labels(world: World, folder: Path) -> ArtifactCache:
-    """Return a copy of the world's store in ``folder``, with the labels of every test split replaced by others."""
-    shutil.copytree(world.settings.store_url, folder / "store")
-    for labels in (folder / "store").glob("images/*.test.*/**/labels.npy"):
-        right = np.load(labels)
-        np.save(labels, (right + 1) % (right.max() + 1))
-    return ArtifactCache(RunSettings(str(folder / "store"), device="cpu"))
-
-
-@pytest.fixture(scope="module")
-def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> ArtifactCache:
-    return with_wrong_test_labels(world, tmp_path_factory.mktemp("poisoned"))
-
-
-@pytest.mark.parametrize(("name", "track"), EVERY)
-def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
-    world: World, wrong_labels: ArtifactCache, name: str, track: str
-) -> None:
-    check_wrong_labels(world.pick(name, track), world.loaded, wrong_labels)
-
-
-def check_wrong_labels(cell: Cell, right: ArtifactCache, wrong: ArtifactCache) -> None:
-    """Check that a store with wrong test labels gives the same classifier, and a lower accuracy of it."""
-    clean, logits = adapt(cell, right)
-    poisoned, again = adapt(cell, wrong)
-    assert torch.equal(logits, again)
-    assert clean.details == poisoned.details
-    accuracy = evaluate_cell(CellInputs(cell, right), clean)[0].evaluation.accuracy
-    assert accuracy > evaluate_cell(CellInputs(cell, wrong), poisoned)[0].evaluation.accuracy
-
-
 CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "tip_adapter_f"]
 VARIATIONS = {
     "base_to_new": ["bolt", "bolt_pooled", "clip_adapter", "lora", "prolip", "two_stage", "zero_shot"],
@@ -93,15 +63,37 @@ def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifac
 
 
 @pytest.fixture(scope="module")
-def variations_wrong_labels(variations: World, tmp_path_factory: pytest.TempPathFactory) -> ArtifactCache:
-    return with_wrong_test_labels(variations, tmp_path_factory.mktemp("poisoned"))
+def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[World], ArtifactCache]:
+    """Return a function that copies a world's store and replaces the labels of every test split by others."""
+
+    @cache
+    def with_wrong_test_labels(store: str) -> ArtifactCache:
+        folder = tmp_path_factory.mktemp("poisoned") / "store"
+        shutil.copytree(store, folder)
+        for labels in folder.glob("images/*.test.*/**/labels.npy"):
+            right = np.load(labels)
+            np.save(labels, (right + 1) % (right.max() + 1))
+        return ArtifactCache(RunSettings(str(folder), device="cpu"))
+
+    return lambda world: with_wrong_test_labels(world.settings.store_url)
 
 
-@pytest.mark.parametrize(("name", "track"), [(name, track) for track, names in VARIATIONS.items() for name in names])
-def test_wrong_test_labels_do_not_reach_the_variations_of_few_shot(
-    variations: World, variations_wrong_labels: ArtifactCache, name: str, track: str
+@pytest.mark.parametrize(
+    ("fixture", "name", "track"),
+    [("world", *each) for each in EVERY]
+    + [("variations", name, track) for track, names in VARIATIONS.items() for name in names],
+)
+def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
+    request: pytest.FixtureRequest, poisoned: Callable[[World], ArtifactCache], fixture: str, name: str, track: str
 ) -> None:
-    check_wrong_labels(variations.pick(name, track), variations.loaded, variations_wrong_labels)
+    world: World = request.getfixturevalue(fixture)
+    cell, right, wrong = world.pick(name, track), world.loaded, poisoned(world)
+    clean, logits = adapt(cell, right)
+    adapted, again = adapt(cell, wrong)
+    assert torch.equal(logits, again)
+    assert clean.details == adapted.details
+    accuracy = evaluate_cell(CellInputs(cell, right), clean)[0].evaluation.accuracy
+    assert accuracy > evaluate_cell(CellInputs(cell, wrong), adapted)[0].evaluation.accuracy
 
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))
@@ -192,9 +184,9 @@ def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accurac
     assert (task.unlabelled is not None) == (track == "tta")
 
 
-def test_the_test_split_is_found_by_the_poisoning(world: World, wrong_labels: ArtifactCache) -> None:
+def test_the_test_split_is_found_by_the_poisoning(world: World, poisoned: Callable[[World], ArtifactCache]) -> None:
     """The poisoned store differs where it should: the test above would not notice a glob that finds nothing."""
     cell = world.pick("zero_shot")
     spec = Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))
-    right, wrong = world.loaded.get(spec).labels, wrong_labels.get(spec).labels
+    right, wrong = world.loaded.get(spec).labels, poisoned(world).get(spec).labels
     assert (right != wrong).all()
