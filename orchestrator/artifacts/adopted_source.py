@@ -49,14 +49,14 @@ class AdoptedSource(Source):
     def ref(self) -> SourceRef:
         return adopted_source(self.backbone, self.dataset, self.sha256)
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Convert the checkpoint into ``tower.safetensors``.
 
         Raises ``UserError`` when its content is not what was adopted, or when it does not fit the backbone.
         """
-        entry = loaded.catalog.checkpoints[self.backbone.name, self.dataset]
+        entry = cache.catalog.checkpoints[self.backbone.name, self.dataset]
         check_digest(entry)
-        tower = loaded.backbone(self.backbone).tower
+        tower = cache.backbone(self.backbone).tower
         examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
         save_tensors(examined.converted.tensors, builder.folder / TOWER_FILE)
         builder.meta.update(

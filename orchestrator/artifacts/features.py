@@ -43,12 +43,12 @@ class TestFeatures(OfTestSplit):
         images = catalog.dataset(self.dataset.name).sizes.test
         return images * catalog.backbone(self.backbone.name).gflops_per_image
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Encode the test images."""
-        images = loaded.get(Images(self.dataset, "test", self.image_size))
-        backbone = loaded.backbone(self.backbone)
+        images = cache.get(Images(self.dataset, "test", self.image_size))
+        backbone = cache.backbone(self.backbone)
         batches = scoring_batches(len(images))
-        with ReadAhead(lambda batch: images.batch(*batch), batches, loaded.device) as pixels:
+        with ReadAhead(lambda batch: images.batch(*batch), batches, cache.device) as pixels:
             features_ND = torch.cat([backbone.encode_images(pixels(batch)).cpu() for batch in batches])
         save_tensors({"features": features_ND}, builder.folder / FILE)
         builder.meta.update(images=len(images))
@@ -106,11 +106,11 @@ class SupportFeatures(ArtifactSpec):
     def _encoded_images(self, catalog: Catalog) -> int:
         return self._encoded.image_count(catalog) * (self.views + 1)
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
-        pool = support_pool(self.support, loaded)
-        indices = self._encoded.drawn(pool.labels_of_split, loaded.dataset_entry(self.support.dataset).classes)
-        backbone = loaded.backbone(self.backbone)
+        pool = support_pool(self.support, cache)
+        indices = self._encoded.drawn(pool.labels_of_split, cache.dataset_entry(self.support.dataset).classes)
+        backbone = cache.backbone(self.backbone)
         features = []
         for view in range(EVALUATION_VIEW, self.views + 1):
             pixels = pool.pixels(view, indices, self.image_size, self.family)

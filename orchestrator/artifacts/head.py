@@ -45,25 +45,25 @@ class Head(OfTestSplit):
         classes = catalog.dataset(self.dataset.name).classes
         return FLOAT_BYTES * classes * catalog.backbone(self.backbone.name).embed_dim
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Put each class name into the dataset's prompt templates and encode them to one embedding per class.
 
         The manifest names the classes whose embeddings are equal.
         """
         from bolt.clip.tensor_files import save_tensors
 
-        names = self.images.class_names(loaded)
-        prompts = prompt_templates(loaded.dataset_entry(self.dataset))
-        head_CD = loaded.backbone(self.backbone).zero_shot_head(names, prompts)
+        names = self.images.class_names(cache)
+        prompts = prompt_templates(cache.dataset_entry(self.dataset))
+        head_CD = cache.backbone(self.backbone).zero_shot_head(names, prompts)
         save_tensors({"head": head_CD}, builder.folder / FILE)
         shared = _equal_names(names, head_CD.numpy(force=True))
         builder.meta.update(class_names=list(names), prompts=list(prompts), equal_classes=shared)
 
-    def class_text(self, loaded: ArtifactCache) -> ClassText:
+    def class_text(self, cache: ArtifactCache) -> ClassText:
         """Return the class names and prompts that the head was made of."""
         from bolt.task.task import ClassText
 
-        meta = loaded.artifact(self.address).meta
+        meta = cache.artifact(self.address).meta
         return ClassText(tuple(meta["class_names"]), tuple(meta["prompts"]))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:

@@ -64,7 +64,7 @@ class Images(ArtifactSpec):
         cap = decoded.SHORT_SIDE_CAP * self.image_size
         return 3 * count * (self.image_size**2 if self.split == "test" else typical_pixels(entry, cap))
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
 
         Raises ``UserError`` for missing files and for images that cannot be decoded.
@@ -72,21 +72,21 @@ class Images(ArtifactSpec):
         from orchestrator.datasets.opening import open_dataset
         from orchestrator.datasets.splits import split_manifest
 
-        entry = loaded.dataset_entry(self.dataset)
-        raw = open_dataset(entry, loaded.data_root)
+        entry = cache.dataset_entry(self.dataset)
+        raw = open_dataset(entry, cache.data_root)
         transform = partial(evaluation_pixels, size=self.image_size, exif_rotation=entry.exif_rotation)
         if self.split != "test":
             cap = decoded.SHORT_SIDE_CAP * self.image_size
             transform = partial(decoded.capped_pixels, short_side=cap, exif_rotation=entry.exif_rotation)
         part = raw.parts["train" if self.split == "train" else "test"]
-        verify = (entry.name, *loaded.settings.data_options)
+        verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part, transform, builder.folder, verify, builder.progress)
         np.save(builder.folder / "indices.npy", part.indices)
         manifest = split_manifest(entry, raw)
         builder.meta.update(
             class_names=list(raw.class_names),
             images=len(part),
-            excluded=len(excluded_images(entry, loaded.data_root)),  # of both splits
+            excluded=len(excluded_images(entry, cache.data_root)),  # of both splits
             smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
             split=manifest.model_dump(),
             differs=manifest.differs(entry),
@@ -96,9 +96,9 @@ class Images(ArtifactSpec):
         """Return the labels, in memory, and the pixels, mapped from disk."""
         return decoded.read_images(artifact.path)
 
-    def class_names(self, loaded: ArtifactCache) -> tuple[str, ...]:
+    def class_names(self, cache: ArtifactCache) -> tuple[str, ...]:
         """Return the dataset's class names in label order, noted with the decoded images."""
-        return tuple(loaded.artifact(self.address).meta["class_names"])
+        return tuple(cache.artifact(self.address).meta["class_names"])
 
 
 @dataclass(frozen=True)

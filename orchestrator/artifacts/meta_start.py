@@ -66,7 +66,7 @@ class MetaStart(ArtifactSpec):
     def _episodes(self) -> int:
         return self.recipe.steps * self.recipe.tasks_per_step
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Meta-learn the tower into ``tower.safetensors``.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
@@ -77,12 +77,12 @@ class MetaStart(ArtifactSpec):
         def on_interval_end(interval: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(min((interval + 1) * REPORT_INTERVAL, self.recipe.steps), self.recipe.steps)
             builder.snapshots.save_if_due(
-                lambda: {"training": state(), "meta_loss": curve}, loaded.settings.snapshot_seconds
+                lambda: {"training": state(), "meta_loss": curve}, cache.settings.snapshot_seconds
             )
 
         tensors = meta_learn(
-            loaded.backbone(self.backbone),
-            [self._task(dataset, loaded) for dataset in self.datasets],
+            cache.backbone(self.backbone),
+            [self._task(dataset, cache) for dataset in self.datasets],
             self.recipe,
             seed=META_SEED,
             report=lambda interval, metrics: curve.append(metrics["meta_loss"]),
@@ -94,15 +94,15 @@ class MetaStart(ArtifactSpec):
             backbone=self.backbone.name, datasets=[dataset.name for dataset in self.datasets], meta_loss=curve
         )
 
-    def _task(self, dataset: DatasetRef, loaded: ArtifactCache) -> MetaTask:
+    def _task(self, dataset: DatasetRef, cache: ArtifactCache) -> MetaTask:
         """Return one dataset's training images, seen through light crops."""
-        images, views = loaded.get(self._images(dataset)), Views(light=True)
-        placed = place_images(self._images(dataset), images, loaded, KEPT_BYTES // len(self.datasets))
+        images, views = cache.get(self._images(dataset)), Views(light=True)
+        placed = place_images(self._images(dataset), images, cache, KEPT_BYTES // len(self.datasets))
 
         def pixels(view: int, rows: Tensor) -> Tensor:
             return views.draw(placed, rows.tolist(), view, size=self.image_size, dataset=dataset.name, seed=META_SEED)
 
-        return MetaTask(dataset.name, loaded.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
+        return MetaTask(dataset.name, cache.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
         """Return the tower's tensors by open_clip's visual names, on the device."""

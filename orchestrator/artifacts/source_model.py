@@ -101,16 +101,16 @@ class SourceModel(Source):
         activations = _KEPT_WIDTHS * entry.width * tokens * entry.layers * self.recipe.batch_size
         return CONTEXT_MIB + (FLOAT_BYTES * (4 * entry.parameters + activations) + KEPT_BYTES) / 2**20
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy and the frozen one's.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
         name, views = self.dataset.name, Views(light=True)
-        backbone = loaded.pop_backbone(self.backbone)
+        backbone = cache.pop_backbone(self.backbone)
         spec = Images(self.dataset, "train", self.image_size)
-        images = loaded.get(spec)
-        placed = place_images(spec, images, loaded)
+        images = cache.get(spec)
+        placed = place_images(spec, images, cache)
         recipe = TrainingRecipe(**asdict(self.recipe))
         resume = builder.snapshots.load()
         curve = [row["train_loss"] for row in resume["curve"]] if resume else []
@@ -120,11 +120,11 @@ class SourceModel(Source):
 
         def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(epoch + 1, recipe.epochs)
-            builder.snapshots.save_if_due(state, loaded.settings.snapshot_seconds)
+            builder.snapshots.save_if_due(state, cache.settings.snapshot_seconds)
 
         tensors = finetune_source(
             backbone,
-            loaded.get(Head(self.backbone, self.dataset, self.image_size)),
+            cache.get(Head(self.backbone, self.dataset, self.image_size)),
             torch.from_numpy(images.labels),
             pixels,
             lambda epoch: batch_order(len(images), dataset=name, seed=SOURCE_SEED, epoch=epoch),
@@ -140,7 +140,7 @@ class SourceModel(Source):
             backbone=self.backbone.name,
             train_images=len(images),
             train_loss=curve,
-            **source_accuracy(tensors, self.backbone, self.dataset, loaded),
+            **source_accuracy(tensors, self.backbone, self.dataset, cache),
         )
 
 
@@ -164,22 +164,22 @@ def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int)
 
 
 def source_accuracy(
-    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, loaded: ArtifactCache
+    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, cache: ArtifactCache
 ) -> dict[str, Any]:
     """Return the accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
 
     ``tensors`` are the fine-tuned tower's, by open_clip's visual names.
     """
-    frozen = loaded.backbone(backbone)
+    frozen = cache.backbone(backbone)
     tower = frozen.tower.copy(trainable=tensors)
     tower.load_open_clip(tensors)
     head, features = accuracy_inputs(backbone, dataset, frozen.image_size)
-    images = loaded.get(Images(dataset, "test", frozen.image_size))
-    frozen_ND, total = loaded.get(features), len(images)
-    classify = cosine_classifier(loaded.get(head), frozen.logit_scale)
-    with ReadAhead(lambda batch: images.batch(*batch), scoring_batches(total), loaded.device) as pixels:
+    images = cache.get(Images(dataset, "test", frozen.image_size))
+    frozen_ND, total = cache.get(features), len(images)
+    classify = cosine_classifier(cache.get(head), frozen.logit_scale)
+    with ReadAhead(lambda batch: images.batch(*batch), scoring_batches(total), cache.device) as pixels:
         tuned = predict_classes(total, lambda *batch: frozen.encode_images(pixels(batch), tower), classify)
-    zero_shot = predict_classes(total, lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
+    zero_shot = predict_classes(total, lambda start, stop: frozen_ND[start:stop].to(cache.device), classify)
     labels = torch.from_numpy(images.labels)
     return {
         "accuracy_fine_tuned": accuracy(tuned.all_classes, labels),

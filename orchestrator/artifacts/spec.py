@@ -109,7 +109,7 @@ class ArtifactSpec(ABC):
         return None
 
     @abstractmethod
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
@@ -141,11 +141,11 @@ class FrozenTower(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Write the tower into ``tower.safetensors``, and its shape and preprocessing into the manifest."""
         from bolt.clip.tensor_files import save_tensors
 
-        backbone = loaded.backbone(self.backbone)
+        backbone = cache.backbone(self.backbone)
         save_tensors(backbone.tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
         builder.meta.update(
             shape=asdict(backbone.tower.shape),

@@ -68,14 +68,14 @@ class SourceDirections(ArtifactSpec):
         rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""
-        pretrained = loaded.backbone(self.source.backbone).tower.state_dict_open_clip()
+        pretrained = cache.backbone(self.source.backbone).tower.state_dict_open_clip()
         tensors = {}
-        with safe_open(str(loaded.get(self.source)), "pt") as file:
+        with safe_open(str(cache.get(self.source)), "pt") as file:
             for name in matrix_names(pretrained):
                 delta = file.get_tensor(name) - pretrained[name].cpu()
-                found = top_directions(delta.to(loaded.device), self.top_k)
+                found = top_directions(delta.to(cache.device), self.top_k)
                 for part in ("u", "s", "v"):
                     tensors[f"{name}.{part}"] = getattr(found, part).float()
         save_tensors(tensors, builder.folder / DIRECTIONS_FILE)
@@ -125,14 +125,14 @@ class DomainTotal(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         return 8 * catalog.backbone(self.sources[0].backbone.name).parameters
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Add the task vectors tensor by tensor into ``total.safetensors``, without rounding."""
         backbone = self.sources[0].backbone
-        tower = loaded.backbone(backbone).tower.state_dict_open_clip()
+        tower = cache.backbone(backbone).tower.state_dict_open_clip()
         pretrained = {name: tensor.cpu() for name, tensor in tower.items()}
         totals = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in pretrained.items()}
         for source in self.sources:
-            with safe_open(str(loaded.get(source)), "pt") as file:
+            with safe_open(str(cache.get(source)), "pt") as file:
                 for name, total in totals.items():
                     add_task_vector(total, file.get_tensor(name) - pretrained[name])
         save_tensors(totals, builder.folder / TOTAL_FILE)
@@ -149,10 +149,10 @@ class SourceSet(Sources):
     ``cache`` is the dictionary that :meth:`cached` uses.
     """
 
-    def __init__(self, loaded: ArtifactCache, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
-        self._loaded = loaded
+    def __init__(self, cache: ArtifactCache, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
+        self._loaded = cache
         self._backbone = backbone
-        pretrained = loaded.backbone(backbone).tower.state_dict_open_clip()
+        pretrained = cache.backbone(backbone).tower.state_dict_open_clip()
         self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
         self._sources = tuple(sources)
         self._total = self._find_total()

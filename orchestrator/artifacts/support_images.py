@@ -72,16 +72,16 @@ class SupportImages(ArtifactSpec):
         )  # fmt: skip
         return np.sort(drawn)
 
-    def build(self, loaded: ArtifactCache, builder: Builder) -> None:
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""
         from orchestrator.datasets.opening import open_dataset
 
-        entry = loaded.dataset_entry(self.dataset)
-        raw = open_dataset(entry, loaded.data_root)
+        entry = cache.dataset_entry(self.dataset)
+        raw = open_dataset(entry, cache.data_root)
         part = raw.parts[self.split]
         indices = self.drawn(part.labels, len(raw.class_names))
         transform = partial(decoded.capped_pixels, short_side=self.short_side, exif_rotation=entry.exif_rotation)
-        verify = (entry.name, *loaded.settings.data_options)
+        verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part.subset(indices), transform, builder.folder, verify)
         np.save(builder.folder / "indices.npy", indices)
         np.save(builder.folder / "labels_of_split.npy", part.labels)
@@ -122,7 +122,7 @@ class SupportPool:
         return views.draw(self.images, rows, view, size=size, dataset=self.dataset, seed=self.seed, indices=where)
 
 
-def support_pool(spec: SupportImages, loaded: ArtifactCache) -> SupportPool:
+def support_pool(spec: SupportImages, cache: ArtifactCache) -> SupportPool:
     """Return the loaded images of a support. A process that computes on a GPU makes their views there."""
-    pool = loaded.get(spec)
-    return replace(pool, images=place_images(spec, pool.images, loaded))
+    pool = cache.get(spec)
+    return replace(pool, images=place_images(spec, pool.images, cache))

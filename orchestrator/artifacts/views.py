@@ -102,11 +102,11 @@ class DeviceImages:
         return view
 
 
-def place_images(key: Hashable, images: ImageViews, loaded: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
+def place_images(key: Hashable, images: ImageViews, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
     """Return the images on the GPU of this process, or the images themselves if it computes on the CPU.
 
     On two cores torchvision makes views faster than matrix products do. The last set of images is kept.
     """
-    if isinstance(images, DeviceImages) or torch.device(loaded.device).type != "cuda":
+    if isinstance(images, DeviceImages) or torch.device(cache.device).type != "cuda":
         return images
-    return loaded.cached(DeviceImages, key, lambda: DeviceImages(images, loaded.device, kept_bytes), size=1)
+    return cache.cached(DeviceImages, key, lambda: DeviceImages(images, cache.device, kept_bytes), size=1)
