@@ -34,7 +34,7 @@ def list_sources(
     It is an adopted file, a model fine-tuned in this store, or still to fine-tune.
     """
     from orchestrator.catalog import load_catalog
-    from orchestrator.models.source_table import source_table
+    from orchestrator.models.stored_sources import source_table
     from orchestrator.store import Store
 
     table_console().print(source_table(load_catalog(catalog or ()), Store(store), backbone))
@@ -71,7 +71,7 @@ def export(
 
     A model that was exported as an adapter finds its source models there, whatever their names and order.
     """
-    from orchestrator.models.source_files import export_sources
+    from orchestrator.models.stored_sources import export_sources
     from orchestrator.store import Store
     from orchestrator.util.units import pluralize
 

@@ -23,9 +23,6 @@ from orchestrator.tracking.summaries import summary_runs
 
 PAGE = 1000
 
-_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Tags of an experiment: MLflow's web interface then opens on the table of runs."""
-
 
 @dataclass(frozen=True)
 class SyncReport:
@@ -55,7 +52,7 @@ class Tracker:
         self._client, self._experiment = open_client(location.uri), experiment
         self._destination, self._adapter_of = location.artifacts, adapter_of
         root = f"{PROXY_SCHEME}:/grids" if location.uri.startswith(POSTGRES_DRIVER) else location.artifacts
-        self.experiment_id = open_experiment(self._client, experiment, root, _TAGS)
+        self.experiment_id = open_experiment(self._client, experiment, root)
 
     def log_result(self, result: Result, labels: Labels) -> None:
         """Write the run of one finished cell."""

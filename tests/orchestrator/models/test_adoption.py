@@ -35,7 +35,7 @@ from orchestrator.cells.measure import measure
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
-from orchestrator.models.source_table import source_table
+from orchestrator.models.stored_sources import source_table
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store

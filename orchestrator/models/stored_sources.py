@@ -1,0 +1,146 @@
+"""The source models of a store: ``sources list`` shows them, ``sources export`` copies them into a folder as files."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
+from orchestrator.catalog.location import display_path
+from orchestrator.models.find_result import find_result
+from orchestrator.store import Artifact, CorruptArtifact, Store
+from orchestrator.util.atomic_files import replacing, writing
+from orchestrator.util.console import plain_table
+from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.units import listed
+
+SHOWN_OPEN = 8
+
+
+def source_table(catalog: Catalog, store: Store, backbone: str | None) -> RenderableType:
+    """Per backbone, a row for every adopted or fine-tuned source model, and a line with the missing ones.
+
+    Raises ``UserError`` for an unknown backbone.
+    """
+    chosen = list(catalog.backbones.values()) if backbone is None else [catalog.backbone(backbone, "--backbone")]
+    tuned: dict[tuple[str, str], list[Artifact]] = {}
+    for artifact in source_artifacts(store, "SourceModel"):
+        key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
+        tuned.setdefault(key, []).append(artifact)
+    return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned, store)))
+
+
+def _of_one(
+    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
+) -> list[RenderableType]:
+    """Return what is shown of one backbone.
+
+    ``tuned``: the models fine-tuned in the store, by its digest and the dataset.
+    """
+    numbers = ("accuracy", "zero-shot", "gain")
+    table = plain_table("dataset", "source", *numbers, "from", right=numbers, overflow="fold")
+    left = []
+    for dataset in catalog.datasets:
+        checkpoint = catalog.checkpoints.get((entry.name, dataset))
+        models = tuned.get((backbone_ref(entry).digest, dataset), [])
+        if checkpoint is not None:
+            gone = missing_checkpoint(checkpoint) is not None
+            file = f"{display_path(checkpoint.path)} is not there" if gone else display_path(checkpoint.path)
+            table.add_row(dataset, "adopted", "", "", "", Text(file, "yellow" if gone else ""))
+        for model in models:
+            used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
+            recipe, meta = model.identity["recipe"], model.meta
+            words = f"{recipe['epochs']} epochs of {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
+            tuned_accuracy, zero_shot = meta["accuracy_fine_tuned"], meta["accuracy_zero_shot"]
+            gain = tuned_accuracy - zero_shot
+            shown = Text(f"{gain:+.2f}" if gain > 0 else f"{gain:+.2f}, no gain", "yellow" if gain <= 0 else "")
+            table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", shown, words)
+        if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
+            left.append(dataset)
+    parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]
+    if table.row_count:
+        parts.append(table)
+    if left:
+        parts.append(Text(f"not fine-tuned yet: {listed(left, SHOWN_OPEN)}"))
+    return [*parts, Text()]
+
+
+def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
+    """Return the source models of a store that are of these kinds. A grid that needs a damaged one builds it again."""
+    for address in store.addresses("sources"):
+        with suppress(CorruptArtifact):
+            artifact = store.artifact(address)
+            if artifact is not None and artifact.identity["kind"] in kinds:
+                yield artifact
+
+
+def export_sources(store: Store, folder: Path, *, backbone: str | None = None, cell: str | None = None) -> list[Path]:
+    """Copy source models into a folder, one file for each: the image tower by open_clip's visual names.
+
+    A file is called after its dataset; if a store has two models of one dataset, with the first digits of its digest.
+
+    Args:
+        backbone: only the models fine-tuned from this backbone; needed if the store has models of several.
+        cell: only the source models of this cell: its id, or a unique prefix of one.
+
+    Returns the files. Raises ``UserError`` for an unknown cell or backbone, if the store has no such model, if a file
+    exists already, and if one cannot be written.
+    """
+    from orchestrator.artifacts.spec import TOWER_FILE  # imports torch
+
+    found = _of_cell(store, cell) if cell is not None else _of_backbone(store, backbone)
+    datasets = Counter(artifact.meta["dataset"] for artifact in found)
+    targets = []
+    for artifact in found:
+        name, digest = artifact.meta["dataset"], artifact.files[TOWER_FILE][2]
+        targets.append(folder / f"{name if datasets[name] == 1 else f'{name}--{digest[:8]}'}.safetensors")
+    if there := [path for path in targets if path.exists()]:
+        raise UserError(f"{there[0]} is there already", where="FOLDER", hint="name another folder, or remove the file")
+    with writing("the source models", str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for artifact, target in zip(found, targets, strict=True):
+            with replacing(target) as temporary:
+                shutil.copyfile(artifact.path(TOWER_FILE), temporary)
+    return targets
+
+
+def _of_cell(store: Store, wanted: str) -> list[Artifact]:
+    """Return the source models of one cell."""
+    from orchestrator.artifacts.source_model import source_address  # imports torch
+
+    cell = find_result(store, wanted).cell
+    if not cell.sources:
+        raise UserError(f"{cell.id} uses no source models", where="--cell", hint="give a cell of a method such as bolt")
+    found = []
+    for source in cell.sources:
+        artifact = store.artifact(source_address(cell.backbone.name, source))
+        if artifact is None:
+            raise UserError(
+                f"the source model of {source.dataset} is not in the store",
+                where=store.url,
+                hint="run its grid on an empty --store, which builds it again, and use that store",
+            )
+        found.append(artifact)
+    return found
+
+
+def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
+    """Return all source models of a store that were fine-tuned from one backbone."""
+    found: dict[str, list[Artifact]] = {}
+    for artifact in source_artifacts(store, "SourceModel", "AdoptedSource"):
+        found.setdefault(artifact.identity["backbone"]["name"], []).append(artifact)
+    if not found:
+        raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
+    if backbone is None and len(found) > 1:
+        raise UserError(
+            f"the store has source models of several backbones: {', '.join(found)}", hint="select one: --backbone B"
+        )
+    if backbone is not None and backbone not in found:
+        raise unknown_name("backbone with source models", backbone, found, where="--backbone")
+    return found[backbone or next(iter(found))]
