@@ -45,7 +45,8 @@ def report(
         from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
 
         workspace = open_workspace(grid, settings)
-        page = write_grid_report(read_grid_results(workspace.plan(), workspace.store), workspace.store)
+        grid_results = read_grid_results(workspace.plan(), workspace.store)
+        page = write_grid_report(grid_results, workspace.store)
         written = f"report: {report_location(page, workspace.store)}"
     print_line(written)
 

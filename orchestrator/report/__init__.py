@@ -1,8 +1,8 @@
 """The report of a grid: tables, figures and one HTML page, made from the grid's results alone.
 
-Rows (``orchestrator.analysis``) become groups in ``analysis/``. ``registry`` lists every kind of table and figure.
-``tables/``, ``figures/`` and ``paper/`` (the paper's own tables and numbers) make them, and ``page/`` puts them on HTML
-pages. ``write`` writes everything into a folder. Start reading in ``registry.py``.
+Rows (``orchestrator.analysis``) become comparison groups in ``analysis/``. ``registry`` lists every kind of table and
+figure. ``tables/``, ``figures/`` and ``paper/`` (the paper's own tables and numbers) make them, and ``page/`` puts them
+on HTML pages. ``write`` writes everything into a folder. Start reading in ``registry.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The grid of a grid, made from its plan, and its report, written into its store."""
+"""The report of a grid: read its results by its plan, then write the report into its store."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _processes(grid: GridResults) -> int:
 
 
 def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
-    """Return the grid without what the figures of ``group`` do not read: it goes to another process."""
+    """Return what the figures of ``group`` read of the results: it goes to another process."""
     cells = {row.cell_id: grid.cells[row.cell_id] for row in group.rows}
     small = replace(
         grid,

@@ -1,4 +1,4 @@
-"""A grid: all results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
+"""All results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class GridResults:
 
     @property
     def main_groups(self) -> tuple[ComparisonGroup, ...]:
-        """The groups whose protocol is no change of another protocol of the grid."""
+        """The groups whose protocol changes no other protocol of the grid."""
         return tuple(group for group in self.groups if not group.of_changed_protocol)
 
     @property

@@ -1,4 +1,4 @@
-"""The HTML page of a report: one file, made from a grid and its tables and figures.
+"""The HTML page of a report: one file, made from a grid's results, tables and figures.
 
 Its first screen has the recommendation, and for each domain a matrix of methods and k beside the costs.
 """

@@ -98,7 +98,7 @@ def published_tables() -> Iterator[Table]:
 
 
 def paper_tables(grid: GridResults) -> Iterator[Table]:
-    """Yield the paper's tables that any result of the grid has a position in, measured beside published."""
+    """Yield the paper's tables that any of the results has a position in, measured beside published."""
     for protocol in measured_protocols(grid):
         for layout in LAYOUTS:
             yield from _measured_tables(layout, protocol)
@@ -284,7 +284,7 @@ _DATASET_TABLES = (
 
 
 def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
-    """Yield the tables of datasets with the printed numbers alone, or those that a source model of ``grid`` is in.
+    """Yield the tables of datasets with the printed numbers alone, or those that a source model is in.
 
     The models' measured accuracies then stand beside the published ones.
     """
