@@ -39,7 +39,7 @@ ACCURACIES = {"zero_shot": 50.0, "linear_probe": 55.0, "tip_adapter": 80.0}
 
 @pytest.fixture
 def store(tmp_path: Path, give_database: GiveDatabase) -> Store:
-    """A store with made-up results of the grid, predictions among them."""
+    """Return a store with made-up results of the grid, predictions among them."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     (tmp_path / "own.yaml").write_text(GRID)
     store = Store(tmp_path / "runs")
