@@ -16,6 +16,15 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.preprocess import open_named
+from bolt.image_folders import (
+    class_folders,
+    class_word,
+    dataset_folder,
+    image_suffixes,
+    images_below,
+    part_folders,
+    unused_notes,
+)
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
 from bolt.model.in_memory import InMemoryImages
@@ -26,7 +35,6 @@ from bolt.task.equal_classes import equal_classes
 from bolt.task.task import ClassText, Task
 
 PROMPTS = ("a photo of a {}.",)
-_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def load_backbone(
@@ -83,28 +91,25 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
 def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[str]]:
     """Read images, labels and class names from a folder with one sub-folder of images per class.
 
-    The class folders may be in the folder itself or in its ``train/``. The class names are their sorted names, with
-    spaces for ``_`` and ``-``. Raises ``FileNotFoundError`` if there is no folder or no image, and ``OSError`` with the
-    path of an image that cannot be decoded.
+    The class folders may be in the folder itself or in its ``train/``. Class names are made of the folders' names.
+    Warns of what is not used, and of classes without images, which are left out. Raises ``FileNotFoundError`` if there
+    is no folder or no image, and ``OSError`` with the path of an image that cannot be decoded.
     """
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root.absolute()}; give one with a sub-folder of images per class")
-    if (root / "train").is_dir() and any(path.is_dir() for path in (root / "train").iterdir()):
-        root /= "train"
-    images: list[Image.Image] = []
-    labels: list[int] = []
-    names: list[str] = []
-    for class_folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        files = sorted(path for path in class_folder.iterdir() if path.suffix.lower() in _IMAGE_SUFFIXES)
-        for path in files:
-            images.append(open_named(path))
-            labels.append(len(names))
-        if files:
-            names.append(class_folder.name.replace("_", " ").replace("-", " "))
-    if not images:
-        raise FileNotFoundError(f"{root} holds no sub-folder with images ({', '.join(_IMAGE_SUFFIXES)})")
-    return images, labels, names
+    root = dataset_folder(root)
+    classes_in = part_folders(root).get("train", root)
+    files = {path: images_below(path) for path in class_folders(classes_in)}
+    empty = [f"{path.name}/ holds no images: it is no class" for path, found in files.items() if not found]
+    classes = [path for path, found in files.items() if found]
+    if not classes:
+        raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
+    for note in (*unused_notes(root, [classes_in]), *empty):
+        warnings.warn(f"{folder}: {note}", stacklevel=2)
+    images = [open_named(path) for class_folder in classes for path in files[class_folder]]
+    labels = [label for label, class_folder in enumerate(classes) for _ in files[class_folder]]
+    return images, labels, [class_word(path.name) for path in classes]
 
 
 def adapt(

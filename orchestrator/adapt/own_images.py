@@ -14,17 +14,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
+from bolt.image_folders import (
+    class_folders,
+    dataset_folder,
+    holds_class_folders,
+    images_below,
+    part_folders,
+    unused_notes,
+)
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.routes.class_folders import (
-    class_folders,
-    holds_class_folders,
-    is_image,
-    refuse_folder_of_datasets,
-)
+from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -95,7 +98,8 @@ def prepare_images(
             listed_in = train.relative_to(folder.expanduser().absolute()).as_posix()  # train/, all/ or the folder
             what = re.sub(r"^  train/", "  " + f"{listed_in}/".removeprefix("./"), what, flags=re.MULTILINE)
             raise UserError(what, where=where, hint=error.hint) from None
-        notes = tuple(note for note in added.notes if "short_classes" not in note)
+        unused = unused_notes(dataset_folder(folder.expanduser().absolute()), [train, *([test] if test else [])])
+        notes = tuple(dict.fromkeys(note for note in (*unused, *added.notes) if "short_classes" not in note))
         with replacing(checked) as temporary:
             temporary.write_text("\n".join([stamp, *notes]), encoding="utf-8")
     if settings.data_folder is not None:
@@ -128,11 +132,14 @@ def image_parts(folder: Path) -> tuple[Path, Path | None]:
     if not folder.is_dir() or folder == Path(folder.anchor):
         what = f"{folder} is no folder of images" if folder.exists() else f"there is no folder {folder}"
         raise UserError(what, hint=hint)
+    folder = dataset_folder(folder)
     refuse_folder_of_datasets(folder, "adapt")
-    parts = {name: folder / name for name in ("train", "test", "all") if holds_class_folders(folder / name)}
+    parts = part_folders(folder)
     if "test" in parts and "train" not in parts:
         raise UserError(
-            "there is test/ but no train/", where=str(folder), hint="put the images to learn from in train/"
+            f"there is {parts['test'].name}/ but no train/",
+            where=str(folder),
+            hint="put the images to learn from in train/",
         )
     train = parts.get("train") or parts.get("all") or folder
     if not holds_class_folders(train):
@@ -143,13 +150,8 @@ def image_parts(folder: Path) -> tuple[Path, Path | None]:
 
 def _listing(folder: Path) -> list[tuple[str, int, int]]:
     """Name, size and time stamp of every image."""
-    found = [(path, path.stat()) for path in _images(folder)]
+    found = [(path, path.stat() if path.exists() else path.lstat()) for path in images_below(folder)]
     return [(path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
-
-
-def _images(folder: Path) -> list[Path]:
-    """Return the files of images in a folder and its sub-folders, in order."""
-    return sorted(path for path in folder.rglob("*") if path.is_file() and is_image(path))
 
 
 def _link_parts(target: Path, train: Path, test: Path | None) -> None:
@@ -159,7 +161,7 @@ def _link_parts(target: Path, train: Path, test: Path | None) -> None:
     for child in class_folders(train):
         _link(child, target / "train" / child.name)
         if test is None:
-            paths = _images(child)
+            paths = images_below(child)
             if not paths:
                 raise UserError(f"the class folder {child.name!r} holds no images", where=str(train))
             standing_in = next(filter(_is_readable, paths), paths[0])

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
+from bolt.image_folders import class_folders, part_folders, part_of
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DATA_VARIABLE, DatasetEntry, dataset_folder, partial_folder
 from orchestrator.catalog.location import display_path, grids_folder
@@ -47,9 +48,11 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
     """Say what a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
     official = entry.splits.recipe == "official"
     wanted = ("train", "test") if official else ("all",)
-    inner = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    classes = [path for path in inner if path.name[0] != "." and path.name not in ("train", "test", "all")]
-    if all(folder / name in inner for name in wanted) or (classes and not official):
+    parts = part_folders(folder) if folder.is_dir() else {}
+    inner = class_folders(folder) if folder.is_dir() else []
+    classes = [path for path in inner if path.name != "all" and part_of(path.name) is None]
+    there = all(name in parts or (folder / name).is_dir() for name in wanted)
+    if there or (classes and not official):
         return None
     needed = " and ".join(f"{folder / name}/" for name in wanted)
     hint = f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
+from bolt.image_folders import class_word
 from orchestrator.catalog import DatasetEntry, class_names_of
 from orchestrator.util.errors import UserError
 
@@ -62,16 +62,3 @@ def class_words(names: Sequence[str]) -> dict[str, str]:
     words = [class_word(name) for name in names]
     check_distinct(words, names)
     return dict(zip(names, words, strict=True))
-
-
-def class_word(name: str) -> str:
-    """Make words of a class folder's name: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
-
-    A leading number is removed if words follow. Underscores, hyphens and CamelCase boundaries become spaces, except
-    the hyphen after a single letter (t-shirt, x-ray). The words are lower case, as the tokenizer reads them.
-    """
-    text = re.sub(r"^\d+[\s._-]+(?=.*[^\W\d_])", "", name)
-    text = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])", " ", text)
-    text = re.sub(r"(?<![^\W_])([^\W\d_])-(?=[^\W\d_])", "\\1\0", text)
-    text = re.sub(r"[\s_.-]+", " ", text).replace("\0", "-").strip().lower()
-    return text or name

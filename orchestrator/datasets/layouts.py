@@ -10,17 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.datasets.routes.class_folders import (
-    class_folders,
-    holds_class_folders,
-    images_in,
-    is_image,
-    refuse_folder_of_datasets,
-    refuse_untested,
-)
+from bolt.image_folders import class_folders, dataset_folder, images_in, part_folders, unused_notes
+from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets, refuse_untested
 from orchestrator.datasets.routes.manifest import paths_and_labels, read_table
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import pluralize
 
 TABLES = (".csv", ".parquet")
 COLUMNS = {
@@ -75,39 +68,39 @@ def find_layout(path: Path) -> Layout:
 
 
 def _of_folder(folder: Path) -> Layout:
+    folder = dataset_folder(folder)
     refuse_folder_of_datasets(folder)
-    parts = [name for name in ("train", "test") if holds_class_folders(folder / name)]
+    found = part_folders(folder)
+    parts: dict[str, Path] = {name: found[name] for name in ("train", "test") if name in found}
     if len(parts) == 1:
-        here, other = parts[0], "test" if parts == ["train"] else "train"
-        beside = ", ".join([path.name for path in class_folders(folder) if path.name not in (here, "all")][:6])
+        here, missing = ("train", "test") if "train" in parts else ("test", "train")
+        beside = ", ".join([path.name for path in class_folders(folder) if path not in found.values()][:6])
+        beside = ", ".join(filter(None, (beside, *(found[name].name for name in found if name not in (here, "all")))))
         raise UserError(
-            f"there is {here}/ but no {other}/" + (f"; the other folders are {beside}" if beside else ""),
+            f"there is {parts[here].name}/ but no {missing}/" + (f"; the other folders are {beside}" if beside else ""),
             where=str(folder),
-            hint=f"rename the folder that holds the {other} images to {other}, or put all class folders side by side "
-            "for an 80/20 split",
+            hint=f"rename the folder that holds the {missing} images to {missing}, or put all class folders side by "
+            "side for an 80/20 split",
         )
     recipe = "official" if parts else "eighty_twenty"
     if not parts and (folder / "all").is_dir():
-        if not holds_class_folders(folder / "all"):
+        if "all" not in found:
             raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
-        parts = ["all"]
-    roots = [folder / name for name in parts] or [folder]
+        parts = {"all": found["all"]}
+    roots = [*parts.values()] or [folder]
     names = [[path.name for path in class_folders(root)] for root in roots]
     if not names[0]:
-        loose = sum(is_image(path) for path in folder.iterdir() if path.is_file())
-        found = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
-        raise UserError(found, where=str(folder), hint="put the images of each class into a folder of its own")
+        loose = len(images_in(folder))
+        what = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
+        raise UserError(what, where=str(folder), hint="put the images of each class into a folder of its own")
     refuse_untested(names[0], names[-1], folder)
-    nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not any(images_in(path))]
-    notes = [f"{path.name}/ is not used" for path in class_folders(folder) if parts and path.name not in parts]
+    nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not images_in(path)]
+    notes = unused_notes(folder, roots)
     if nested:
         notes.append(
             f"the images of {nested[0].name} lie in {len(class_folders(nested[0]))} sub-folders, and so do those of "
             f"{len(nested) - 1} other class folders; if the sub-folders are the classes, put them side by side"
         )
-    files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    if others := sum(not is_image(path) for path in files):
-        notes.append(f"{pluralize(others, 'file')} without an image suffix {'is' if others == 1 else 'are'} not used")
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 

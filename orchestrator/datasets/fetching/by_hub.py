@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bolt.image_folders import image_suffixes
 from orchestrator.catalog import DatasetEntry, image_origin
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.state import Fetched, StagingArea
 from orchestrator.util.console import print_line
@@ -83,7 +83,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
         raise _explained(error, entry) from error
     there = {file.rfilename: file for file in info.siblings or ()}
     if route.layout == "class_folders":
-        wanted = [path for path in there if Path(path).suffix.lower() in IMAGE_SUFFIXES]
+        wanted = [path for path in there if Path(path).suffix.lower() in image_suffixes()]
     else:
         wanted = [path for part in route.splits for path in shards_of(there, route, part)]
     if not wanted or info.sha is None:

@@ -9,40 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from bolt.image_folders import class_folders, images_below, is_image, is_system, part_folders
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Part, RouteContents, file_part
 from orchestrator.util.errors import UserError
 
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"})
-
 ImagesOfClass = Mapping[str, list[Path]]
 """Name of each class folder -> its images, both sorted."""
-
-
-def is_image(path: Path) -> bool:
-    """Whether a file is an image by its suffix. Hidden files, which some systems put next to images, are not."""
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
-
-
-def class_folders(folder: Path) -> list[Path]:
-    """List the folders in a folder by name, without hidden ones and links to a folder that it is in."""
-    found = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
-
-
-def holds_class_folders(path: Path) -> bool:
-    """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
-    return path.is_dir() and bool(class_folders(path)) and not any(images_in(path))
-
-
-def images_in(folder: Path) -> Iterator[Path]:
-    """Yield the images in a folder itself."""
-    return (path for path in folder.iterdir() if path.is_file() and is_image(path))
 
 
 def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
@@ -51,7 +29,7 @@ def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
     ``command``: what the error advises for each dataset.
     """
     inner = class_folders(folder)
-    datasets = [path for path in inner if holds_class_folders(path / "train") or holds_class_folders(path / "test")]
+    datasets = [path for path in inner if {"train", "test"} & part_folders(path).keys()]
     if datasets:
         raise UserError(
             f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
@@ -67,11 +45,12 @@ def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
     """
 
     def find(root: Path) -> ImagesOfClass:
-        return {path.name: sorted(filter(is_image, path.rglob("*"))) for path in class_folders(root)}
+        return {path.name: images_below(path) for path in class_folders(root)}
 
     if entry.splits.recipe != "official":
         return _contents({"all": find(folder / "all" if (folder / "all").is_dir() else folder)}, folder)
-    return _contents({split: find(folder / split) for split in ("train", "test")}, folder)
+    parts = part_folders(folder)
+    return _contents({split: find(parts.get(split, folder / split)) for split in ("train", "test")}, folder)
 
 
 def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -143,7 +122,7 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:
     """Map class folders to their images: the folders below ``root`` that hold images themselves, all equally deep.
 
-    Images in ``root`` itself, hidden files and folders, and ``__MACOSX`` are ignored. So are the images of a folder
+    Images in ``root`` itself, and hidden and system files and folders, are ignored. So are the images of a folder
     whose name does not match ``name``, but the folders in it are searched.
 
     Raises:
@@ -153,7 +132,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     images: dict[Path, list[Path]] = {}
     empty: list[Path] = []
     for place, folders, files in os.walk(root):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__MACOSX")
+        folders[:] = sorted(name for name in folders if not is_system(name))
         here = Path(place)
         if here == root or (name is not None and not name.fullmatch(here.name)):
             continue

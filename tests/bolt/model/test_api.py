@@ -213,10 +213,12 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
             IMAGES[4 * label].save(tmp_path / name / f"{index}.png")
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "red_things" / "notes.txt").write_text("not an image")
-    images, labels, names = bolt.read_folder(tmp_path)
+    with pytest.warns(UserWarning, match="1 file without an image suffix"):
+        images, labels, names = bolt.read_folder(tmp_path)
     assert names == ["green things", "red things"]
     assert labels == [0, 0, 1, 1]
     assert np.array_equal(np.asarray(images[2]), np.asarray(IMAGES[0]))
+    (tmp_path / "red_things" / "notes.txt").unlink()
     with pytest.raises(FileNotFoundError, match="no sub-folder with images"):
         bolt.read_folder(tmp_path / "red_things")
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):

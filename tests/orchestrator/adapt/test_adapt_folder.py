@@ -236,6 +236,7 @@ def _datasets(place: Path) -> None:
     (place / "ware").rename(place / "train")
     (place / "ware" / "shop").mkdir(parents=True)
     (place / "train").rename(place / "ware" / "shop" / "train")
+    (place / "ware" / "other" / "test" / "a").mkdir(parents=True)
 
 
 def _bytes_for_a_name(place: Path) -> None:

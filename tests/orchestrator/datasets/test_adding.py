@@ -12,11 +12,12 @@ import pytest
 import yaml
 from PIL import Image
 
+from bolt.image_folders import class_word
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
-from orchestrator.datasets.class_words import class_word, class_words
+from orchestrator.datasets.class_words import class_words
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.verify import exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
@@ -51,7 +52,7 @@ def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
     assert entry.splits.recipe == "eighty_twenty"
     assert not entry.exif_rotation
     assert added.data_root == tmp_path
-    assert added.notes == ("1 file without an image suffix is not used",)
+    assert added.notes == ("1 file without an image suffix: not used",)
     raw = open_dataset(entry, tmp_path)
     assert raw.class_names == ("green plate", "blue bottle", "red mug")
     assert (len(raw.train), len(raw.test)) == (48, 12)
@@ -64,7 +65,7 @@ def test_train_and_test_folders_keep_their_parts(tmp_path: Path) -> None:
     entry = load_catalog([tmp_path / "mine.yaml"]).datasets["ware"]
     assert (entry.sizes.train, entry.sizes.test, entry.splits.recipe) == (12, 6, "official")
     assert (entry.prompts, entry.title, entry.mirrorable) == (("a picture of a {}.",), "Tableware", False)
-    assert added.notes[0] == "validation/ is not used"
+    assert added.notes[0].startswith("validation/ is not used: ")
     assert "has 4 training images: k can be 1, 2, 4" in added.notes[1]
 
 

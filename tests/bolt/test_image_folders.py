@@ -1,0 +1,81 @@
+"""The reader of folders: images, classes and parts as people have them, and what is not used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import bolt
+from bolt.image_folders import class_folders, dataset_folder, images_below, part_folders, unused_notes
+
+KINDS = ("hidden", ".cr2", ".heic", "suffix:")
+
+
+def fill(folder: Path, *names: str) -> Path:
+    """Write a file of each name: a picture where the suffix is one, else bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        kind = {".png": "PNG", ".jfif": "JPEG", ".jpe": "JPEG", ".ppm": "PPM"}.get(Path(name).suffix)
+        if kind and not name.startswith("._"):
+            Image.new("RGB", (4, 4)).save(folder / name, kind)
+        else:
+            (folder / name).write_bytes(b"\0\5")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        (("Training", "Testing"), {"train", "test"}),
+        (("Train", "Validation", "TEST"), {"train", "val", "test"}),
+        (("train", "dev"), {"train", "val"}),
+        (("trains", "tests"), set()),
+    ],
+)
+def test_parts_are_known_in_any_case_and_spelling(tmp_path: Path, names: tuple[str, ...], parts: set[str]) -> None:
+    for name in names:
+        fill(tmp_path / name / "cat", "a.png")
+    assert part_folders(tmp_path).keys() == parts
+
+
+def test_a_class_called_test_is_no_part(tmp_path: Path) -> None:
+    fill(tmp_path / "test", "a.png")
+    fill(tmp_path / "control", "a.png")
+    assert part_folders(tmp_path) == {}
+    assert [path.name for path in class_folders(tmp_path)] == ["control", "test"]
+
+
+def test_parts_are_found_one_level_down(tmp_path: Path) -> None:
+    for part in ("Train", "Test"):
+        fill(tmp_path / "pets" / part / "cat", "a.png")
+    assert dataset_folder(tmp_path) == tmp_path / "pets"
+    assert dataset_folder(tmp_path / "pets") == tmp_path / "pets"
+
+
+def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
+    cat = fill(tmp_path / "cat", "0.png", "1.jfif", "2.JPE", "._0.png", "IMG_1.HEIC", "IMG_2.heic", "raw.CR2", "a.txt")
+    (cat / "2.JPE").write_bytes((cat / "1.jfif").read_bytes())
+    fill(cat / ".ipynb_checkpoints", "0-checkpoint.png")
+    fill(cat / "@eaDir" / "0.png", "SYNOPHOTO_THUMB_M.png")
+    fill(cat / "more", "3.ppm")
+    fill(tmp_path / ".git" / "x", "0.png")
+    assert [path.name for path in images_below(cat)] == ["0.png", "1.jfif", "2.JPE", "3.ppm"]
+    notes = unused_notes(tmp_path, [tmp_path])
+    found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
+    assert found == [("2", "hidden"), ("1", ".cr2"), ("2", ".heic"), ("1", "suffix:")]
+    assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+
+
+def test_the_library_reads_what_the_commands_read(tmp_path: Path) -> None:
+    fill(tmp_path / "Training" / "03-green-plate", "0.png", "._0.png", "1.jfif")
+    fill(tmp_path / "Training" / "catBowl", "0.png")
+    fill(tmp_path / "Training" / "owl")
+    fill(tmp_path / "val" / "catBowl", "0.png")
+    with pytest.warns(UserWarning, match="Training|not used|no images") as warned:
+        images, labels, names = bolt.read_folder(tmp_path)
+    assert (len(images), labels, names) == (3, [0, 0, 1], ["green plate", "cat bowl"])
+    said = " ".join(str(warning.message) for warning in warned)
+    assert "val/ is not used: 1 image" in said
+    assert "owl/ holds no images" in said
