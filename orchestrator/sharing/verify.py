@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -122,6 +123,13 @@ def _first_difference(name: str, stored: bytes, computed: bytes) -> str:
         return f"it cannot be read: {error}"
 
 
+_REWORDED = (
+    (r"trains no numbers", "has no trainable parameters"),
+    (r"trains (\S+) times fewer numbers", r"has \1 times fewer trainable parameters"),
+)
+"""What recommendations in bundles of earlier versions said, and what they say now."""
+
+
 def _csv_difference(stored: str, computed: str) -> str:
     columns: list[str] = []
     pairs = zip_longest(csv.reader(io.StringIO(stored)), csv.reader(io.StringIO(computed)))
@@ -153,6 +161,11 @@ def _equal(stored: Any, computed: Any) -> bool:
     """Whether two values are equal, or two numbers nearly so. Numbers of a CSV file are texts."""
     if stored == computed:
         return True
+    if isinstance(stored, str) and isinstance(computed, str):
+        for pattern, words in _REWORDED:
+            stored = re.sub(pattern, words, stored)
+        if stored == computed:
+            return True
     try:
         return math.isclose(float(stored), float(computed), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     except (TypeError, ValueError):

@@ -139,7 +139,7 @@ def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)
     assert f"http://127.0.0.1:{port}/#/experiments/" in output
-    assert "viewStateShareKey" in output
+    assert "searchFilter=" in output
 
 
 def test_ui_of_an_empty_store_is_an_error(tmp_path: Path) -> None:

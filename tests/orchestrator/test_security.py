@@ -43,6 +43,7 @@ SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / r
 
 ALLOWED = {
     "orchestrator/catalog/yaml_files.py": {"yaml.load"},  # with a loader of its own, see below
+    "orchestrator/catalog/edit.py": {"yaml.load"},  # ruamel's round trip, which builds no objects
 }
 """Where something that can execute what it reads is called after all, and why that is no door."""
 

@@ -23,7 +23,7 @@ from orchestrator.report.grid_report import read_grid_results
 from orchestrator.sharing.bundle import make_bundle
 from orchestrator.sharing.bundle_file import MANIFEST, read_bundle, write_bundle
 from orchestrator.sharing.rerun import rerun_bundle
-from orchestrator.sharing.verify import verify_bundle
+from orchestrator.sharing.verify import _json_difference, verify_bundle
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -246,3 +246,10 @@ def test_the_commands(bundle: Path, stores: Stores, whole: Store, tmp_path: Path
     shutil.copy(stores.grid_file, tmp_path / "d.zip")
     assert run("verify", tmp_path / "d.zip")[0] == 1
     assert isinstance(CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "e.zip")]).exception, UserError)
+
+
+def test_earlier_words_of_a_recommendation_are_the_same_and_other_numbers_are_not() -> None:
+    computed = {"recommendation": "use A at k = 1: it has 3.6 times fewer trainable parameters, and B is as good"}
+    stored = "use A at k = 1: it trains {} times fewer numbers, and B is as good"
+    assert _json_difference("", {"recommendation": stored.format("3.6")}, computed) == ""
+    assert "recommendation" in _json_difference("", {"recommendation": stored.format("4.6")}, computed)
