@@ -72,7 +72,7 @@ def accuracy(tower: nn.Module, head: Tensor, inputs: Tensor, labels: Tensor) -> 
 
 
 def fine_tune(tower: nn.Module, head: Tensor, inputs: Tensor, labels: Tensor) -> nn.Module:
-    """A copy of the tower trained against the frozen head."""
+    """Return a copy of the tower trained against the frozen head."""
     tower = copy.deepcopy(tower).train()
     optimiser = torch.optim.AdamW(tower.parameters(), lr=PEAK, weight_decay=0.1)
     generator = torch.Generator().manual_seed(0)
@@ -93,7 +93,7 @@ def fine_tune(tower: nn.Module, head: Tensor, inputs: Tensor, labels: Tensor) ->
 
 
 def moved(tower: nn.Module, vectors: list[Weights]) -> nn.Module:
-    """A copy of the tower, moved by the mean of some task vectors."""
+    """Return a copy of the tower, moved by the mean of some task vectors."""
     tower = copy.deepcopy(tower)
     weights = tower.state_dict()
     for name, weight in weights.items():

@@ -93,13 +93,13 @@ def make_group(region: str, source: str) -> str:
 
 
 def find_group(client: Any) -> str | None:
-    """The id of the group, ``None`` if it does not exist."""
+    """Return the id of the group, ``None`` if it does not exist."""
     found = client.describe_security_groups(Filters=[{"Name": "group-name", "Values": [GROUP]}])["SecurityGroups"]
     return found[0]["GroupId"] if found else None
 
 
 def policies(region: str, bucket: str) -> dict[str, list[dict[str, Any]]]:
-    """The permissions of the head and of the workers."""
+    """Return the permissions of the head and of the workers."""
     store = [
         {"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetBucketLocation"], "Resource": f"arn:aws:s3:::{bucket}"},
         {

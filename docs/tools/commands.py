@@ -22,7 +22,7 @@ given.
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     return HEADER + "\n" + "\n".join(_section(words, command) for words, command in commands(get_command(app)))
 
 
@@ -57,12 +57,12 @@ def _section(words: str, command: Any) -> str:
 
 
 def _escaped(meaning: str) -> str:
-    """A help text for a cell of a Markdown table, with its brackets as plain characters."""
+    """Return a help text for a cell of a Markdown table, with its brackets as plain characters."""
     return meaning.replace("  [", " [").replace("[", "\\[").replace("]", "\\]").replace("|", "\\|")
 
 
 def _plain(names: str) -> str:
-    """An option and the kind of its value in capitals: ``--limit INTEGER``. An argument's name says its kind."""
+    """Return an option and the kind of its value in capitals: ``--limit INTEGER``. An argument's name says its kind."""
     if not names.startswith("-"):
         return re.sub(r" <.*>$", "", names)
     kinds = {"str": "TEXT", "path": "PATH", "int": "INTEGER", "float": "NUMBER"}

@@ -57,7 +57,7 @@ KEYS: dict[type, tuple[str, ...]] = {
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     return HEADER + "\n" + "\n".join(_section(title, model) for title, model in SECTIONS)
 
 
@@ -91,7 +91,7 @@ def _fields(model: type) -> list[tuple[str, str, str]]:
 
 
 def _values(hint: Any) -> str:
-    """A type in words."""
+    """Return a type in words."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is type(None):
         return "nothing"
@@ -120,7 +120,7 @@ def _default(value: Any, required: bool) -> str:
 
 
 def _summary(model: type) -> str:
-    """The first paragraph of a class's docstring."""
+    """Return the first paragraph of a class's docstring."""
     return _plain(inspect.getdoc(model) or "").split("\n\n")[0].replace("\n", " ")
 
 
@@ -132,5 +132,5 @@ def _attributes(model: type) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A docstring's text as Markdown."""
+    """Return a docstring's text as Markdown."""
     return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`")

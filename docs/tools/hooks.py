@@ -55,7 +55,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _repository_path(link: str, page: str) -> str:
-    """The path from the repository's root of a link's target. ``page`` is the page's name in the site."""
+    """Return the path from the repository's root of a link's target. ``page`` is the page's name in the site."""
     folder = "" if page in COPIED else posixpath.join("docs", posixpath.dirname(page))
     return posixpath.normpath(posixpath.join(folder, link))
 
@@ -72,7 +72,7 @@ def _is_outside(path: str) -> bool:
 
 
 def _site_link(link: str, page: str) -> str:
-    """The link to the same file in the site. Broken links stay as they are, so that the strict build reports them."""
+    """Return the link to the same file in the site. Broken links stay, so that the strict build reports them."""
     path = _repository_path(link, page)
     names = {source: name for name, source in COPIED.items()}
     if _is_outside(path):
