@@ -6,7 +6,6 @@ One reader serves ``bolt.read_folder``, ``adapt``, ``data add`` and the catalog'
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -130,16 +129,3 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + "s" * (number != 1)
-
-
-def class_word(name: str) -> str:
-    """Make words of a class folder's name: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
-
-    A leading number is removed if words follow. Underscores, hyphens and CamelCase boundaries become spaces, except
-    the hyphen after a single letter (t-shirt, x-ray). The words are lower case, as the tokenizer reads them.
-    """
-    text = re.sub(r"^\d+[\s._-]+(?=.*[^\W\d_])", "", name)
-    text = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])", " ", text)
-    text = re.sub(r"(?<![^\W_])([^\W\d_])-(?=[^\W\d_])", "\\1\0", text)
-    text = re.sub(r"[\s_.-]+", " ", text).replace("\0", "-").strip().lower()
-    return text or name

@@ -6,7 +6,7 @@ Shape legend: B images, S image side, D joint embedding width, P prompts, C clas
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -176,11 +176,24 @@ class Backbone:
                 embeddings_PD[start : start + _PROMPT_BATCH] = text.encode_text(tokens)  # type: ignore[operator]
         return embeddings_PD
 
-    def zero_shot_head(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
+    def zero_shot_head(
+        self, class_names: Sequence[str], templates: Sequence[str] | Mapping[str, Sequence[str]]
+    ) -> Tensor:
         """Return unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
 
-        Raises ``ValueError`` if a list is empty or a template has no ``{}``.
+        Descriptions of each class (CuPL, https://arxiv.org/abs/2209.03320) are given by class name; ``{}`` may stand
+        in them. Each class then has the mean of its own sentences.
+
+        Raises ``ValueError`` if a list is empty, a template has no ``{}``, or a class has no sentences.
         """
+        if isinstance(templates, Mapping):
+            if missing := [name for name in class_names if not templates.get(name)]:
+                raise ValueError(f"no sentences are given for the class {missing[0]!r}")
+            heads = [
+                self.encode_prompts([sentence.replace("{}", name) for sentence in templates[name]])
+                for name in class_names
+            ]
+            return torch.cat([average_prompts(embeddings_TD[None]) for embeddings_TD in heads])
         if not class_names or not templates:
             raise ValueError("a zero-shot head needs at least one class name and one template")
         for template in templates:

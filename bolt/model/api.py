@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
 from bolt.clip.preprocess import open_named
 from bolt.image_folders import (
     class_folders,
-    class_word,
     dataset_folder,
     image_suffixes,
     images_below,
@@ -32,9 +32,7 @@ from bolt.model.model import ImageInput, Model
 from bolt.protocol import STRICT, Precision
 from bolt.spectral.sources import Sources
 from bolt.task.equal_classes import equal_classes
-from bolt.task.task import ClassText, Task
-
-PROMPTS = ("a photo of a {}.",)
+from bolt.task.task import PROMPTS, ClassText, Task
 
 
 def load_backbone(
@@ -91,9 +89,10 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
 def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[str]]:
     """Read images, labels and class names from a folder with one sub-folder of images per class.
 
-    The class folders may be in the folder itself or in its ``train/``. Class names are made of the folders' names.
-    Warns of what is not used, and of classes without images, which are left out. Raises ``FileNotFoundError`` if there
-    is no folder or no image, and ``OSError`` with the path of an image that cannot be decoded.
+    The class folders may be in the folder itself or in its ``train/``. Class names are made of the folders' names, see
+    :func:`bolt.class_words.class_words`. Warns of what is not used, of names that may be no words, and of classes
+    without images, which are left out. Raises ``FileNotFoundError`` if there is no folder or no image, ``ValueError``
+    for two folders with the same words, and ``OSError`` with the path of an image that cannot be decoded.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -105,11 +104,13 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     classes = [path for path, found in files.items() if found]
     if not classes:
         raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
-    for note in (*unused_notes(root, [classes_in]), *empty):
+    words, about_words = class_words([path.name for path in classes])
+    check_distinct([*words.values()], [*words])
+    for note in (*unused_notes(root, [classes_in]), *empty, *about_words):
         warnings.warn(f"{folder}: {note}", stacklevel=2)
     images = [open_named(path) for class_folder in classes for path in files[class_folder]]
     labels = [label for label, class_folder in enumerate(classes) for _ in files[class_folder]]
-    return images, labels, [class_word(path.name) for path in classes]
+    return images, labels, [*words.values()]
 
 
 def adapt(
@@ -120,7 +121,7 @@ def adapt(
     *,
     method: str = "bolt",
     sources: Sources | None = None,
-    prompts: Sequence[str] = PROMPTS,
+    prompts: Sequence[str] | Mapping[str, Sequence[str]] = PROMPTS,
     name: str = "mine",
     seed: int = 1,
     mirror: bool = True,
@@ -140,7 +141,8 @@ def adapt(
         class_names: used in the prompts and in predictions.
         method: a name in ``bolt.methods.METHODS``.
         sources: models fine-tuned on other data, for the methods that use them.
-        prompts: templates of the text prompts, with ``{}`` for the class name.
+        prompts: templates of the text prompts, with ``{}`` for the class name; or sentences by class name, in which
+            ``{}`` may stand.
         name: name of the data; with ``seed`` it keys the augmented views and the order of the images.
         seed: equal names and seeds give bit-identical results.
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
@@ -177,7 +179,7 @@ def adapt(
         seed=seed,
         unlabelled=in_memory.unlabelled() if labels is None else None,
         initial=initial,
-        text=ClassText(tuple(class_names), tuple(prompts)) if chosen.trains_text(configured) else None,
+        text=ClassText.of(class_names, prompts) if chosen.trains_text(configured) else None,
     )
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}

@@ -74,6 +74,10 @@ class Unlabelled:
         return self.size
 
 
+PROMPTS = ("a photo of a {}.",)
+"""The prompt templates where none are given."""
+
+
 @dataclass(frozen=True)
 class ClassText:
     """The words of a task's classes, for a method that trains on the text side; see ``Backbone.text_tower``.
@@ -85,6 +89,11 @@ class ClassText:
 
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
+
+    @classmethod
+    def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
+        """Return the text of a task; where ``prompts`` are sentences by class, the template is the usual one."""
+        return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 
 @dataclass(frozen=True)

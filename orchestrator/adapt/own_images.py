@@ -23,6 +23,7 @@ from bolt.image_folders import (
     unused_notes,
 )
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
+from orchestrator.catalog.references import file_digest
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
@@ -76,6 +77,8 @@ def prepare_images(
     """
     train, test = image_parts(folder)
     said = [options.templates, options.mirrorable, options.exclude_broken]
+    if options.words is not None:  # only then, so that images that were checked before stay so
+        said.append(file_digest(options.words) if options.words.is_file() else "")
     stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], said])
     root, catalog_file = work / "data", work / "catalog.yaml"
     name = own_key(folder)

@@ -17,6 +17,7 @@ from orchestrator.artifacts.images import OfTestSplit
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache
 from orchestrator.catalog import Catalog, prompt_templates
 from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
+from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed, pluralize
 
 if TYPE_CHECKING:
@@ -54,17 +55,20 @@ class Head(OfTestSplit):
 
         names = self.images.class_names(cache)
         prompts = prompt_templates(cache.dataset_entry(self.dataset))
-        head_CD = cache.backbone(self.backbone).zero_shot_head(names, prompts)
+        try:
+            head_CD = cache.backbone(self.backbone).zero_shot_head(names, prompts)
+        except ValueError as error:
+            raise UserError(str(error), where=f"dataset {self.dataset.name}, field prompts") from None
         save_tensors({"head": head_CD}, builder.folder / FILE)
         shared = _equal_names(names, head_CD.numpy(force=True))
-        builder.meta.update(class_names=list(names), prompts=list(prompts), equal_classes=shared)
+        builder.meta.update(class_names=list(names), prompts=prompts, equal_classes=shared)
 
     def class_text(self, cache: ArtifactCache) -> ClassText:
         """Return the class names and prompts that the head was made of."""
         from bolt.task.task import ClassText
 
         meta = cache.artifact(self.address).meta
-        return ClassText(tuple(meta["class_names"]), tuple(meta["prompts"]))
+        return ClassText.of(meta["class_names"], meta["prompts"])
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
         """Return the head (C, D) on the device."""

@@ -52,7 +52,8 @@ class DatasetEntry(StrictModel):
         domain: key of its domain.
         route: where its images come from.
         class_names: names in label order, or folder -> name, or ``open_clip.NAME``. ``None``: the data's own names.
-        prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``.
+        prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``,
+            or sentences by class word, in which ``{}`` may stand.
         renamed: data's own class name -> better name, for some of the classes; not together with ``class_names``.
         classes: number of classes of the head.
         mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow does not, so views of such
@@ -80,7 +81,7 @@ class DatasetEntry(StrictModel):
     route: Route
     class_names: tuple[str, ...] | dict[str, str] | str | None = None
     renamed: dict[str, str] = Field(default={})
-    prompts: tuple[str, ...] | str
+    prompts: tuple[str, ...] | dict[str, tuple[str, ...]] | str
     classes: Annotated[StrictInt, Field(ge=2)]
     mirrorable: StrictBool = True
     exif_rotation: StrictBool = False
@@ -117,6 +118,10 @@ class DatasetEntry(StrictModel):
     @field_validator("prompts", mode="before")
     @classmethod
     def _check_prompts(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            for word, sentences in value.items():
+                check_templates(sentences, of_class=word)
+            return value
         return value if isinstance(value, str) else check_templates(value)
 
     @model_validator(mode="after")
@@ -128,6 +133,8 @@ class DatasetEntry(StrictModel):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"two classes are called {twice[0]!r}; the text head could not tell them apart")
+            if isinstance(self.prompts, dict) and (other := sorted({*names} ^ {*self.prompts})):
+                raise ValueError(f"prompts and class_names need the same words; {other[0]!r} is in one of them only")
         if self.renamed and self.class_names is not None:
             raise ValueError(
                 "renamed corrects the data's own names, and class_names replaces them; give one of the two"
@@ -164,8 +171,8 @@ class DatasetEntry(StrictModel):
         return self.smallest_class or self.sizes.train // self.classes
 
 
-def prompt_templates(entry: DatasetEntry) -> tuple[str, ...]:
-    """Return the prompt templates of a dataset, with ``{}`` for the class name."""
+def prompt_templates(entry: DatasetEntry) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
+    """Return the prompt templates of a dataset, with ``{}`` for the class name, or its sentences by class word."""
     return _open_clip_list(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
 
 

@@ -50,14 +50,19 @@ def printable(text: str) -> str:
     return text
 
 
-def check_templates(value: Any) -> Any:
-    """Accept a list of prompt templates.
+def check_templates(value: Any, of_class: str | None = None) -> Any:
+    """Accept a list of prompt templates, or the sentences of a class, in which ``{}`` may stand.
 
-    Raises ``ValueError`` for an empty list or a template without exactly one ``{}``.
+    Raises ``ValueError`` for an empty list, an empty sentence, or a template without exactly one ``{}``.
     """
     if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f"{short_repr(value)} is neither a list of templates nor the name of a set")
+        wanted = "neither a list of templates nor the name of a set" if of_class is None else "no list of sentences"
+        raise ValueError(f"{short_repr(value)} is {wanted}" + (f" for {of_class!r}" if of_class is not None else ""))
     for template in value:
+        if of_class is not None:
+            if not isinstance(template, str) or not template.strip():
+                raise ValueError(f"the sentence {short_repr(template)} for {of_class!r} is not text")
+            continue
         if not isinstance(template, str) or "{}" not in template:
             raise ValueError(f"the template {short_repr(template)} has no {{}} for the class name")
         if template.count("{}") > 1:

@@ -18,6 +18,7 @@ from orchestrator.cli.options import (
     Mirrorable,
     StoreSettings,
     Templates,
+    WordTable,
     with_settings,
 )
 from orchestrator.util.console import print_line
@@ -67,6 +68,7 @@ def adapt(
     ] = None,
     form: FormOption = "state_dict",
     template: Templates = None,
+    words: WordTable = None,
     mirrorable: Mirrorable = True,
     exclude_broken: ExcludeBroken = False,
     threads: Annotated[
@@ -97,7 +99,9 @@ def adapt(
         methods=split_methods(methods or ""),
         minutes=minutes,
         form=form,
-        images=DatasetOptions(templates=tuple(template or ()), mirrorable=mirrorable, exclude_broken=exclude_broken),
+        images=DatasetOptions(
+            templates=tuple(template or ()), mirrorable=mirrorable, exclude_broken=exclude_broken, words=words
+        ),
         settings=replace(settings, threads=threads or usable_processors(), device=device),
     )
     console = Console()

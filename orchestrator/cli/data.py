@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import CatalogFiles, DataRoot, ExcludeBroken, Mirrorable, Templates, table_console
+from orchestrator.cli.options import (
+    CatalogFiles,
+    DataRoot,
+    ExcludeBroken,
+    Mirrorable,
+    Templates,
+    WordTable,
+    table_console,
+)
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import human_bytes
@@ -159,6 +167,7 @@ def add(
     title: Annotated[str | None, typer.Option("--title", help="its name in tables")] = None,
     domain: Annotated[str, typer.Option("--domain", help="the domain it belongs to")] = "own",
     template: Templates = None,
+    words: WordTable = None,
     mirrorable: Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     exclude_broken: ExcludeBroken = False,
@@ -176,7 +185,9 @@ def add(
     from orchestrator.datasets.progress import show_progress
 
     files = catalog or [DEFAULT_CATALOG]
-    options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace)
+    options = DatasetOptions(
+        name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace, words=words
+    )
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, options, advance)
     project = remember(files, added.data_root)

@@ -85,6 +85,9 @@ OwnCatalog = Annotated[
 Templates = Annotated[
     list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
 ]
+WordTable = Annotated[
+    Path | None, typer.Option("--words", metavar="CSV", help="words of the classes, as folder,word[,sentence...]")
+]
 Mirrorable = Annotated[
     bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -27,6 +27,7 @@ from orchestrator.util.units import listed, pluralize
 USUAL_SHOTS = (1, 2, 4, 8, 16)
 SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
+PLAIN = "a photo of a {}."
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class DatasetOptions:
         name, title: its key, and its name in tables; ``None`` takes the folder's name.
         domain: the domain it belongs to; added to the catalog if it is new.
         templates: prompts with ``{}``; the set ``plain`` if empty.
+        words: a table of words and sentences for the classes; see :func:`class_words`.
         mirrorable: whether a mirrored image keeps its class.
         exclude_broken: list unreadable images as excluded and use the rest.
         replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
@@ -53,6 +55,7 @@ class DatasetOptions:
     exclude_broken: bool = False
     replace: bool = False
     tested: bool = True
+    words: Path | None = None
 
 
 class Added(NamedTuple):
@@ -76,7 +79,7 @@ def add_dataset(
     of excluded images if the user asked for it.
     """
     layout = find_layout(path)
-    words = class_words(layout.names)
+    words, sentences, about_words = class_words(layout.names, options.words)
     name = options.name or dataset_key(path)
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
@@ -91,14 +94,16 @@ def add_dataset(
                 + "; or accept its images as they are now: --replace" * own_entry,
             )
         options = kept_options(options, old)
-        if isinstance(old.class_names, dict):  # the words may have been edited
+        if isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
             words |= {folder: word for folder, word in old.class_names.items() if folder in words}
+            sentences = {folder: _sentences_of(old, word) for folder, word in words.items()}
+            about_words = ()
     fields: dict[str, Any] = {
         "title": options.title or _title(dataset_key(path)),
         "domain": options.domain,
         "route": dict(layout.route),
         "class_names": words,
-        "prompts": list(options.templates) or "plain",
+        "prompts": _prompts(options.templates, words, sentences),
         "classes": len(words),
         "mirrorable": options.mirrorable,
         "sizes": {"train": 1, "test": 1},  # until the images are counted
@@ -133,7 +138,18 @@ def add_dataset(
         write_entries(catalog_file, {"datasets": datasets}, replace=True)
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw)), old)
+    return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old)
+
+
+def _prompts(templates: Sequence[str], words: dict[str, str], sentences: Mapping[str, Sequence[str]]) -> Any:
+    """Return the field ``prompts``: sentences by class word if a class has any, else the templates."""
+    if not any(sentences.values()):
+        return list(templates) or "plain"
+    return {word: [*templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
+
+
+def _sentences_of(entry: DatasetEntry, word: str) -> tuple[str, ...]:
+    return entry.prompts.get(word, ()) if isinstance(entry.prompts, dict) else ()
 
 
 def free_name(name: str, taken: Container[str]) -> str:

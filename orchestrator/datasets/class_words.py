@@ -1,13 +1,33 @@
-"""Words for classes, which prompts are made of: from the catalog entry, or from the names in the data."""
+"""Words for classes, which prompts are made of: from the catalog entry, a table, or the names in the data."""
 
 from __future__ import annotations
 
+import csv
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from bolt.image_folders import class_word
+from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
 from orchestrator.util.errors import UserError
+
+_HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
+
+
+class Words(NamedTuple):
+    """What prompts are made of, by the classes' names in the data.
+
+    Attributes:
+        words: the words of every class.
+        sentences: the sentences that a table gives; empty for the other classes.
+        notes: remarks for the user.
+    """
+
+    words: dict[str, str]
+    sentences: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...]
 
 
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:
@@ -27,38 +47,86 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
             raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
         return given
     renamed = entry.renamed if given is None else given
-    plain = Counter(map(_plain, renamed))
-    by_plain = {_plain(name): word for name, word in renamed.items() if plain[_plain(name)] == 1}
-    words = [renamed.get(name) or by_plain.get(_plain(name), "") for name in from_data]
+    by_plain = _by_plain(renamed)
+    words = [renamed.get(name) or renamed.get(by_plain.get(_plain(name), ""), "") for name in from_data]
     if given is None:
         words = [word or name.replace("_", " ").strip() for name, word in zip(from_data, words, strict=True)]
     elif missing := [name for name, word in zip(from_data, words, strict=True) if not word]:
         raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
-    check_distinct(words, from_data, where)
+    _check_distinct(words, from_data, where)
     return tuple(words)
 
 
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
+def class_words(names: Sequence[str], table: Path | None = None) -> Words:
+    """Make words of the classes' names in the data (:func:`bolt.class_words.class_words`), or read them from a table.
 
+    A row of the table, with or without a header, is ``folder,word[,sentence...]``; a folder may have several rows.
 
-def check_distinct(words: Sequence[str], names: Sequence[str], where: str = "") -> None:
-    """Raise ``UserError`` if the words of two classes differ at most in case. ``names``: the classes in the data."""
-    first: dict[str, str] = {}
-    for word, name in zip(words, names, strict=True):
-        if (other := first.setdefault(word.casefold(), name)) is not name:
-            raise UserError(
-                f"the classes {other!r} and {name!r} would both be called {word!r}",
-                where=where,
-                hint="their prompts would be equal; give them different words, or merge them",
-            )
-
-
-def class_words(names: Sequence[str]) -> dict[str, str]:
-    """Map class names in the data to words for prompts, made by :func:`class_word`.
-
-    Raises ``UserError`` naming two classes that would get the same words.
+    Raises ``UserError`` for an unreadable table, one that names no class, and two classes that get the same words.
     """
-    words = [class_word(name) for name in names]
-    check_distinct(words, names)
-    return dict(zip(names, words, strict=True))
+    rows = _read_table(table) if table else []
+    if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
+        rows = rows[1:]
+    by_plain = _by_plain(dict.fromkeys(names, ""))
+    given: dict[str, str] = {}
+    sentences: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    foreign = []
+    for folder, word, *texts in rows:
+        name = folder if folder in sentences else by_plain.get(_plain(folder))
+        if name is None:
+            foreign.append(folder)
+            continue
+        if word and given.setdefault(name, word) != word:
+            what = f"the class {name!r} has two words, {given[name]!r} and {word!r}"
+            raise UserError(what, where=f"--words {table}", hint="further columns are sentences about the class")
+        sentences[name] += tuple(texts)
+    if table and len(foreign) == len(rows):
+        hint = f"a row is folder,word[,sentence...]; the class folders are {', '.join(names[:5])}"
+        raise UserError("it names no class of the images", where=f"--words {table}", hint=hint)
+    made = bolt_words.class_words([name for name in names if name not in given])
+    notes = [*made.notes]
+    if table and made.words:
+        notes.append(f"classes without a word in {table.name}: {', '.join([*made.words][:5])}")
+    if table and foreign:
+        notes.append(f"rows of {table.name} that name no class: {len(foreign)}, as {foreign[0]!r}")
+    words = {name: given.get(name) or made.words[name] for name in names}
+    _check_distinct([*words.values()], names, f"--words {table}" if table else "")
+    return Words(words, sentences, tuple(notes))
+
+
+def _read_table(path: Path) -> list[list[str]]:
+    """Return the rows of a table of words, each with at least two fields and without empty sentences."""
+    where, rows = f"--words {path}", []
+    try:
+        text = path.expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"it cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
+    first = text.partition("\n")[0]
+    try:
+        for row in csv.reader(text.splitlines(), delimiter=max(",;\t", key=first.count), strict=True):
+            folder, *others = (field.strip() for field in row or [""])
+            if any(not field.isprintable() for field in others):
+                raise UserError(f"the row of {folder!r} holds characters that do not print", where=where)
+            if folder:
+                rows.append([folder, *(others[:1] or [""]), *filter(None, others[1:])])
+    except csv.Error as error:
+        raise UserError(f"it is no CSV table: {error}", where=where) from None
+    return rows
+
+
+def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
+    """Map letters and digits to the only name that has just these."""
+    plain = Counter(map(_plain, names))
+    return {_plain(name): name for name in names if plain[_plain(name)] == 1}
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
+
+
+def _check_distinct(words: Sequence[str], names: Sequence[str], where: str) -> None:
+    try:
+        bolt_words.check_distinct(words, names)
+    except ValueError as error:
+        hint = "their prompts would be equal; give them different words, or merge them"
+        raise UserError(str(error), where=where, hint=hint) from None

@@ -104,7 +104,7 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
         f"{entry.name}: {entry.classes} classes, {entry.sizes.train} training images, {entry.sizes.test} test "
         f"images ({entry.splits.recipe.replace('_', ' ')})",
         f"  classes: {listed(words, SHOWN_CLASSES)}",
-        f"  prompts: {', '.join(entry.prompts) if not isinstance(entry.prompts, str) else entry.prompts}",
+        f"  prompts: {_prompts_in_words(entry)}",
         *(f"  note: {note}" for note in added.notes),
     ]
     if excluded_file(entry.name, added.data_root).is_file():
@@ -118,6 +118,13 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
         f"for a CLIP that was trained on photographs, write backbones: [vit-b-32] into {grid}",
         "its weights are fetched once",
     ]
+
+
+def _prompts_in_words(entry: DatasetEntry) -> str:
+    if isinstance(entry.prompts, dict):
+        counts = [len(sentences) for sentences in entry.prompts.values()]
+        return f"{min(counts)} to {max(counts)} sentences for each class"
+    return entry.prompts if isinstance(entry.prompts, str) else ", ".join(entry.prompts)
 
 
 def catalog_options(catalogs: Iterable[Path]) -> list[str | Path]:

@@ -168,7 +168,7 @@ def test_every_shipped_entry_has_an_identity_and_texts(catalog: Catalog) -> None
 def test_open_clips_lists_are_imported_when_asked_for(catalog: Catalog) -> None:
     entry = catalog.datasets["imagenet"]
     assert len(prompt_templates(entry)) == 80
-    assert "{}" in prompt_templates(entry)[0]
+    assert "{}" in next(iter(prompt_templates(entry)))
     words = class_names_of(entry)
     assert words is not None
     assert (len(words), entry.classes) == (1000, 1000)
@@ -206,6 +206,8 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ("[tabby, tortoiseshell]", "catnames", ": datasets.cats.class_names", ("'catnames'", "open_clip.NAME")),
         ("a photo of a {} cat.", "a photo of a cat.", ": datasets.cats.prompts", ("'a photo of a cat.'", "{}")),
         ('["a photo of a {} cat."]', "pets", ": datasets.cats.prompts", ("'pets'", "'pet'")),
+        ('["a photo of a {} cat."]', "{tabby: [], tortoiseshell: [x]}", ": datasets.cats.prompts", ("[]", "'tabby'")),
+        ('["a photo of a {} cat."]', "{tabby: [striped]}", ": datasets.cats", ("same words", "'tortoiseshell'")),
         ("domain: pictures", "domain: picture", ": datasets.cats.domain", ("'picture'", "'pictures'")),
         ("  cats:", "  Cats!:", ": datasets", ("'Cats!'", "lower-case")),
         ("  cats:", "  7:", ": datasets", ("7", "quotes")),

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from PIL import Image
 
-from bolt.image_folders import class_word
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import read_mapping
@@ -118,23 +117,37 @@ def test_an_image_in_both_parts_is_reported(tmp_path: Path) -> None:
     assert note.endswith("as a training image: 1, as test/red_mug/copy.jpg = train/red_mug/003.jpg")
 
 
+WORDS = """folder;word;sentence
+red_mug;crimson mug;A mug with a red glaze.;"a {}; its handle is round"
+RED MUG;;Seen from above.
+nothing;no class
+"""
+
+
+def test_a_table_gives_words_and_sentences(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    (tmp_path / "words.csv").write_text(WORDS, encoding="utf-8-sig")
+    added = add(tmp_path, words=tmp_path / "words.csv")
+    sentences = added.entry.prompts
+    assert isinstance(sentences, dict)
+    assert isinstance(added.entry.class_names, dict)
+    assert added.entry.class_names["red_mug"] == "crimson mug"
+    assert sentences["crimson mug"] == ("A mug with a red glaze.", "a {}; its handle is round", "Seen from above.")
+    assert {*sentences.values()} == {sentences["crimson mug"], ("a photo of a {}.",)}
+    assert "without a word" in added.notes[0]
+    assert "'nothing'" in added.notes[1]
+    again = add(tmp_path, replace=True)
+    assert (again.entry.prompts, again.entry.class_names) == (sentences, added.entry.class_names)
+
+
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("001.Black_footed_Albatross", "black footed albatross"),
-        ("DenseResidential", "dense residential"),
-        ("t-shirt", "t-shirt"),
-        ("X-Ray", "x-ray"),
-        ("red-mug", "red mug"),
-        ("MRIScan", "mri scan"),
-        ("12", "12"),
-        ("2cats", "2cats"),
-        ("Äpfel", "äpfel"),
-        ("  ", "  "),
-    ],
+    ("table", "message"),
+    [("elsewhere,x\n", "names no class"), ("red_mug,a\nred_mug,b\n", "two words, 'a' and 'b'"), ("", "names no class")],
 )
-def test_class_words_come_from_folder_names(name: str, expected: str) -> None:
-    assert class_word(name) == expected
+def test_a_wrong_table_of_words_is_refused(table: str, message: str, tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    (tmp_path / "words.csv").write_text(table)
+    refused(tmp_path, message, words=tmp_path / "words.csv")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -144,8 +157,8 @@ def test_two_classes_with_equal_words_are_both_named(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     shutil.copytree(tmp_path / "Table ware" / "red_mug", tmp_path / "Table ware" / "RedMug")
     refused(tmp_path, "the classes 'RedMug' and 'red_mug' would both be called 'red mug'")
-    with pytest.raises(UserError, match="'1_cat' and '2_cat'"):
-        class_words(["1_cat", "2_cat"])
+    with pytest.raises(UserError, match="'1_cat' and '1 cat'"):
+        class_words(["1_cat", "1 cat"])
 
 
 def test_an_empty_class_is_named(tmp_path: Path) -> None:

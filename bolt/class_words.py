@@ -1,0 +1,144 @@
+"""Words for prompts, made of the names of class folders: ``001.Black_footed_Albatross`` -> ``black footed albatross``.
+
+``bolt.read_folder``, ``adapt`` and ``data add`` share them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+_WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
+"""A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
+
+_NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
+_CODE = re.compile(r"[a-z]{0,2}\d+[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+")
+"""Numbers, ``c0``, ``n12345678``, ``bkl``, ``3fa9c1``: probably no word that CLIP has read in captions."""
+
+_SHOWN = 4
+
+
+class ClassWords(NamedTuple):
+    """The words of classes.
+
+    Attributes:
+        words: name of the folder -> its words, in the given order.
+        notes: remarks on names that were translated, shortened, or that may be no words.
+    """
+
+    words: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def class_words(names: Sequence[str]) -> ClassWords:
+    """Make words of the names of class folders.
+
+    - WordNet ids are translated with ImageNet's names, or dropped where words follow.
+    - A number in front is dropped if it only counts the classes: it begins with 0, a point follows, or all classes have
+      one. It stays where it means something: ``18-wheeler``, ``747-400``, ``2_door`` beside ``4_door``.
+    - Underscores, points, hyphens and CamelCase boundaries become spaces, except the hyphen beside a single letter or
+      a number (``t-shirt``, ``C-130``).
+    - URL codes are decoded and accents are composed. The words are lower case, as the tokenizer reads them.
+    """
+    decoded = [_decoded(name) for name in names]
+    ids = [_WORDNET.fullmatch(text) for text in decoded]
+    alone = {found[1]: wordnet_word(found[1]) for found in ids if found and not found[2]}
+    texts = [(found[2] or found[1]) if found else text for found, text in zip(ids, decoded, strict=True)]
+    counted, guessed = _without_numbers(texts)
+    words = [alone.get(text) or _plain_words(text) or name for name, text in zip(names, counted, strict=True)]
+    notes = []
+    if translated := [f"{wnid} -> {word}" for wnid, word in alone.items() if word]:
+        notes.append(f"class names that are WordNet ids: {len(translated)}, translated as {_shown(translated)}")
+    if guessed:
+        notes.append(f"numbers in front of class names are left out: {_shown(guessed)}")
+    if codes := [repr(word) for word in words if _CODE.fullmatch(word)]:
+        notes.append(f"class names that may be no words: {_shown(codes)}; CLIP needs words for what they mean")
+    if foreign := [repr(word) for word in words if not _is_latin(word)]:
+        notes.append(f"class words in another script: {_shown(foreign)}; most CLIPs have learned English words only")
+    return ClassWords(dict(zip(names, words, strict=True)), tuple(notes))
+
+
+def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
+    """Raise ``ValueError`` if the words of two classes differ at most in case. ``names``: the classes in the data."""
+    first: dict[str, str] = {}
+    for word, name in zip(words, names, strict=True):
+        if (other := first.setdefault(word.casefold(), name)) is not name:
+            raise ValueError(f"the classes {other!r} and {name!r} would both be called {word!r}")
+
+
+@cache
+def wordnet_word(wnid: str) -> str | None:
+    """Return the word of a WordNet id, or ``None`` for one that is not known.
+
+    It is open_clip's name for the 1,000 classes of ImageNet, else the first lemma of ImageNet's 21,841 synsets.
+    """
+    import open_clip
+    from timm.data import ImageNetInfo  # open_clip has names without ids; timm, on which it depends, has the ids
+
+    ids = sorted(ImageNetInfo("imagenet-1k").label_names())
+    if wnid in ids:
+        return str(open_clip.IMAGENET_CLASSNAMES[ids.index(wnid)])
+    every = ImageNetInfo("imagenet-22k")
+    return every.label_name_to_description(wnid).split(",")[0] if wnid in every.label_names() else None
+
+
+def _decoded(name: str) -> str:
+    """Return the name with URL codes decoded, if it has any, and with composed accents."""
+    text = name
+    if re.search("%[0-9A-Fa-f]{2}", name):
+        with suppress(UnicodeDecodeError):
+            text = unquote_plus(name, errors="strict")
+    return unicodedata.normalize("NFC", text if text.isprintable() else name)
+
+
+def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Drop the numbers that only count the classes; also return those where that is a guess, as ``12_cat -> cat``."""
+    found = [_NUMBERED.fullmatch(text) for text in texts]
+    rests = Counter(match[3].casefold() for match in found if match)
+    numbers = sorted(int(match[1]) for match in found if match)
+    all_numbered = len(set(numbers)) == len(texts)
+    counting = bool(numbers) and numbers[0] < 2 and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+    kept, guessed = [], []
+    for text, match in zip(texts, found, strict=True):
+        kept.append(text)
+        if match is None or rests[match[3].casefold()] > 1 or not re.search(r"[^\W\d_]", match[3]):
+            continue
+        surely = "." in match[2] or (len(match[1]) > 1 and match[1].startswith("0")) or (all_numbered and counting)
+        if surely or (all_numbered and match[2] != "-"):
+            kept[-1] = match[3]
+            guessed += [] if surely else [f"{text} -> {match[3]}"]
+    return kept, guessed
+
+
+def _plain_words(text: str) -> str:
+    cases = "".join("U" if letter.isupper() else "l" if letter.islower() else letter for letter in text)
+    ends = [match.start() for match in re.finditer("(?<=l)(?=U)|(?<=U)(?=Ull)", cases)]
+    ends = [end for end in ends if not re.search(r"(?<![^\W\d_])(Mc|[a-z])$", text[:end])]  # McDonald, iPhone
+    text = " ".join(text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True))
+    tokens = re.sub(r"(?<!\d)\.|\.(?!\d)|[\s_]+", " ", text).split()
+    return " ".join(" ".join(map(_hyphened, tokens)).split()).lower()
+
+
+def _hyphened(token: str) -> str:
+    """Replace hyphens by spaces, except those beside a single letter or a number."""
+    parts = token.split("-")
+    joined = parts[0]
+    for left, right in pairwise(parts):
+        stays = left and right and (1 in (len(left), len(right)) or re.search(r"\d", left + right))
+        joined += ("-" if stays else " ") + right
+    return joined
+
+
+def _is_latin(word: str) -> bool:
+    return all("LATIN" in unicodedata.name(letter, "") for letter in word if letter.isalpha() and not letter.isascii())
+
+
+def _shown(items: Sequence[str]) -> str:
+    return ", ".join(items[:_SHOWN]) + (f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else "")

@@ -1,0 +1,68 @@
+"""Words made of the names of class folders."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+import torch
+
+from bolt.class_words import class_words
+from bolt.clip.backbone import Backbone, average_prompts
+from bolt.task.task import ClassText
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"001.Black_footed_Albatross": "black footed albatross", "BlackTailedDeer": "black tailed deer"},
+        {"18-wheeler": "18-wheeler", "747-400": "747-400", "C-130": "c-130", "F-16A%2FB": "f-16a/b", "707": "707"},
+        {"1_cat": "1 cat", "2_cat": "2 cat"},
+        {"0_healthy": "healthy", "1_sick": "sick"},
+        {"1-cat": "cat", "2-dog": "dog"},
+        {"2-door": "2-door", "4-wheel drive": "4-wheel drive"},
+        {"3_series": "3 series", "5_series": "5 series"},
+        {"911_Carrera": "911 carrera", "Boxster": "boxster", "2.5_liter": "2.5 liter", "03-green-plate": "green plate"},
+        {"DenseResidential": "dense residential", "t-shirt": "t-shirt", "X-Ray": "x-ray", "MRIScan": "mri scan"},
+        {"SUVs": "suvs", "McDonalds": "mcdonalds", "NoEntry": "no entry", "St.Bernard": "st bernard"},
+        {
+            "  ": "  ",
+            "12": "12",
+            "2cats": "2cats",
+            "red-mug": "red mug",
+            "Äpfel": "äpfel",
+            "БелаяСобака": "белая собака",
+        },
+        {"gr%C3%BCn": "grün", unicodedata.normalize("NFD", "weiß_Öl"): "weiß öl", "50%acrylic": "50%acrylic"},
+        {"n01440764": "tench", "n02085620-Chihuahua": "chihuahua", "n02084071": "dog", "n99999999": "n99999999"},
+    ],
+)
+def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
+    assert class_words([*named]).words == named
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["n01440764", "cat"], "n01440764 -> tench"),
+        (["n99999999", "c0", "cat"], "no words: 'n99999999', 'c0'"),
+        (["bkl", "mel"], "no words: 'bkl'"),
+        (["12_cat", "47_dog"], "left out: 12_cat -> cat"),
+        (["猫", "cat"], "another script: '猫'"),
+        (["18-wheeler", "C-130", "747-400", "hôtel", "gym"], ""),
+    ],
+)
+def test_what_is_done_with_the_names_is_said(names: list[str], said: str) -> None:
+    assert said in "".join(class_words(names).notes)
+    assert bool(said) == bool(class_words(names).notes)
+
+
+def test_the_head_is_the_mean_of_a_class_own_sentences(backbone: Backbone) -> None:
+    sentences = {"cat": ["a {} with whiskers", "it purrs", "a {}"], "dog": ["a {} that barks"]}
+    head_CD = backbone.zero_shot_head(["dog", "cat"], sentences)
+    cat_TD = backbone.encode_prompts(["a cat with whiskers", "it purrs", "a cat"])
+    torch.testing.assert_close(head_CD[1:], average_prompts(cat_TD[None]))
+    torch.testing.assert_close(head_CD[:1], backbone.zero_shot_head(["dog"], ["a {} that barks"]))
+    assert ClassText.of(["dog", "cat"], sentences).templates == ("a photo of a {}.",)
+    with pytest.raises(ValueError, match="'fox'"):
+        backbone.zero_shot_head(["fox"], sentences)
