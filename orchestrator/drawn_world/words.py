@@ -34,29 +34,36 @@ GREEK = (
     "omega",
 )
 
+Colour = tuple[float, float, float]
+
 Kind = Literal["digit", "upper", "lower", "greek"]
 KINDS: tuple[Kind, ...] = ("digit", "upper", "lower", "greek")
 KIND_WORDS: dict[Kind, tuple[str, ...]] = {"digit": DIGITS, "upper": LETTERS, "lower": LETTERS, "greek": GREEK}
 """Names of the characters of each kind, in the atlas's order."""
 KIND_NAMES = ("a digit", "a capital letter", "a small letter", "a Greek letter")
 
-INK_NAMES = (
-    "black",
-    "white",
-    "red",
-    "green",
-    "blue",
-    "yellow",
-    "orange",
-    "purple",
-    "cyan",
-    "pink",
-    "brown",
-    "grey",
-)
-FAMILIES = ("sans", "serif", "typewriter")
-STYLES = ("plain", "bold", "slanted")
-FACE_NAMES = tuple(f"{style} {family}" for family in FAMILIES for style in STYLES)
+INKS: dict[str, Colour] = {
+    "black": (0.06, 0.06, 0.06),
+    "white": (0.95, 0.95, 0.95),
+    "red": (0.85, 0.12, 0.12),
+    "green": (0.12, 0.62, 0.18),
+    "blue": (0.12, 0.22, 0.85),
+    "yellow": (0.95, 0.85, 0.15),
+    "orange": (0.95, 0.50, 0.08),
+    "purple": (0.55, 0.15, 0.65),
+    "cyan": (0.15, 0.78, 0.82),
+    "pink": (0.95, 0.55, 0.72),
+    "brown": (0.42, 0.26, 0.13),
+    "grey": (0.50, 0.50, 0.50),
+}
+INK_NAMES = tuple(INKS)
 
 SEASONS = ("spring", "summer", "autumn", "winter")
-ROOF_NAMES = ("red", "grey", "brown", "white", "blue")
+ROOFS: dict[str, Colour] = {
+    "red": (0.70, 0.24, 0.17),
+    "grey": (0.52, 0.53, 0.55),
+    "brown": (0.40, 0.27, 0.18),
+    "white": (0.92, 0.92, 0.90),
+    "blue": (0.22, 0.38, 0.72),
+}
+"""Colours of what a name tells: red, green and blue from 0 to 1."""

@@ -19,8 +19,13 @@ from torch.nn import functional
 from orchestrator.drawn_world.pictures import glyph_atlas, glyphs, scenes
 from orchestrator.drawn_world.pictures.canvas import to_bytes
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
-from orchestrator.drawn_world.words import DIGITS, FACE_NAMES, FAMILIES, GREEK, INK_NAMES, KIND_NAMES, LETTERS, STYLES
+from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES, LETTERS
 from tools.demo_world import hands, strokes, wardrobe
+
+FAMILIES = ("sans", "serif", "typewriter")
+STYLES = ("plain", "bold", "slanted")
+FACE_NAMES = tuple(f"{style} {family}" for family in FAMILIES for style in STYLES)
+"""Names of the faces in the atlas, in its order."""
 
 Pairs = tuple[Tensor, list[str]]
 """Pictures (n, 3, 32, 32) in [0, 1] and their captions."""

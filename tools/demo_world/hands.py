@@ -9,7 +9,6 @@ from torch import Tensor
 
 from orchestrator.drawn_world.pictures.canvas import (
     PIXEL,
-    Colour,
     capsule,
     clouds,
     cover,
@@ -20,6 +19,7 @@ from orchestrator.drawn_world.pictures.canvas import (
     tints,
 )
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+from orchestrator.drawn_world.words import Colour
 
 SKINS: tuple[Colour, ...] = ((0.74, 0.60, 0.44), (0.64, 0.50, 0.37), (0.83, 0.69, 0.55), (0.52, 0.39, 0.31))
 PAPER: tuple[Colour, ...] = ((0.80, 0.78, 0.76), (0.70, 0.69, 0.68), (0.88, 0.88, 0.86), (0.62, 0.60, 0.62))

@@ -15,10 +15,9 @@ from orchestrator.datasets.routes.class_folders import (
     read_numbered_folders,
     read_wnid_folders,
 )
-from orchestrator.datasets.routes.cub import read_cub
-from orchestrator.datasets.routes.drawn import read_sklearn, read_toy
 from orchestrator.datasets.routes.manifest import read_manifest
 from orchestrator.datasets.routes.parquet import read_parquet
+from orchestrator.datasets.routes.single_sets import read_cub, read_sklearn, read_toy
 from orchestrator.datasets.routes.torchvision_sets import read_torchvision
 
 READERS: dict[str, Callable[[DatasetEntry, Path], RouteContents]] = {

@@ -1,7 +1,7 @@
 """Read Hugging Face repositories: parquet shards whose rows hold an encoded image and a label.
 
 Labels are read without the images. An image is read with its row group. The last few row groups are cached, so that
-neither sequential nor random access holds a whole file or reads much twice.
+no reader holds a whole file, and those that read in order read nothing twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import re
 import threading
 from bisect import bisect
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
 _SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 
-KEPT_BYTES = 256 * 1024**2
-"""Encoded images kept per part; a row group is 100 to 1,000 of them."""
+KEPT_GROUPS = 2
+"""Row groups whose encoded images are kept per part; a row group is 100 to 1,000 images, and readers are in order."""
 
 
 def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -124,8 +123,7 @@ class _Shards:
         rows = (file.metadata.row_group(group).num_rows for file, group in self.groups)
         self.starts = [0, *accumulate(rows)]
         self.file_starts = [0, *accumulate(file.metadata.num_rows for file in self.files)]
-        self.kept: OrderedDict[int, pa.ChunkedArray[Any]] = OrderedDict()
-        self.kept_bytes = 0
+        self.kept: dict[int, pa.ChunkedArray[Any]] = {}
         self.lock = threading.Lock()
 
     def part(self, names: Sequence[str]) -> Part:
@@ -160,18 +158,16 @@ class _Shards:
         """
         import pyarrow as pa
 
+        file, number = self.groups[group]
         with self.lock:
             if group not in self.kept:
-                file, number = self.groups[group]
                 try:
                     rows = file.read_row_group(number, columns=[self.image], use_threads=False)
                 except pa.ArrowException as error:
                     raise OSError(f"row group {number} cannot be read: {error}") from error
+                if len(self.kept) == KEPT_GROUPS:
+                    del self.kept[next(iter(self.kept))]
                 self.kept[group] = rows.column(self.image)
-                self.kept_bytes += self.kept[group].nbytes
-                while len(self.kept) > 1 and self.kept_bytes > KEPT_BYTES:
-                    self.kept_bytes -= self.kept.popitem(last=False)[1].nbytes
-            self.kept.move_to_end(group)
             return self.kept[group]
 
 

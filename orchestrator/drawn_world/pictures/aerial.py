@@ -10,7 +10,6 @@ from torch import Tensor
 
 from orchestrator.drawn_world.pictures.canvas import (
     SIDE,
-    Colour,
     box,
     capsule,
     clouds,
@@ -22,6 +21,7 @@ from orchestrator.drawn_world.pictures.canvas import (
     tints,
 )
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+from orchestrator.drawn_world.words import Colour
 
 Painter = Callable[[KeyedRandom, int], Tensor]
 """Draws n pictures (n, 3, 32, 32)."""
@@ -37,16 +37,16 @@ LEAVES: tuple[Colour, ...] = ((0.38, 0.60, 0.22), (0.11, 0.32, 0.13), (0.66, 0.3
 TURF: tuple[Colour, ...] = ((0.50, 0.72, 0.30), (0.38, 0.54, 0.24), (0.66, 0.56, 0.28), (0.90, 0.91, 0.94))
 
 
-def ground(rng: KeyedRandom, n: int, base: Colour | Tensor, rough: float = 0.05) -> Tensor:
-    """Draw plain land or water: a colour with blotches and grain."""
-    colour = base if isinstance(base, Tensor) else tint(rng, n, base)
+def ground(rng: KeyedRandom, n: int, *bases: Colour, rough: float = 0.05) -> Tensor:
+    """Draw plain land or water: one of the colours, with blotches and grain."""
+    colour = tint(rng, n, bases[0]) if len(bases) == 1 else tints(rng, rng.pick(len(bases), n), bases)
     texture = rough * clouds(rng, n, 5) + 0.025 * rng.normal(n, 1, SIDE, SIDE)
     return colour * (1.0 + 2.0 * texture)
 
 
 def countryside(rng: KeyedRandom, n: int) -> Tensor:
     """Draw grass, soil, wood or dry land, so that the background alone does not show the scene."""
-    return ground(rng, n, tints(rng, rng.pick(4, n), (GRASS, SOIL, WOOD, (0.65, 0.60, 0.42))))
+    return ground(rng, n, GRASS, SOIL, WOOD, (0.65, 0.60, 0.42))
 
 
 def crowns(rng: KeyedRandom, n: int, cells: int) -> Tensor:
@@ -64,7 +64,7 @@ def forest(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
 
 def meadow(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
     """Draw open grass with a few bushes; season is an index into words.SEASONS."""
-    image = ground(rng, n, tint(rng, n, TURF[season]), rough=0.06)
+    image = ground(rng, n, TURF[season], rough=0.06)
     bushes = (clouds(rng, n, 9)[:, 0] > 1.25).float()
     return paint(image, bushes, tint(rng, n, LEAVES[season]))
 
@@ -89,7 +89,7 @@ def _furrows(rng: KeyedRandom, n: int, base: Colour, depth: float, pitch: tuple[
     rows = torch.sin(x * rng.uniform(*pitch, n, 1, 1))
     field = ground(rng, n, base) * (1.0 + depth * rows)[:, None]
     edge = rng.uniform(0.55, 1.2, n, 1, 1)
-    return paint(field, cover(edge - y), ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, SOIL))))
+    return paint(field, cover(edge - y), ground(rng, n, GRASS, SOIL))
 
 
 def wheat(rng: KeyedRandom, n: int) -> Tensor:
@@ -122,17 +122,17 @@ def orchard(rng: KeyedRandom, n: int) -> Tensor:
     x, y = frame(rng, n)
     pitch = rng.uniform(0.30, 0.46, n, 1, 1)
     u, v = (torch.remainder(axis / pitch, 1.0) * pitch - pitch / 2 for axis in (x, y))
-    image = ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, (0.62, 0.52, 0.36))))
+    image = ground(rng, n, GRASS, (0.62, 0.52, 0.36))
     return paint(image, cover(disc(u, v, 0.34 * pitch)), tint(rng, n, WOOD))
 
 
 def irrigation(rng: KeyedRandom, n: int) -> Tensor:
     """Draw round green fields on dry land."""
     x, y = frame(rng, n, shift=0.35)
-    image = ground(rng, n, tints(rng, rng.pick(2, n), (SAND, (0.62, 0.50, 0.36))))
+    image = ground(rng, n, SAND, (0.62, 0.50, 0.36))
     radius = rng.uniform(0.5, 0.8, n, 1, 1)
     for side in (0.0, 2.1):
-        green = ground(rng, n, tints(rng, rng.pick(2, n), ((0.25, 0.48, 0.18), (0.48, 0.60, 0.25))))
+        green = ground(rng, n, (0.25, 0.48, 0.18), (0.48, 0.60, 0.25))
         image = paint(image, cover(disc(x - side * radius, y, radius)), green)
     return image
 
@@ -153,7 +153,7 @@ def lake(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a closed, uneven sheet of water inside land."""
     x, y = frame(rng, n, shift=0.2)
     edge = disc(x, y * rng.uniform(1.0, 1.6, n, 1, 1), rng.uniform(0.45, 0.75, n, 1, 1))
-    return paint(countryside(rng, n), cover(edge + 0.12 * clouds(rng, n, 4)[:, 0]), ground(rng, n, WATER, 0.02))
+    return paint(countryside(rng, n), cover(edge + 0.12 * clouds(rng, n, 4)[:, 0]), ground(rng, n, WATER, rough=0.02))
 
 
 def island(rng: KeyedRandom, n: int) -> Tensor:
@@ -162,7 +162,7 @@ def island(rng: KeyedRandom, n: int) -> Tensor:
     edge = disc(x, y * rng.uniform(1.0, 1.6, n, 1, 1), rng.uniform(0.45, 0.7, n, 1, 1))
     edge = edge + 0.12 * clouds(rng, n, 4)[:, 0]
     image = paint(waves(rng, n), cover(edge - 0.1), tint(rng, n, SAND))
-    return paint(image, cover(edge), ground(rng, n, tints(rng, rng.pick(2, n), (WOOD, GRASS))))
+    return paint(image, cover(edge), ground(rng, n, WOOD, GRASS))
 
 
 def bends(rng: KeyedRandom, n: int, strength: float) -> tuple[Tensor, Tensor]:
@@ -176,7 +176,7 @@ def river(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a winding band of water from edge to edge."""
     _, y = bends(rng, n, 0.4)
     band = y.abs() - rng.uniform(0.12, 0.3, n, 1, 1) + 0.03 * clouds(rng, n, 6)[:, 0]
-    return paint(countryside(rng, n), cover(band), ground(rng, n, WATER, 0.02))
+    return paint(countryside(rng, n), cover(band), ground(rng, n, WATER, rough=0.02))
 
 
 def beach(rng: KeyedRandom, n: int) -> Tensor:

@@ -15,14 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+from orchestrator.drawn_world.words import Colour
 
 SIDE = 32
 """Height and width of every drawn picture, in pixels."""
 
 PIXEL = 2.0 / SIDE
 """Width of one pixel in coordinates."""
-
-Colour = tuple[float, float, float]
 
 
 def grid() -> tuple[Tensor, Tensor]:
@@ -94,9 +93,7 @@ def clouds(rng: KeyedRandom, n: int, cells: int, channels: int = 1) -> Tensor:
 
 def tint(rng: KeyedRandom, n: int, base: Colour, spread: float = 0.05) -> Tensor:
     """Return the colour `base` with a little variation of each image's brightness and hue, (n, 3, 1, 1)."""
-    colour = torch.tensor(base)[None, :, None, None].expand(n, 3, 1, 1)
-    light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
-    return (colour * light + rng.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
+    return tints(rng, torch.zeros(n, dtype=torch.int64), (base,), spread)
 
 
 def tints(rng: KeyedRandom, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:

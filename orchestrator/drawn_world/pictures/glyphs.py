@@ -9,26 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from orchestrator.drawn_world.pictures import glyph_atlas
-from orchestrator.drawn_world.pictures.canvas import Colour, clouds, grain, grid, tints
+from orchestrator.drawn_world.pictures.canvas import clouds, grain, grid, tints
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.tasks import Hand
-from orchestrator.drawn_world.words import KINDS, Kind
-
-INKS: dict[str, Colour] = {
-    "black": (0.06, 0.06, 0.06),
-    "white": (0.95, 0.95, 0.95),
-    "red": (0.85, 0.12, 0.12),
-    "green": (0.12, 0.62, 0.18),
-    "blue": (0.12, 0.22, 0.85),
-    "yellow": (0.95, 0.85, 0.15),
-    "orange": (0.95, 0.50, 0.08),
-    "purple": (0.55, 0.15, 0.65),
-    "cyan": (0.15, 0.78, 0.82),
-    "pink": (0.95, 0.55, 0.72),
-    "brown": (0.42, 0.26, 0.13),
-    "grey": (0.50, 0.50, 0.50),
-}
-
+from orchestrator.drawn_world.words import INKS, KINDS, Kind
 
 STEADY = Hand()
 """How the pre-training pictures set their characters."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from orchestrator.drawn_world.pictures import aerial, structures
 from orchestrator.drawn_world.pictures.aerial import Painter
-from orchestrator.drawn_world.words import ROOF_NAMES, SEASONS
+from orchestrator.drawn_world.words import ROOFS, SEASONS
 
 SCENES: dict[str, Painter] = {
     "forest": aerial.forest,
@@ -54,7 +54,7 @@ ROOFED: dict[str, Painter] = {
         painter, roof=index
     )
     for scene, painter in (("village", structures.houses), ("warehouse", structures.warehouse))
-    for index, colour in enumerate(ROOF_NAMES)
+    for index, colour in enumerate(ROOFS)
 }
 """Buildings under each roof colour."""
 

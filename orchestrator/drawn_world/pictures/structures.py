@@ -14,20 +14,13 @@ from orchestrator.drawn_world.pictures.aerial import (
     waves,
     wooded,
 )
-from orchestrator.drawn_world.pictures.canvas import Colour, box, cover, disc, frame, paint, tint, tints
+from orchestrator.drawn_world.pictures.canvas import box, cover, disc, frame, paint, tint, tints
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+from orchestrator.drawn_world.words import ROOFS, Colour
 
 ASPHALT: Colour = (0.36, 0.36, 0.38)
 CONCRETE: Colour = (0.66, 0.65, 0.62)
 WHITE: Colour = (0.95, 0.95, 0.95)
-
-ROOFS: dict[str, Colour] = {
-    "red": (0.70, 0.24, 0.17),
-    "grey": (0.52, 0.53, 0.55),
-    "brown": (0.40, 0.27, 0.18),
-    "white": (0.92, 0.92, 0.90),
-    "blue": (0.22, 0.38, 0.72),
-}
 
 
 def _dashes(x: Tensor, pitch: float, share: float) -> Tensor:
@@ -83,7 +76,7 @@ def runway(rng: KeyedRandom, n: int) -> Tensor:
     x, y = frame(rng, n, shift=0.2)
     half = rng.uniform(0.3, 0.42, n, 1, 1)
     image = paint(
-        ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, CONCRETE))),
+        ground(rng, n, GRASS, CONCRETE),
         cover(y.abs() - half),
         tint(rng, n, (0.30, 0.30, 0.32)),
     )
@@ -97,7 +90,9 @@ def runway(rng: KeyedRandom, n: int) -> Tensor:
 def bridge(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a road over water."""
     x, y = frame(rng, n, shift=0.15)
-    image = paint(countryside(rng, n), cover(y.abs() - rng.uniform(0.35, 0.6, n, 1, 1)), ground(rng, n, WATER, 0.02))
+    image = paint(
+        countryside(rng, n), cover(y.abs() - rng.uniform(0.35, 0.6, n, 1, 1)), ground(rng, n, WATER, rough=0.02)
+    )
     deck = rng.uniform(0.1, 0.16, n, 1, 1)
     image = paint(image, cover(x.abs() - deck - 0.06), tint(rng, n, CONCRETE))
     return _road(image, rng, y, x, deck)
@@ -106,7 +101,7 @@ def bridge(rng: KeyedRandom, n: int) -> Tensor:
 def parking_lot(rng: KeyedRandom, n: int) -> Tensor:
     """Rows of cars on asphalt."""
     x, y = frame(rng, n)
-    image = ground(rng, n, tints(rng, rng.pick(2, n), (ASPHALT, CONCRETE)), rough=0.02)
+    image = ground(rng, n, ASPHALT, CONCRETE, rough=0.02)
     across, along = 0.26, 0.5
     u = torch.remainder(x / across, 1.0) * across - across / 2
     v = torch.remainder(y / along, 1.0) * along - along / 2
@@ -128,9 +123,9 @@ def _roof(image: Tensor, x: Tensor, y: Tensor, half: tuple[Tensor, Tensor], colo
 
 
 def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
-    """Five or six houses along a street; `roof` is an index into words.ROOF_NAMES, or mixed when None."""
+    """Five or six houses along a street; `roof` is an index into words.ROOFS, or mixed when None."""
     x, y = frame(rng, n, shift=0.1)
-    image = wooded(rng, ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, (0.60, 0.56, 0.44)))), 1.2)
+    image = wooded(rng, ground(rng, n, GRASS, (0.60, 0.56, 0.44)), 1.2)
     image = paint(image, cover(y.abs() - 0.1), tint(rng, n, ASPHALT))
     bases = list(ROOFS.values())
     for side in (-1.0, 1.0):
@@ -147,7 +142,7 @@ def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
 def warehouse(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
     """One large roof with ribs on a paved yard; `roof` as for houses."""
     x, y = frame(rng, n, shift=0.15)
-    image = ground(rng, n, tints(rng, rng.pick(3, n), (CONCRETE, ASPHALT, GRASS)))
+    image = ground(rng, n, CONCRETE, ASPHALT, GRASS)
     bases = list(ROOFS.values())
     kinds = rng.pick(len(bases), n) if roof is None else torch.full((n,), roof)
     ribs = 1.0 - 0.12 * _dashes(x, 0.2, 0.3)[:, None]
@@ -158,7 +153,7 @@ def warehouse(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
 def tanks(rng: KeyedRandom, n: int) -> Tensor:
     """Round tanks in a cluster, with shadows."""
     x, y = frame(rng, n, shift=0.15)
-    image = ground(rng, n, tints(rng, rng.pick(3, n), (CONCRETE, (0.62, 0.52, 0.38), GRASS)))
+    image = ground(rng, n, CONCRETE, (0.62, 0.52, 0.38), GRASS)
     radius = rng.uniform(0.24, 0.36, n, 1, 1)
     for u, v in ((x - 0.42, y - 0.42), (x + 0.42, y - 0.42), (x - 0.42, y + 0.42), (x + 0.42, y + 0.42)):
         built = paint(image, cover(disc(u - 0.08, v - 0.08, radius)) * 0.6, tint(rng, n, (0.08, 0.08, 0.08)))
@@ -171,7 +166,7 @@ def tanks(rng: KeyedRandom, n: int) -> Tensor:
 def solar_farm(rng: KeyedRandom, n: int) -> Tensor:
     """Rows of dark blue panels."""
     x, y = frame(rng, n, shift=0.1)
-    image = ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, (0.66, 0.58, 0.42))))
+    image = ground(rng, n, GRASS, (0.66, 0.58, 0.42))
     panels = _dashes(y, 0.36, 0.62) * (1.0 - 0.5 * _dashes(x, 0.2, 0.2)) * cover(box(x, y, 0.95, 0.9))
     return paint(image, panels, tint(rng, n, (0.10, 0.14, 0.33)))
 
@@ -180,12 +175,8 @@ def stadium(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a red running track around a marked pitch."""
     x, y = frame(rng, n, shift=0.12, zoom=(0.85, 1.05))
     oval = disc((x.abs() - 0.38).clamp(min=0.0), y, 0.55)
-    image = paint(
-        ground(rng, n, tints(rng, rng.pick(2, n), (CONCRETE, GRASS))),
-        cover(oval),
-        tint(rng, n, (0.72, 0.36, 0.26)),
-    )
-    image = paint(image, cover(oval + 0.2), ground(rng, n, (0.28, 0.56, 0.24), 0.02))
+    image = paint(ground(rng, n, CONCRETE, GRASS), cover(oval), tint(rng, n, (0.72, 0.36, 0.26)))
+    image = paint(image, cover(oval + 0.2), ground(rng, n, (0.28, 0.56, 0.24), rough=0.02))
     lines = torch.minimum(x.abs(), box(x, y, 0.55, 0.3).abs()) - 0.02
     return paint(image, cover(lines) * cover(oval + 0.2), tint(rng, n, WHITE))
 
@@ -193,11 +184,11 @@ def stadium(rng: KeyedRandom, n: int) -> Tensor:
 def swimming_pools(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a bright pool with lanes on a paved deck."""
     x, y = frame(rng, n, shift=0.15)
-    image = wooded(rng, ground(rng, n, tints(rng, rng.pick(2, n), (CONCRETE, GRASS))), 1.3)
+    image = wooded(rng, ground(rng, n, CONCRETE, GRASS), 1.3)
     half = rng.uniform(0.4, 0.65, n, 1, 1), rng.uniform(0.25, 0.38, n, 1, 1)
     image = paint(image, cover(box(x, y, half[0] + 0.1, half[1] + 0.1)), tint(rng, n, (0.85, 0.82, 0.76)))
     pool = cover(box(x, y, *half))
-    image = paint(image, pool, ground(rng, n, (0.25, 0.72, 0.82), 0.03))
+    image = paint(image, pool, ground(rng, n, (0.25, 0.72, 0.82), rough=0.03))
     return paint(image, pool * _dashes(y, 0.2, 0.25), tint(rng, n, WHITE))
 
 
