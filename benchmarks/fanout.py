@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from bolt.protocol import STRICT  # noqa: E402
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
-from orchestrator.core.events import CellEvent, CellOutcome, Resources  # noqa: E402
+from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
 from orchestrator.execution.cluster import connect  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
@@ -69,7 +69,7 @@ def make_cells(count: int) -> list[Cell]:
     ]
 
 
-def record_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
+def record_nothing(cell: Cell, settings: RunSettings) -> CellEvent:
     """Measure nothing, and record a result like that of any cell."""
     extra = int(cell.id[-8:], 16) % 101  # the report expects results that differ
     per_class = tuple((5 + (index < extra), 10) for index in range(CLASSES))
@@ -81,7 +81,7 @@ def record_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
     curves = {"train_loss": tuple(1 / epoch for epoch in range(1, 21))}
     result = Result(cell, (evaluation,), 588, Timings(0.0, 0.0, 0.0), 0.0, 40, manifest, curves, {})
     Store(settings.store_url).write_result(result)
-    return CellOutcome("finished", 0.0)
+    return CellEvent(cell, "finished", 0.0)
 
 
 @dataclass
@@ -194,7 +194,7 @@ def pool(cells: list[Cell], folder: Path) -> Run:
 
     @ray.remote
     class Runner:
-        def run(self, cell: Cell) -> CellOutcome:
+        def run(self, cell: Cell) -> CellEvent:
             return record_nothing(cell, RunSettings(str(folder)))
 
     begun = time.perf_counter()

@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import make_cells  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
-from orchestrator.core.events import CellEvent, CellOutcome, Resources  # noqa: E402
+from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
 from orchestrator.execution.cluster import connect  # noqa: E402
 
@@ -84,10 +84,10 @@ def sleep_and_record(number: int, folder: str) -> None:
         stream.write(json.dumps([number, begun, time.time(), os.getpid()]) + "\n")
 
 
-def sleep(cell: Cell, settings: RunSettings) -> CellOutcome:
+def sleep(cell: Cell, settings: RunSettings) -> CellEvent:
     """Run a cell: sleep."""
     sleep_and_record(cell.seed, settings.store_url)
-    return CellOutcome("finished", 0.0)
+    return CellEvent(cell, "finished", 0.0)
 
 
 def recorded_cells(folder: Path) -> list[RecordedCell]:

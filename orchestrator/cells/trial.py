@@ -11,7 +11,7 @@ from typing import Any, Literal
 from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.artifacts.spec import artifact_cache, clear_artifact_caches
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellOutcome, FailureKind
+from orchestrator.core.events import CellEvent, FailureKind
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
@@ -20,17 +20,17 @@ from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 
 
-def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
+def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
     """Run a cell and store its result or, if it fails, its failure with the traceback.
 
-    Whatever the cell raises becomes part of the outcome. Too little memory and an unusable store are not recorded as
-    failures, because they say nothing about the cell.
+    Whatever the cell raises becomes part of the event that is returned. Too little memory and an unusable store are
+    not recorded as failures, because they say nothing about the cell.
     """
     started = time.perf_counter()
     store = Store(settings.store_url)
 
-    def outcome(status: Literal["finished", "failed"], error: str = "", **more: Any) -> CellOutcome:
-        return CellOutcome(status, time.perf_counter() - started, error, **more)
+    def ended(kind: Literal["finished", "failed"], error: str = "", **more: Any) -> CellEvent:
+        return CellEvent(cell, kind, time.perf_counter() - started, error, **more)
 
     def record_result() -> None:
         if adapter is not None:
@@ -51,14 +51,15 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
             problem = classify_error(error)
             if problem:
                 line = store_error(error) if problem == "store" else line
-                return outcome("failed", line, problem=problem, traceback=trace)
+                return ended("failed", line, problem=problem, traceback=trace, recorded=False)
             again = _discard_damaged_inputs(cell, settings)
             retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
-            return outcome("failed", line)
+            return ended("failed", line)
         retry_store(store.files.is_local, record_result)
     except (OSError, UserError) as unusable:
-        return outcome("failed", store_error(unusable), problem="store", traceback=traceback.format_exc())
-    return outcome("finished", gpu_mib=float(result.details.get(RESERVED_MEMORY, 0.0)))
+        trace = traceback.format_exc()
+        return ended("failed", store_error(unusable), problem="store", traceback=trace, recorded=False)
+    return ended("finished", gpu_mib=float(result.details.get(RESERVED_MEMORY, 0.0)))
 
 
 def classify_error(error: BaseException) -> FailureKind:

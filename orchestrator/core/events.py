@@ -1,4 +1,4 @@
-"""Events of a run, how an attempt at a cell ended, and the resources it needs. Plain data, without Ray or torch."""
+"""Events of a run, and the resources of a cell. Plain data, without Ray or torch."""
 
 from __future__ import annotations
 
@@ -30,27 +30,6 @@ FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
 
 
 @dataclass(frozen=True)
-class CellOutcome:
-    """How one attempt at a cell ended, as a worker tells the driver.
-
-    The store has its result or its failure, unless ``problem`` says why not.
-
-    Attributes:
-        error: one line, empty if the cell finished.
-        problem: why nothing was recorded: too little memory, which another attempt may have, or an unusable store.
-        traceback: of the error, if nothing was recorded.
-        gpu_mib: the most memory that torch reserved on a GPU, in MiB; 0 without one.
-    """
-
-    status: Literal["finished", "failed"]
-    seconds: float
-    error: str = ""
-    problem: FailureKind = ""
-    traceback: str = ""
-    gpu_mib: float = 0.0
-
-
-@dataclass(frozen=True)
 class CellEvent:
     """A cell started, finished or failed.
 
@@ -60,11 +39,13 @@ class CellEvent:
     Attributes:
         seconds: wall-clock seconds the cell took in the worker; 0 when unknown.
         error: one line; empty unless the cell failed.
-        traceback: the traceback, if the driver has it.
+        problem: why the worker recorded no failure: too little memory, which another attempt may have, or an unusable
+            store.
+        traceback: the traceback, if the worker has not recorded it.
         log: path of the worker's log on the worker's machine; empty if unknown.
         attempt: 1 for the first attempt.
-        recorded: whether the worker wrote the outcome to the store. If ``False``, its process crashed or the runner
-            raised an error, and the receiver of the event must record the failure.
+        recorded: whether the worker wrote the result or the failure to the store. If ``False``, the receiver of the
+            event must record the failure.
         again: whether a failed cell may be run again, because its worker crashed and the cell is not the cause.
         gpu_mib: the most GPU memory that the worker's process held, in MiB; 0 if it used none or it is unknown.
     """
@@ -73,6 +54,7 @@ class CellEvent:
     kind: Literal["started", "finished", "failed"]
     seconds: float = 0.0
     error: str = ""
+    problem: FailureKind = ""
     traceback: str = ""
     log: str = ""
     attempt: int = 1

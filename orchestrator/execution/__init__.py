@@ -2,5 +2,5 @@
 
 Start reading at ``run.py``; ``backend.py`` says where it executes, and runs cells in this process. On Ray,
 ``cluster.py`` connects, ``task_graph.py`` runs graphs of build tasks, and the folder ``tune`` runs cells as trials of
-Ray Tune. ``ray_private.py`` holds every private name of Ray in use.
+Ray Tune.
 """

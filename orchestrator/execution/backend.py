@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, CellOutcome, TaskEvent
+from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_graph_on_ray
 from orchestrator.planning.packing import Packing
@@ -22,11 +22,6 @@ import what a worker needs."""
 
 CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
-
-_GLIBC_TUNABLES = "glibc.malloc.mmap_threshold=8388608:glibc.malloc.trim_threshold=4294967296"
-"""Settings of a worker's memory allocator. A block of 8 MiB or more that the heap has no room for lies outside of it
-and goes back to the system when it is freed. Only ``return_freed_memory`` returns parts of the heap. Both together take
-0.1 GiB off aTLAS at ViT-B/32, and its steps take the same time. With 4 MiB they take 11 to 14 % longer."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +56,15 @@ def run_cells_locally(
     cells: Iterable[Cell], settings: RunSettings, *, on_event: Callable[[CellEvent], None], runner: str = RUNNER
 ) -> None:
     """Run cells in this process, in the order given; see :class:`Backend`."""
-    run: Callable[[Cell, RunSettings], CellOutcome] = pkgutil.resolve_name(runner)
+    run: Callable[[Cell, RunSettings], CellEvent] = pkgutil.resolve_name(runner)
     for cell in cells:
         on_event(CellEvent(cell, "started"))
         try:
-            outcome = run(cell, settings)
+            event = run(cell, settings)
         except Exception as error:
             event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
-        else:
-            if outcome.problem == "store":
-                raise RunStopped(settings.store_url, outcome.error)
-            event = CellEvent(
-                cell, outcome.status, outcome.seconds, outcome.error, outcome.traceback, recorded=not outcome.problem
-            )
+        if event.problem == "store":
+            raise RunStopped(settings.store_url, event.error)
         on_event(event)
 
 
@@ -90,7 +81,6 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
 
     # Threads are set before the arithmetic libraries load: sums depend on their number.
     worker_env = {
-        "GLIBC_TUNABLES": _GLIBC_TUNABLES,
         "OMP_NUM_THREADS": str(settings.threads),
         "MKL_NUM_THREADS": str(settings.threads),
         "HF_HUB_OFFLINE": "1",

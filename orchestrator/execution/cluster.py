@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import logging
@@ -12,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.core.events import Resources
-from orchestrator.execution import ray_private
 from orchestrator.execution.join import check_workers, find_address, join, use_token
 from orchestrator.execution.process import delay_interrupt, environment_variables
 from orchestrator.util.scratch import ScratchFolder
@@ -52,7 +52,7 @@ def connect(
     if address is not None:
         use_token()
         address = find_address(address)
-    ray_private.configure_driver()
+    _keep_quiet()
     with contextlib.ExitStack() as stack:
         if address is None:
             base = tempfile.gettempdir()
@@ -77,7 +77,7 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
     root = str(Path(__file__).resolve().parents[2])  # workers import this project from there, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with (
-        ray_private.loopback_only(),
+        _loopback_only(),
         delay_interrupt(),
         environment_variables({**worker_env, "PYTHONPATH": python_path}),
     ):
@@ -108,6 +108,42 @@ def _shut_down() -> None:
         shutdown.start()
         shutdown.join(SHUTDOWN_SECONDS)
         if shutdown.is_alive():
-            ray_private.abandon()
+            _abandon()
         else:
             gc.enable()
+
+
+def _abandon() -> None:
+    """Leave a connection whose shutdown hangs, as after the ``raylet`` was killed: kill what this process started."""
+    import ray
+
+    atexit.unregister(ray.shutdown)  # or the interpreter would wait for it again when it ends
+    with contextlib.suppress(Exception):  # private names
+        from ray._private import worker
+
+        worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+
+def _keep_quiet() -> None:
+    """Keep Ray from starting an instance by itself, and from printing a paragraph for every worker that dies."""
+    with contextlib.suppress(ImportError):  # private names, tried with Ray 2.60
+        from ray._private import auto_init_hook, worker
+
+        auto_init_hook.enable_auto_connect = False  # it would start one in a thread that outlives its cluster
+        worker._worker_logs_enabled = False
+
+
+@contextlib.contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Have an instance that is started in the block listen on the loopback interface only.
+
+    ``ray.init`` has no argument for it, and a Ray that lacks the private name must not start an open instance.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from queue import Empty, Queue
 
-from orchestrator.execution import ray_private
 from orchestrator.util.errors import UserError, one_line
 
 HEALTH_CHECK_SECONDS = 2.0
@@ -32,8 +32,9 @@ def check_alive() -> None:
     """
     import ray
 
-    if process := ray_private.dead_vital_process():
-        raise ClusterLost(f"its {process} has ended")
+    for process in _dead_processes():
+        if process in ("gcs_server", "raylet"):
+            raise ClusterLost(f"its {process} has ended")
 
     def find_own_node() -> None:
         try:
@@ -51,3 +52,12 @@ def check_alive() -> None:
         problem = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
     if problem:
         raise ClusterLost(problem)
+
+
+def _dead_processes() -> list[str]:
+    """Return the names of the processes of this process's own instance that have ended; none where unknown."""
+    with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
+        from ray._private import worker
+
+        return [name for name, _ in worker._global_node.dead_processes()]
+    return []

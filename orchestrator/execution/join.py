@@ -20,7 +20,6 @@ import psutil
 import yaml
 
 from orchestrator.core.events import Resources
-from orchestrator.execution import ray_private
 from orchestrator.execution.process import DRIVER_HOST_VARIABLE, delay_interrupt, standard_error_to
 from orchestrator.util.errors import UserError, one_line
 
@@ -45,13 +44,16 @@ def use_token() -> None:
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
         os.environ["RAY_AUTH_MODE"] = "token"
-        if "ray" in sys.modules:
-            ray_private.reload_config()
+        if "ray" in sys.modules:  # its native code has read its environment variables already
+            with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
+                from ray._raylet import Config  # type: ignore[attr-defined]
+
+                Config.initialize("")
 
 
 def find_address(address: str) -> str:
     """Return the address that ``auto`` or ``host:port`` stands for. Raises ``UserError`` when nothing listens there."""
-    found = ray_private.find_running_instance() if address == "auto" else address
+    found = _find_running_instance() if address == "auto" else address
     if found is None:
         hint = "start one with `ray start --head`, or leave the option out for a local instance"
         raise UserError("no running Ray cluster was found on this machine", where="--address auto", hint=hint)
@@ -66,6 +68,19 @@ def find_address(address: str) -> str:
     except OSError as error:
         raise _cannot_join(found, str(error)) from None
     return found
+
+
+def _find_running_instance() -> str | None:
+    """Return the address of the Ray instance that runs on this machine, ``None`` without one."""
+    try:
+        from ray._private.services import canonicalize_bootstrap_address
+    except ImportError:  # a private name, tried with Ray 2.60
+        reason = "this version of Ray does not say where it runs"
+        raise UserError(reason, where="--address auto", hint="give HOST:PORT") from None
+    with contextlib.suppress(ConnectionError):
+        address: str | None = canonicalize_bootstrap_address("auto")
+        return address
+    return None
 
 
 def join(address: str, worker_env: Mapping[str, str]) -> None:

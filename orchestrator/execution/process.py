@@ -72,15 +72,6 @@ def standard_error_to(file: int) -> Iterator[None]:
         os.close(before)
 
 
-def leave_out_triton() -> None:
-    """Make every import of Triton fail in this process, which uses no GPU.
-
-    PyTorch imports Triton, if it can, when the first optimiser is made, and that takes 70 MiB. On a CPU
-    ``torch.compile`` works without it, too.
-    """
-    sys.modules.setdefault("triton", None)  # type: ignore[arg-type]
-
-
 def worker_log() -> str:
     """Return the file this worker's output goes to, as ``HOST:PATH`` where the driver is on another machine.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from bolt.protocol import STRICT
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
-from orchestrator.core.events import CellOutcome, FailureKind
+from orchestrator.core.events import CellEvent, FailureKind
 from orchestrator.core.settings import RunSettings
 from orchestrator.store.predictions import StoredPredictions, predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings
@@ -76,43 +75,42 @@ def _note(cell: Cell, settings: RunSettings, text: str) -> None:
         stream.write(f"{text} {os.getpid()} {time.time()}\n")
 
 
-def write_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
+def write_nothing(cell: Cell, settings: RunSettings) -> CellEvent:
     """Finish at once and leave a note."""
     _note(cell, settings, "finished")
-    return CellOutcome("finished", 0.0)
+    return CellEvent(cell, "finished", 0.0)
 
 
-def nap(cell: Cell, settings: RunSettings) -> CellOutcome:
+def nap(cell: Cell, settings: RunSettings) -> CellEvent:
     """Take 0.4 s, or no time once there is a file named ``enough``."""
     _note(cell, settings, "begun")
     if not Path(settings.store_url, "enough").exists():
         time.sleep(0.4)
     _note(cell, settings, "finished")
-    return CellOutcome("finished", 0.4)
+    return CellEvent(cell, "finished", 0.4)
 
 
-def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellOutcome:
+def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellEvent:
     """Like ``nap``; seed 6 hangs the first time."""
     first = not Path(settings.store_url, cell.id).exists()
     return sleep_long(cell, settings) if cell.seed == 6 and first else nap(cell, settings)
 
 
-def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellOutcome:
-    """Leave a note of the GPUs that this process sees, and of whether it can import Triton if that is installed."""
-    triton = "none" if sys.modules.get("triton", "not imported yet") is None else "allowed"
-    _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')},triton={triton}")
-    return CellOutcome("finished", 0.0)
+def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellEvent:
+    """Leave a note of the GPUs that this process sees."""
+    _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
+    return CellEvent(cell, "finished", 0.0)
 
 
-def sleep_long(cell: Cell, settings: RunSettings) -> CellOutcome:
+def sleep_long(cell: Cell, settings: RunSettings) -> CellEvent:
     """Take longer than any test waits."""
     _note(cell, settings, "begun")
     time.sleep(600)
     _note(cell, settings, "finished")
-    return CellOutcome("finished", 600.0)
+    return CellEvent(cell, "finished", 600.0)
 
 
-def misbehave(cell: Cell, settings: RunSettings) -> CellOutcome:
+def misbehave(cell: Cell, settings: RunSettings) -> CellEvent:
     """Seeds 1, 5 and 9 return a failure, seed 7 raises ``OSError``, and seed 3 ends its worker every time."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
@@ -120,11 +118,11 @@ def misbehave(cell: Cell, settings: RunSettings) -> CellOutcome:
     if cell.seed == 7:
         raise OSError("no space left on device")
     if cell.seed % 4 == 1:
-        return CellOutcome("failed", 0.0, "ValueError: one too many")
-    return CellOutcome("finished", 0.0)
+        return CellEvent(cell, "failed", 0.0, "ValueError: one too many")
+    return CellEvent(cell, "finished", 0.0)
 
 
-def need_memory(cell: Cell, settings: RunSettings) -> CellOutcome:
+def need_memory(cell: Cell, settings: RunSettings) -> CellEvent:
     """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second attempt, 3 never; 4 always."""
     _note(cell, settings, f"share={settings.gpu_share:g}")
     tries = len(Path(settings.store_url, cell.id).read_text().splitlines())
@@ -134,17 +132,17 @@ def need_memory(cell: Cell, settings: RunSettings) -> CellOutcome:
     elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
         kind = "main_memory"
     if kind:
-        return CellOutcome("failed", 0.0, "out of memory", problem=kind, traceback="Traceback")
-    return CellOutcome("finished", 0.0, gpu_mib=100.0)
+        return CellEvent(cell, "failed", 0.0, "out of memory", problem=kind, traceback="Traceback", recorded=False)
+    return CellEvent(cell, "finished", 0.0, gpu_mib=100.0)
 
 
-def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> CellOutcome:
+def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> CellEvent:
     """Seed 1 hangs."""
     return sleep_long(cell, settings) if cell.seed == 1 else write_nothing(cell, settings)
 
 
-def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> CellOutcome:
+def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> CellEvent:
     """From seed 2 on, the disk is full."""
     if cell.seed < 2:
         return write_nothing(cell, settings)
-    return CellOutcome("failed", 0.0, "the disk is full", problem="store")
+    return CellEvent(cell, "failed", 0.0, "the disk is full", problem="store", recorded=False)

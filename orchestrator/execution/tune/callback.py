@@ -13,11 +13,11 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.progress_reporter import TrialProgressCallback
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, CellOutcome, Resources
-from orchestrator.execution import ray_private
-from orchestrator.execution.tune import worker_failures
+from orchestrator.core.events import CellEvent, Resources
+from orchestrator.execution.tune import worker
 from orchestrator.execution.tune.cell_queue import CellQueue
 from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
@@ -27,14 +27,18 @@ NODE_LOSSES = 10
 """How often a cell may lose its node. A lost node is not counted as an attempt of the cell that ran on it."""
 
 
-class TuneCallback(tune.Callback):  # type: ignore[misc]
+class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     """Puts an event into ``events`` for every report of Tune, in Tune's thread; ``None`` is the end.
+
+    It is also what Tune asks whether to stop. As a ``TrialProgressCallback``, it takes the place of the callback that
+    Tune otherwise adds, which prints trials and keeps every one of them.
 
     Tune itself never repeats a trial. A cell that is started again goes back to the queue ``waiting`` and is a new
     trial, which can have another request. The other arguments are those of ``driver.run_cells``.
 
     Attributes:
         error: why no worker can start, why the store cannot be used, or what Tune itself has raised.
+        stop_requested: ends Tune's run once it is true.
     """
 
     def __init__(
@@ -45,8 +49,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         on_gpu_oom: Callable[[Cell, float], None],
         store_url: str,
     ) -> None:
+        super().__init__()
         self.events: Queue[CellEvent | None] = Queue()
         self.error: Exception | None = None
+        self.stop_requested = False
         self._cells, self._waiting, self._store_url = cells, waiting, store_url
         self._max_attempts, self._on_gpu_oom = max_attempts, on_gpu_oom
         self._starts: Counter[int] = Counter()
@@ -56,7 +62,19 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._ended: set[int] = set()
         self._workers: dict[str, tuple[Any, float]] = {}
         self._overdue: dict[str, str] = {}
-        self._oom_kills = worker_failures.oom_kill_count()
+        self._oom_kills = worker.oom_kill_count()
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Let every trial end by itself."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether Tune's run ends now."""
+        return self.stop_requested
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing to save: Tune's snapshots are never restored."""
+        return {}
 
     def unfinished(self) -> list[Cell]:
         """Return the cells that have not ended."""
@@ -64,13 +82,13 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
     def stop_workers(self) -> None:
         """Kill the workers of running cells. Nothing is lost by not waiting: results are written whole."""
-        for worker, _ in list(self._workers.values()):
-            _kill(worker)
+        for actor, _ in list(self._workers.values()):
+            _kill(actor)
 
     def stop_overdue(self, limit: float) -> None:
         """Kill the workers of cells that have run for more than ``limit`` seconds; waiting does not count."""
         now = time.monotonic()
-        for trial_id, (worker, started) in list(self._workers.items()):  # in the order in which they started
+        for trial_id, (actor, started) in list(self._workers.items()):  # in the order in which they started
             if now - started <= limit:
                 break
             if trial_id not in self._overdue:
@@ -78,57 +96,51 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
                     f"ran for more than the limit of {human_duration(limit)} and its worker was ended; if it needs "
                     "longer, give a larger --cell-limit (0 for none) and --retry-failed"
                 )
-                _kill(worker)
+                _kill(actor)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         number = trial.config["cell"]
         self._starts[number] += 1
-        self._workers[trial.trial_id] = ray_private.trial_actor(trial), time.monotonic()
+        actor = getattr(trial.temporary_state, "ray_actor", None)  # private; without it, a worker cannot be ended early
+        self._workers[trial.trial_id] = actor, time.monotonic()
         self.events.put(CellEvent(self._cells[number], "started", attempt=self._starts[number]))
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        outcome = CellOutcome(**result["outcome"])
-        if outcome.problem == "store":
+        event: CellEvent = result["event"]
+        if event.problem == "store":
             self._workers.pop(trial.trial_id, None)
-            self.error = self.error or RunStopped(self._store_url, outcome.error)
+            self.error = self.error or RunStopped(self._store_url, event.error)
             self._waiting.stop()
-        elif not (outcome.problem and self._retry_with_more(trial, outcome.problem)):
-            self._end(
-                trial,
-                outcome.status,
-                seconds=outcome.seconds,
-                error=self._with_advice(trial, outcome.problem, outcome.error),
-                traceback=outcome.traceback,
-                recorded=not outcome.problem,
-                log=result["log"],
-                gpu_mib=outcome.gpu_mib,
-            )
+        elif not (event.problem and self._retry_with_more(trial, event.problem)):
+            self._end(trial, replace(event, error=self._with_advice(trial, event.problem, event.error)))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        text = _error_text(trial)
-        line = worker_failures.failure_line(text)
-        if worker_failures.cannot_start(text):
+        text, number = _error_text(trial), trial.config["cell"]
+        line = worker.failure_line(text)
+        if worker.cannot_start(text):
             # The cause is not this cell, and each further attempt would cost seconds.
             self.error = self.error or RuntimeError(f"workers cannot start: {line}\n{text}")
             self.events.put(None)
             return
-        number = trial.config["cell"]
+        failed = CellEvent(self._cells[number], "failed", traceback=text, recorded=False)
         if overdue := self._overdue.pop(trial.trial_id, ""):
-            self._end(trial, "failed", error=overdue, traceback=text, recorded=False)
+            self._end(trial, replace(failed, error=overdue))
             return
-        kills_before, self._oom_kills = self._oom_kills, worker_failures.oom_kill_count()
-        memory = worker_failures.out_of_memory(text, kernel_killed=self._oom_kills > kills_before)
+        kills_before, self._oom_kills = self._oom_kills, worker.oom_kill_count()
+        memory = worker.out_of_memory(text, kernel_killed=self._oom_kills > kills_before)
         if memory and self._retry_with_more(trial, "main_memory"):
             return
-        (self._node_losses if worker_failures.node_lost(text) else self._failures)[number] += 1
+        (self._node_losses if worker.node_lost(text) else self._failures)[number] += 1
         if not memory and self._failures[number] < self._max_attempts and self._node_losses[number] < NODE_LOSSES:
             self._requeue(trial, _request(trial), first=True)
             return
         error = self._with_advice(trial, "main_memory" if memory else "", line)
-        died = not memory and worker_failures.worker_died(text)
-        self._end(trial, "failed", error=error, traceback=text, recorded=False, again=died)
+        self._end(trial, replace(failed, error=error, again=not memory and worker.worker_died(text)))
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Do nothing: the cell's result has come before."""
 
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
         """Start a cell that ran out of memory once more, with as much as there can be; ``False`` the second time."""
@@ -145,26 +157,35 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         return True
 
     def _with_advice(self, trial: Trial, problem: str, error: str) -> str:
-        request = _request(trial)
-        first = self._first_request.get(trial.config["cell"], request)
-        return one_line(worker_failures.memory_message(problem, error, first, request), 600) if problem else error
+        """Return the error of a cell, with what can be done if it ran out of memory."""
+        if not problem:
+            return error
+        last = _request(trial)
+        first = self._first_request.get(trial.config["cell"], last)
+        if problem == "gpu_memory":
+            whole = f"with {last.gpus:g} GPUs" if last.gpus != 1 else "with a whole GPU"
+            tried = f"with {first.gpus:g} of a GPU, and again with a whole one" if first != last else whole
+            error = f"{error} ({tried}; it needs a GPU with more memory, a smaller batch or a smaller backbone)"
+        else:
+            tried = "beside others, and again alone on a node" if first != last else "alone on a node"
+            error = f"out of main memory {tried}: {error} (it needs a machine with more memory, or a smaller batch)"
+        return one_line(error, 600)
 
     def _requeue(self, trial: Trial, request: Resources, *, first: bool) -> None:
         self._workers.pop(trial.trial_id, None)
         self._waiting.requeue(trial.config["cell"], request, first=first)
 
-    def _end(self, trial: Trial, kind: Any, **fields: Any) -> None:
+    def _end(self, trial: Trial, event: CellEvent) -> None:
         self._workers.pop(trial.trial_id, None)
         number = trial.config["cell"]
         if number not in self._ended:
             self._ended.add(number)
-            attempt = max(1, self._starts[number])
-            self.events.put(CellEvent(self._cells[number], kind, attempt=attempt, **fields))
+            self.events.put(replace(event, attempt=max(1, self._starts[number])))
 
 
-def _kill(worker: Any) -> None:
+def _kill(actor: Any) -> None:
     with contextlib.suppress(Exception):
-        ray.kill(worker)
+        ray.kill(actor)
 
 
 def _request(trial: Trial) -> Resources:
@@ -179,6 +200,6 @@ def _error_text(trial: Trial) -> str:
 
 
 def _cpus_of_largest_node(gpus: float) -> float:
-    """CPUs of the largest node with so many GPUs. A cell that requests all of them has the node's memory to itself."""
+    """CPUs of the largest node with at least ``gpus`` GPUs. A cell that requests all of them is alone on the node."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return max((node.get("CPU", 0.0) for node in nodes if node.get("GPU", 0.0) >= gpus), default=0.0)

@@ -1,13 +1,16 @@
-"""The queue of cells: which cell runs next, given the workers that are free and the size of the cluster."""
+"""The queue that Tune takes cells from: which one runs next, by the free workers and the size of the cluster."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import cache
 from itertools import islice
+from typing import Any
+
+from ray.tune.search import Searcher
 
 from orchestrator.core.events import Resources
 
@@ -20,16 +23,12 @@ REFRESH_SECONDS = 2.0
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """A cell that is given out: its number, and the resources it requests."""
-
-    number: int
-    request: Resources
+_Cell = tuple[int, Resources]
+"""The number of a cell, and what it requests."""
 
 
-class CellQueue:
-    """The cells that wait and those that run.
+class CellQueue(Searcher):  # type: ignore[misc]
+    """The cells that wait and those that run. Tune asks it for the configuration of the next trial.
 
     Which cell is next:
 
@@ -59,12 +58,13 @@ class CellQueue:
         capacity: Callable[[], tuple[float, float]],
         work_of: Callable[[int], float] = lambda number: 0.0,
     ) -> None:
+        super().__init__()
         self._request_of, self._capacity, self._work_of = request_of, capacity, cache(work_of)
         self._rest = iter(range(count))
         self._window = dict.fromkeys(islice(self._rest, WINDOW))
-        self._retry_first: deque[Assignment] = deque()
-        self._retry_last: deque[Assignment] = deque()
-        self._running: dict[str, Assignment] = {}
+        self._retry_first: deque[_Cell] = deque()
+        self._retry_last: deque[_Cell] = deque()
+        self._running: dict[str, Resources] = {}
         self._freed: list[Resources] = []
         self._size = (0.0, 0.0)
         self._refreshed = float("-inf")
@@ -81,32 +81,39 @@ class CellQueue:
         """Give out no more cells."""
         self._stopped = True
 
-    def take(self, trial_id: str) -> Assignment | None:
-        """Give out the next cell to a trial; ``None`` while nothing fits."""
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Give out the next cell to a trial, as its ``cell``, ``cpus`` and ``gpus``; ``None`` while nothing fits."""
+        if self.finished:
+            return str(Searcher.FINISHED)
         if self._stopped:
             return None
         self._refresh()
         if self._full:
             return None
-        assignment = self._choose()
-        self._full = assignment is None
-        if assignment is not None:
-            self._running[trial_id] = assignment
-        return assignment
+        chosen = self._choose()
+        self._full = chosen is None
+        if chosen is None:
+            return None
+        number, self._running[trial_id] = chosen
+        return {"cell": number, **asdict(chosen[1])}
 
-    def release(self, trial_id: str) -> None:
-        """Free what the cell of a trial has used; it has ended in whatever way."""
-        assignment = self._running.pop(trial_id, None)
-        if assignment is not None:
-            self._freed.append(assignment.request)
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """Free what the cell of a trial has used; it has ended in whatever way. Tune passes keyword arguments."""
+        if (request := self._running.pop(trial_id, None)) is not None:
+            self._freed.append(request)
             self._full = False
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write nothing: Tune's snapshots are never restored."""
+
+    restore = save
 
     def requeue(self, number: int, request: Resources, *, first: bool) -> None:
         """Run a cell again that has ended, with this request: as soon as possible, or after all others.
 
         A cell that requests more than its neighbours should come last: then nothing has to be kept free for it.
         """
-        (self._retry_first if first else self._retry_last).append(Assignment(number, request))
+        (self._retry_first if first else self._retry_last).append((number, request))
         self._full = False
 
     def _refresh(self) -> None:
@@ -116,15 +123,15 @@ class CellQueue:
             self._size, self._refreshed = size, time.monotonic()
         self._window.update(dict.fromkeys(islice(self._rest, WINDOW - len(self._window))))
 
-    def _choose(self) -> Assignment | None:
+    def _choose(self) -> _Cell | None:
         while self._freed:
             freed = self._freed.pop()
-            if self._fits(freed) and (assignment := self._take_with(freed)) is not None:
-                return assignment
-        if (assignment := _remove_first(self._retry_first, self._fits)) is not None:
-            return assignment
+            if self._fits(freed) and (chosen := self._take_with(freed)) is not None:
+                return chosen
+        if (chosen := _remove_first(self._retry_first, self._fits)) is not None:
+            return chosen
         waiting = Counter(map(self._request_of, self._window))
-        running = Counter(assignment.request for assignment in self._running.values())
+        running = Counter(self._running.values())
         work = sum(count * self._share(request) for request, count in waiting.items())
 
         def deficit(request: Resources) -> float:
@@ -134,13 +141,13 @@ class CellQueue:
 
         fitting = [request for request in waiting if self._fits(request)]
         if fitting:
-            return self._take_with(max(fitting, key=deficit))  # of equals the first in order
+            return self._take_with(max(fitting, key=deficit))  # ties go to the first in order
         return _remove_first(self._retry_last, self._fits)
 
-    def _take_with(self, request: Resources) -> Assignment | None:
+    def _take_with(self, request: Resources) -> _Cell | None:
         """Remove the first waiting cell with exactly this request or, of the last cells, perhaps the longest."""
-        if (assignment := _remove_first(self._retry_first, request.__eq__)) is not None:
-            return assignment
+        if (chosen := _remove_first(self._retry_first, request.__eq__)) is not None:
+            return chosen
         waiting = (number for number in self._window if self._request_of(number) == request)
         if (number := next(waiting, None)) is None:
             return _remove_first(self._retry_last, request.__eq__)
@@ -149,7 +156,7 @@ class CellQueue:
             if self._work_of(longest) * (len(self._running) + 1) >= sum(map(self._work_of, self._window)):
                 number = longest
         del self._window[number]
-        return Assignment(number, request)
+        return number, request
 
     def _share(self, request: Resources) -> float:
         """Return the share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""
@@ -159,17 +166,16 @@ class CellQueue:
     def _fits(self, request: Resources) -> bool:
         if not self._running:
             return True  # if nothing runs, submit it anyway: Ray waits for a node that can run it
-        used_cpus = sum(assignment.request.cpus for assignment in self._running.values())
-        used_gpus = sum(assignment.request.gpus for assignment in self._running.values())
+        used_cpus = sum(running.cpus for running in self._running.values())
+        used_gpus = sum(running.gpus for running in self._running.values())
         cpus, gpus = self._size
         return (not request.cpus or used_cpus + request.cpus <= cpus + _ROUNDING) and (
             not request.gpus or used_gpus + request.gpus <= gpus + _ROUNDING
         )
 
 
-def _remove_first(assignments: deque[Assignment], accepts: Callable[[Resources], bool]) -> Assignment | None:
-    for assignment in assignments:
-        if accepts(assignment.request):
-            assignments.remove(assignment)
-            return assignment
-    return None
+def _remove_first(cells: deque[_Cell], accepts: Callable[[Resources], bool]) -> _Cell | None:
+    found = next((cell for cell in cells if accepts(cell[1])), None)
+    if found is not None:
+        cells.remove(found)
+    return found

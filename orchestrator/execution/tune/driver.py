@@ -20,7 +20,7 @@ from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
 from orchestrator.execution.tune.capacity import cluster_size
 from orchestrator.execution.tune.cell_queue import CellQueue
-from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopWhenTold
+from orchestrator.execution.tune.scheduler import NewestFirstScheduler
 from orchestrator.execution.tune.worker import CHUNK, Worker
 from orchestrator.util.scratch import ScratchFolder
 
@@ -80,11 +80,10 @@ def run_cells(
         len(cells), lambda number: resources(cells[number]), capacity, lambda number: work(cells[number])
     )
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
-    stopper = StopWhenTold()
     with _quiet(), ScratchFolder("tune") as folder:
         chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
         trainable = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
-        arguments = (trainable, waiting, callback, stopper, str(folder))
+        arguments = (trainable, waiting, callback, str(folder))
         thread = threading.Thread(target=_run_tune, args=arguments, name="tune", daemon=True)
         thread.start()
         try:
@@ -92,11 +91,11 @@ def run_cells(
         except ClusterLost:
             raise  # Tune's thread may never end, so it is left behind
         except BaseException:
-            stopper.told = True
+            callback.stop_requested = True
             callback.stop_workers()
             thread.join(STOP_SECONDS)
             raise
-        stopper.told = True
+        callback.stop_requested = True
         thread.join(STOP_SECONDS)
     if callback.error is not None:
         raise callback.error
@@ -125,23 +124,21 @@ def _pass_events_on(
         on_event(event)
 
 
-def _run_tune(
-    trainable: type[tune.Trainable], waiting: CellQueue, callback: TuneCallback, stopper: StopWhenTold, folder: str
-) -> None:
+def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: TuneCallback, folder: str) -> None:
     """Run Tune. It has a thread of its own because it can hang when its cluster dies; the driver must not."""
     try:
         tune.run(
             trainable,
             name="cells",
             storage_path=folder,
-            num_samples=-1,  # the searcher says when to end: a cell that is started again is one more trial
-            search_alg=CellSearcher(waiting),
-            scheduler=LifoScheduler(),
+            num_samples=-1,  # the queue says when to end: a cell that is started again is one more trial
+            search_alg=waiting,
+            scheduler=NewestFirstScheduler(),
             reuse_actors=True,
             max_failures=0,  # the callback decides what is started again
             raise_on_failed_trial=False,
-            stop=stopper,
-            callbacks=[callback, SilentReporter()],
+            stop=callback,
+            callbacks=[callback],
             # Class trainables save a checkpoint at their end by default; this one has none to save and would fail.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             trial_name_creator=_trial_name,

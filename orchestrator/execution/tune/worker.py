@@ -1,19 +1,25 @@
-"""The trainable that runs in Tune's workers: one cell per trial."""
+"""The trainable that runs in Tune's workers, one cell per trial; and how a worker ended, by Ray's error text."""
 
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellOutcome
+from orchestrator.core.events import CellEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.process import leave_out_triton, worker_log
+from orchestrator.execution.process import worker_log
+from orchestrator.util.errors import one_line
+
+_DIED = ("The actor died unexpectedly", "The actor died because")
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
@@ -33,8 +39,6 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         settings: RunSettings,
         runner: str,
     ) -> None:
-        if not config["gpus"]:
-            leave_out_triton()
         self._chunks, self._runner = chunks, runner
         self._settings = replace(settings, gpu_share=min(1.0, config["gpus"] or 1.0))
         self._number = int(config["cell"])
@@ -46,13 +50,55 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         return True
 
     def step(self) -> dict[str, Any]:
-        run: Callable[[Cell, RunSettings], CellOutcome] = pkgutil.resolve_name(self._runner)
-        chunk, place = divmod(self._number, CHUNK)
+        run: Callable[[Cell, RunSettings], CellEvent] = pkgutil.resolve_name(self._runner)
+        chunk, index = divmod(self._number, CHUNK)
         if chunk != self._fetched:  # cells come nearly in order, so a worker keeps one chunk at a time
             self._fetched, self._cells = chunk, ray.get(self._chunks[chunk])
-        outcome = run(self._cells[place], self._settings)
-        return {"outcome": asdict(outcome), "log": worker_log(), "done": True}
+        event = run(self._cells[index], self._settings)
+        return {"event": replace(event, log=worker_log()), "done": True}
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory([{"CPU": config["cpus"], "GPU": config["gpus"]}])
+
+
+def cannot_start(text: str) -> bool:
+    """Whether the worker failed in its constructor, so that no worker can start at all."""
+    return "raised in its creation task" in text
+
+
+def worker_died(text: str) -> bool:
+    """Whether the worker's process ended or could not be reached; false for an exception that it raised."""
+    return text.startswith(_DIED) or (text.startswith("The actor ") and "is unavailable:" in text.partition("\n")[0])
+
+
+def node_lost(text: str) -> bool:
+    """Whether a worker was lost because its node died or could not be reached."""
+    return worker_died(text) and ("node has died" in text or "is unavailable:" in text)
+
+
+def out_of_memory(text: str, kernel_killed: bool) -> bool:
+    """Whether a worker was killed because main memory ran out: by Ray or, as far as can be known, by the kernel.
+
+    ``kernel_killed`` says whether this machine's kernel has just killed a process for lack of memory. Ray does not
+    learn which one, and nothing is known of other machines.
+    """
+    by_ray = "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]
+    return by_ray or (kernel_killed and worker_died(text))
+
+
+def oom_kill_count() -> int:
+    """How many processes this machine's kernel has killed for lack of memory since the machine was started."""
+    with suppress(OSError):
+        if found := re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE):
+            return int(found[1])
+    return 0
+
+
+def failure_line(text: str) -> str:
+    """Return one line for a failure that Tune reports: the exception of the runner, or how its worker died."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if worker_died(text) and not cannot_start(text):
+        report = [line for line in lines if not line.startswith("\t")]
+        return one_line("the worker process died: " + " ".join(report[1:] or report))
+    return one_line(lines[-1] if lines else "unknown")  # a remote traceback ends with the exception

@@ -275,7 +275,7 @@ def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_no_accuracy(
     store = Store(world.settings.store_url)
     for attempt in (1, 2):
         outcome = run_and_record(cell, world.settings)
-        assert outcome.status == "failed"
+        assert outcome.kind == "failed"
         assert reason in outcome.error
         failure = store.read_failures()[cell.id]
         assert failure.attempts == attempt
@@ -294,14 +294,14 @@ def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(world: World, 
     features = next((tmp_path / "store").glob("features/*glyph-inks*support*/*/features.safetensors"))
     os.truncate(features, features.stat().st_size // 2)
     for each in (cell, raises):
-        assert run_and_record(each, made).status == "failed"
+        assert run_and_record(each, made).kind == "failed"
     assert {name: failure.again for name, failure in store.read_failures().items()} == {cell.id: True, raises.id: False}
     plan = make_plan(world.grid, world.catalog, store)
     assert cell in plan.todo
     (missing,) = plan.missing
     assert missing.address == str(features.parent.parent.relative_to(made.store_url))
     build(missing, made)
-    assert run_and_record(cell, made).status == "finished"
+    assert run_and_record(cell, made).kind == "finished"
     assert cell.id not in store.read_failures()
 
 
@@ -317,18 +317,18 @@ def test_a_store_that_takes_nothing_is_no_failure_of_the_cell(world: World) -> N
     finally:
         results.unlink()
         aside.rename(results)
-    assert (outcome.status, outcome.problem) == ("failed", "store")
+    assert (outcome.kind, outcome.problem) == ("failed", "store")
     assert "Traceback" in outcome.traceback
     store = Store(world.settings.store_url)
     assert store.read_failure(cell.id) is None
-    assert run_and_record(cell, world.settings).status == "finished"
+    assert run_and_record(cell, world.settings).kind == "finished"
     store.files.remove(f"results/{cell.id}.json")
 
 
 def test_a_finished_cell_is_on_record_and_planned_no_more(world: World) -> None:
     cell = world.pick("zero_shot", dataset="glyph-capitals")
     outcome = run_and_record(cell, world.settings)
-    assert outcome.status == "finished"
+    assert outcome.kind == "finished"
     plan = make_plan(world.grid, world.catalog, Store(world.settings.store_url))
     assert [result.cell for result in plan.done] == [cell]
     assert cell not in plan.todo

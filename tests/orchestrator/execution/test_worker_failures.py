@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.execution.tune import worker_failures
+from orchestrator.execution.tune import worker
 
 DIED = "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tpid: 7\n"
 KILLED = DIED + "Worker unexpectedly exits with a connection error code 2. End of file."
@@ -13,17 +13,17 @@ RAISED = 'Traceback:\n  File "x.py"\nValueError: the node has died, said a metho
 
 
 def test_a_lost_node_is_told_from_a_dead_worker_and_from_an_exception() -> None:
-    lost = [worker_failures.node_lost(text) for text in (KILLED, NODE_DIED, UNREACHABLE, RAISED)]
+    lost = [worker.node_lost(text) for text in (KILLED, NODE_DIED, UNREACHABLE, RAISED)]
     assert lost == [False, True, True, False]
 
 
 def test_lack_of_memory_is_recognised_by_rays_text_or_by_the_kernels_count() -> None:
-    by_text = [worker_failures.out_of_memory(text, kernel_killed=False) for text in (KILLED, LOW_MEMORY, RAISED)]
+    by_text = [worker.out_of_memory(text, kernel_killed=False) for text in (KILLED, LOW_MEMORY, RAISED)]
     assert by_text == [False, True, False]
-    assert [worker_failures.out_of_memory(text, kernel_killed=True) for text in (KILLED, RAISED)] == [True, False]
-    assert worker_failures.oom_kill_count() >= 0
+    assert [worker.out_of_memory(text, kernel_killed=True) for text in (KILLED, RAISED)] == [True, False]
+    assert worker.oom_kill_count() >= 0
 
 
 def test_the_failure_line_names_the_exception_or_how_the_worker_died() -> None:
-    assert worker_failures.failure_line(KILLED).startswith("the worker process died: Worker unexpectedly exits")
-    assert worker_failures.failure_line(RAISED) == "ValueError: the node has died, said a method"
+    assert worker.failure_line(KILLED).startswith("the worker process died: Worker unexpectedly exits")
+    assert worker.failure_line(RAISED) == "ValueError: the node has died, said a method"

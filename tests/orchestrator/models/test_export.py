@@ -49,7 +49,7 @@ def finished(world: World, method: str, track: str = "fewshot") -> Result:
     cell = world.pick(method, track)
     store = Store(world.settings.store_url)
     if cell.id not in store.result_ids():
-        assert run_and_record(cell, world.settings).status == "finished"
+        assert run_and_record(cell, world.settings).kind == "finished"
     return store.read_result(cell.id)
 
 
@@ -78,7 +78,7 @@ def test_the_adapter_is_stored_before_the_result(world: World, tmp_path: Path) -
     (tmp_path / "store" / "adapters").write_text("a file where a folder should be")
     cell = world.pick("zero_shot")
     outcome = run_and_record(cell, replace(world.settings, store_url=str(tmp_path / "store")))
-    assert (outcome.status, outcome.problem) == ("failed", "store")
+    assert (outcome.kind, outcome.problem) == ("failed", "store")
     assert not (tmp_path / "store" / "results").exists()
 
 

@@ -61,7 +61,7 @@ def test_stored_predictions_are_those_of_the_kept_model(world: World) -> None:
     cells = [world.pick(method) for method in ("bolt", "zero_shot")]
     for cell in cells:
         if cell.id not in store.result_ids():
-            assert run_and_record(cell, world.settings).status == "finished"
+            assert run_and_record(cell, world.settings).kind == "finished"
     result = store.read_result(cells[0].id)
     found = inspect_cell(result, loaded)
     again = inspect_cell(replace(result, predictions=None), loaded)

@@ -51,7 +51,7 @@ class Stores:
         shutil.copytree(self.world.settings.store_url, folder, ignore=shutil.ignore_patterns("results", "adapters"))
         for cell in cells:
             outcome = run_and_record(cell, replace(self.world.settings, store_url=str(folder)))
-            assert outcome.status == "finished", outcome
+            assert outcome.kind == "finished", outcome
         return Store(folder)
 
 

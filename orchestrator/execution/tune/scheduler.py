@@ -1,0 +1,52 @@
+"""The scheduler that Tune is given: it keeps workers for the next cell, and forgets finished trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler
+
+
+class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
+    """Gives a free worker the trial that was added last, and keeps Tune's controller fast as the grid grows.
+
+    Three things go wrong with Tune's own first-in-first-out scheduler:
+
+    1. It scans every trial there ever was at every step. Here finished trials are removed.
+    2. It gives a free worker the oldest waiting trial, for which a replacement of a dead worker may be starting. Tune
+       then cancels that start, again and again, and the slot stays empty. The queue adds a trial only when a slot
+       becomes free. So the newest trial is the next cell in order.
+    3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
+       request waits, or if none waits at all. Here trials come one at a time. So while any worker starts, the others
+       would end with their cells. Here the number of workers to keep is one larger until the next cell is given out.
+
+    The controller's private attributes were tried with Ray 2.60. A Ray that lacks one of them wastes memory, or starts
+    workers more often; the cells run all the same.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[tuple[Any, Any]] = []
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Remove finished trials: each costs Tune 26 kB and a millisecond."""
+        trials = tune_controller.get_trials()
+        if finished := [trial for trial in trials if trial.is_finished()]:
+            trials[:] = [trial for trial in trials if not trial.is_finished()]
+            for name in ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache"):
+                getattr(tune_controller, name, set()).difference_update(finished)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        """Keep the worker of a trial that has just finished."""
+        if (cache := getattr(tune_controller, "_actor_cache", None)) is not None:
+            cache.increase_max(trial.placement_group_factory)
+            self._kept.append((cache, trial.placement_group_factory))
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Return the newest waiting trial. The controller may end the kept workers that no cell has taken over."""
+        while self._kept:
+            cache, request = self._kept.pop()
+            cache.decrease_max(request)
+        newest_first = reversed(tune_controller.get_trials())
+        return next((trial for trial in newest_first if trial.status == Trial.PENDING), None)
