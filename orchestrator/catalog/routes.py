@@ -65,13 +65,14 @@ class ManifestRoute(StrictModel):
     Attributes:
         folder: the folder of table and images, under the data root.
         file: name of the table in that folder: CSV with a header line, or parquet.
-        columns: names of its columns. Paths are relative to the folder, with forward slashes. A split is ``train`` or
-            ``test``; without that column a split recipe divides the images.
+        columns: names of its columns. A path is relative to the folder, or a file's name. A split is ``train``,
+            ``test``, or ``val``, which is not used; without that column a split recipe divides the images. Without one
+            for the label, it is the column that has the row's only 1 among zeros.
     """
 
     kind: Literal["manifest"]
     folder: Inside
-    file: Annotated[Inside, Field(pattern=r"\.(csv|parquet)$")] = "manifest.csv"
+    file: Annotated[Inside, Field(pattern=r"(?i)\.(csv|tsv|txt|parquet)$")] = "manifest.csv"
     columns: dict[Literal["path", "label", "split"], str] = Field(
         default={"path": "path", "label": "label", "split": "split"}
     )

@@ -170,6 +170,9 @@ def add(
     words: WordTable = None,
     mirrorable: Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
+    column: Annotated[
+        list[str] | None, typer.Option("--column", metavar="KEY=NAME", help="a table's column of path, label or split")
+    ] = None,
     exclude_broken: ExcludeBroken = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="accept the images of a dataset that was added before as they are now")
@@ -185,9 +188,13 @@ def add(
     from orchestrator.datasets.progress import show_progress
 
     files = catalog or [DEFAULT_CATALOG]
+    columns = dict(text.partition("=")[::2] for text in column or ())
+    if not {"path", "label", "split"} >= columns.keys() or "" in columns.values():
+        raise UserError(f"needs path=NAME, label=NAME or split=NAME, not {' '.join(column or ())}", where="--column")
     options = DatasetOptions(
-        name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace, words=words
-    )
+        name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
+        words=words, columns=columns,
+    )  # fmt: skip
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, options, advance)
     project = remember(files, added.data_root)

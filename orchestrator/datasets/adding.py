@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import Location, display_path
+from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.catalog.validation import key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.events import OnProgress
@@ -39,6 +40,7 @@ class DatasetOptions:
         domain: the domain it belongs to; added to the catalog if it is new.
         templates: prompts with ``{}``; the set ``plain`` if empty.
         words: a table of words and sentences for the classes; see :func:`class_words`.
+        columns: ``path``, ``label``, ``split`` -> name of that column in a table of images.
         mirrorable: whether a mirrored image keeps its class.
         exclude_broken: list unreadable images as excluded and use the rest.
         replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
@@ -56,6 +58,7 @@ class DatasetOptions:
     replace: bool = False
     tested: bool = True
     words: Path | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 class Added(NamedTuple):
@@ -78,8 +81,6 @@ def add_dataset(
     Raises ``UserError`` if the layout, the names or the images are unusable. Nothing is written then, except the list
     of excluded images if the user asked for it.
     """
-    layout = find_layout(path)
-    words, sentences, about_words = class_words(layout.names, options.words)
     name = options.name or dataset_key(path)
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
@@ -94,10 +95,13 @@ def add_dataset(
                 + "; or accept its images as they are now: --replace" * own_entry,
             )
         options = kept_options(options, old)
-        if isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
-            words |= {folder: word for folder, word in old.class_names.items() if folder in words}
-            sentences = {folder: _sentences_of(old, word) for folder, word in words.items()}
-            about_words = ()
+    before: Mapping[Any, str] = old.route.columns if old and isinstance(old.route, ManifestRoute) else {}
+    layout = find_layout(path, {**before, **options.columns})
+    words, sentences, about_words = class_words(layout.names, options.words)
+    if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
+        words |= {folder: word for folder, word in old.class_names.items() if folder in words}
+        sentences = {folder: _sentences_of(old, word) for folder, word in words.items()}
+        about_words = ()
     fields: dict[str, Any] = {
         "title": options.title or _title(dataset_key(path)),
         "domain": options.domain,

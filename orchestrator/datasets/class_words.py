@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bolt import class_words as bolt_words
 from orchestrator.catalog import DatasetEntry, class_names_of
+from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError
 
 _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "wnid"})
@@ -96,21 +97,17 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
 
 def _read_table(path: Path) -> list[list[str]]:
     """Return the rows of a table of words, each with at least two fields and without empty sentences."""
-    where, rows = f"--words {path}", []
+    where = f"--words {path}"
     try:
-        text = path.expanduser().read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        lines, _ = read_rows(path.expanduser())
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"it cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
-    first = text.partition("\n")[0]
-    try:
-        for row in csv.reader(text.splitlines(), delimiter=max(",;\t", key=first.count), strict=True):
-            folder, *others = (field.strip() for field in row or [""])
-            if any(not field.isprintable() for field in others):
-                raise UserError(f"the row of {folder!r} holds characters that do not print", where=where)
-            if folder:
-                rows.append([folder, *(others[:1] or [""]), *filter(None, others[1:])])
-    except csv.Error as error:
-        raise UserError(f"it is no CSV table: {error}", where=where) from None
+    rows = []
+    for folder, *others in lines:
+        if any(not field.isprintable() for field in others):
+            raise UserError(f"the row of {folder!r} holds characters that do not print", where=where)
+        if folder:
+            rows.append([folder, *(others[:1] or [""]), *filter(None, others[1:])])
     return rows
 
 

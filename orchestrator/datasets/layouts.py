@@ -6,22 +6,36 @@ Nothing is decoded here. The result is the route and the split recipe of a catal
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bolt.image_folders import class_folders, dataset_folder, images_in, part_folders, unused_notes
+from bolt.image_folders import (
+    class_folders,
+    dataset_folder,
+    images_below,
+    images_in,
+    is_image,
+    part_folders,
+    part_of,
+    unused_notes,
+)
 from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets, refuse_untested
-from orchestrator.datasets.routes.manifest import paths_and_labels, read_table
-from orchestrator.util.errors import UserError
+from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
+from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.units import listed
 
-TABLES = (".csv", ".parquet")
-COLUMNS = {
-    "path": ("path", "file", "filename", "file_name", "image", "image_path", "filepath"),
-    "label": ("label", "class", "class_name", "category", "target", "y"),
+TABLES = (".csv", ".tsv", ".txt", ".parquet")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "path": ("path", "file_path", "filepath", "image_path", "file", "filename", "file_name", "image", "image_name",
+             "img", "image_id", "id"),
+    "label": ("label", "class", "class_name", "label_name", "category", "target", "y"),
     "split": ("split", "part", "subset", "fold"),
-}
-"""Accepted column names of a table; the first that exists is used."""
+}  # fmt: skip
+"""Usual column names of a table, in any case; the first that exists is used."""
+
+SHOWN = 6
 
 _FOREIGN_BYTES = re.compile("[\ud800-\udfff]")
 """Lone surrogates, by which Python represents the bytes of a file name that are not UTF-8."""
@@ -43,15 +57,15 @@ class Layout(NamedTuple):
     notes: tuple[str, ...]
 
 
-def find_layout(path: Path) -> Layout:
-    """Find out how a folder of images, or a table of them, is laid out.
+def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
+    """Find out how a folder of images, or a table of them, is laid out. ``columns``: those of a table that are known.
 
     Raises ``UserError`` if the path does not exist, it has no class folders, a part is missing, a class folder is
     empty, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
     if path.is_file():
-        layout = _of_table(path)
+        layout = _of_table(path, columns or {})
     elif path.is_dir():
         layout = _of_folder(path)
     else:
@@ -104,12 +118,85 @@ def _of_folder(folder: Path) -> Layout:
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 
-def _of_table(path: Path) -> Layout:
-    if path.suffix not in TABLES:
-        raise UserError(f"{path.name} is neither a folder nor a .csv or .parquet table", where=str(path))
-    columns = read_table(path)
-    chosen = {key: name for key, names in COLUMNS.items() for name in reversed(names) if name in columns}
-    _, labels = paths_and_labels(columns, chosen, path)
+def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
+    if path.suffix.lower() not in TABLES:
+        raise UserError(
+            f"{path.name} is neither a folder nor a table ({', '.join(TABLES)})",
+            where=str(path),
+            hint="save a spreadsheet as CSV in UTF-8",
+        )
+    columns, notes = read_table(path)
+    if unknown := next((name for name in given.values() if name not in columns), None):
+        raise unknown_name("column", unknown, columns, where=f"--column, table {path}")
+    chosen, remarks = choose_columns(columns, given, path)
+    paths, labels = paths_and_labels(columns, chosen, path)
+    files = find_files(paths, labels, path.parent, path)
+    if moved := next((pair for pair in zip(paths, files, strict=True) if pair[0] != pair[1]), None):
+        notes.append(f"{moved[0]} is read as {moved[1]}, and the other paths likewise")
+    if left_out := len(set(map(str, images_below(path.parent))) - {str(path.parent / file) for file in files}):
+        notes.append(f"images that the table does not list: {left_out}, not used")
+    parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)
+    if validation := parts.count("val"):
+        notes.append(f"rows of the validation split: {validation}, not used")
+    names = sorted({label for label, part in zip(labels, parts, strict=True) if part != "val"})
     route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
-    return Layout(path.parent.parent, route, recipe, tuple(sorted(set(labels))), ())
+    return Layout(path.parent.parent, route, recipe, tuple(names), (*notes, *remarks))
+
+
+def choose_columns(
+    columns: Mapping[str, list[str]], given: Mapping[str, str], table: Path
+) -> tuple[dict[str, str], list[str]]:
+    """Return the columns for ``path``, ``label`` and ``split``, and remarks on the choice.
+
+    Usual names come first, then what the values show: paths of images, and the only other column for labels.
+
+    Raises ``UserError`` if two columns may have the labels.
+    """
+    plain = {re.sub(r"[\s.-]+", "_", name.casefold()): name for name in reversed([*columns])}
+    usual = {key: [plain[name] for name in names if name in plain] for key, names in COLUMNS.items()}
+    chosen, notes = dict(given), list[str]()
+    pictures = [name for name, texts in columns.items() if texts and all(is_image(Path(text)) for text in texts)]
+    for name in [*usual["path"], *pictures][:1]:
+        chosen.setdefault("path", name)
+    for name in usual["split"][:1]:
+        if name.casefold() == "split" or any(map(part_of, columns[name])):  # a fold's number is no part
+            chosen.setdefault("split", name)
+    rest = [name for name in columns if name and name not in chosen.values()]
+    if "label" not in chosen and not marked_classes(columns):
+        for name in (usual["label"] or rest * (len(rest) == 1))[:1]:
+            chosen["label"] = _column_of_names(name, {name: columns[name] for name in rest}, usual["label"], table)
+            if chosen["label"] != name:
+                pairs = dict(zip(columns[name], columns[chosen["label"]], strict=True))
+                notes.append(f"{name} has numbers: " + listed([f"{n} is {word}" for n, word in pairs.items()], SHOWN))
+    if any(key != name for key, name in chosen.items()):
+        notes.append("columns: " + ", ".join(f"{key} from {name!r}" for key, name in chosen.items()))
+    if "label" not in chosen and (marks := marked_classes(columns)):
+        notes.append(f"the class of a row is the column with its only 1: {listed(marks, SHOWN)}")
+        rest = [name for name in rest if name not in marks]
+    unused = [name for name in rest if name not in chosen.values()]
+    if unused:
+        notes.append(f"columns that are not used: {listed(unused, SHOWN)}")
+    return chosen, notes
+
+
+def _column_of_names(label: str, others: Mapping[str, list[str]], usual: Sequence[str], table: Path) -> str:
+    """Return the column of names for which the numbers in a label column stand, or the label column itself.
+
+    Raises ``UserError`` if several columns may have the labels.
+    """
+    numbers = re.compile(r"-?\d+(\.\d+)?")
+    texts = {name: values for name, values in others.items() if not all(map(numbers.fullmatch, values))}
+    if label in texts:
+        return label
+    codes, distinct = others[label], len(set(others[label]))
+    alike = [name for name, values in texts.items()
+             if len(set(zip(codes, values, strict=True))) == distinct == len(set(values))]  # fmt: skip
+    names = [name for name in alike if name in usual] or alike
+    if len(names) == 1:
+        return names[0]
+    if doubtful := names or [name for name in texts if name in usual]:
+        options = " or ".join(shlex.join(["--column", f"label={name}"]) for name in (label, *doubtful))
+        what = f"the labels may be the numbers in {label!r} or the texts in {', '.join(map(repr, doubtful))}"
+        raise UserError(what, where=str(table), hint=f"say which: {options}")
+    return label

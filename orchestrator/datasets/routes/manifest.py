@@ -1,19 +1,35 @@
-"""Read a table that lists images and their labels: CSV or parquet."""
+"""Read a table that lists images and their labels: CSV or parquet.
+
+Images are found by their paths in the table's folder. Where these do not lead to files, they are taken for names of
+files anywhere below the folder, with or without suffix, or for paths that begin further up.
+"""
 
 from __future__ import annotations
 
 import csv
+import shlex
+import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
+from bolt.image_folders import images_below, is_image, part_of
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
 from orchestrator.datasets.part import RouteContents, file_part
+from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed
 
 SHOWN = 10
+
+
+class Table(NamedTuple):
+    """A table as texts: column name -> values; and remarks on how it was read."""
+
+    columns: Mapping[str, list[str]]
+    notes: list[str]
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -28,41 +44,47 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     route = entry.route
     assert isinstance(route, ManifestRoute)
     table = folder / route.file
-    columns = read_table(table)
+    columns = read_table(table).columns
     paths, labels = paths_and_labels(columns, route.columns, table)
     splits = _splits(entry, columns.get(route.columns.get("split", "split")), len(paths), table)
-    _check_paths(paths, folder, table)
-    names = sorted(set(labels), key=(lambda name: (int(name), name)) if all(map(str.isdecimal, labels)) else None)
+    files = find_files(paths, labels, folder, table)
+    used = {label for label, split in zip(labels, splits, strict=True) if split != "val"}
+    names = sorted(used, key=(lambda name: (int(name), name)) if all(map(str.isdecimal, used)) else None)
     label_of = {name: label for label, name in enumerate(names)}
     parts = {}
     for split in ("train", "test") if entry.splits.recipe == "official" else ("all",):
         rows = [row for row, given in enumerate(splits) if given == split]
         if not rows and (split != "train" or entry.has_training_images):
-            raise UserError(f"lists no images of the split {split!r}", where=str(table))
-        parts[split] = file_part([folder / paths[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
+            hint = "give images of both parts, or remove the column of the split for an 80/20 split"
+            raise UserError(f"lists no images of the split {split!r}", where=str(table), hint=hint)
+        parts[split] = file_part([folder / files[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
     return names, parts
 
 
-def read_table(path: Path) -> Mapping[str, list[str]]:
-    """Map column names to texts, of a CSV file with a header line or of a parquet file.
-
-    Raises ``UserError`` when it cannot be read.
-    """
+def read_table(path: Path) -> Table:
+    """Read a CSV file with a header line, or a parquet file. Raises ``UserError`` when it cannot be read."""
     try:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             import pyarrow.parquet as pq
 
-            columns = pq.read_table(path).to_pydict().items()
-            return {name: ["" if text is None else str(text).strip() for text in texts] for name, texts in columns}
-        with open(path, encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            rows, names = list(reader), reader.fieldnames or ()
+            read = pq.read_table(path)
+            texts = [field.name for field in read.schema if not field.type.num_fields]  # the others hold images
+            columns = read.select(texts).to_pydict().items()
+            return Table({name: ["" if value is None else str(value).strip() for value in values]
+                          for name, values in columns}, [])  # fmt: skip
+        rows, notes = read_rows(path)
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
-    uneven = next((number for number, row in enumerate(rows) if None in row or None in row.values()), None)
+    names, *rows = rows or [[]]
+    if image := next((name for name in names if is_image(Path(name))), None):
+        what = f"its first line has the image {image}, not names of columns"
+        raise UserError(what, where=str(path), hint="write a first line such as path,label")
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise UserError(f"has two columns {twice[0]!r}", where=str(path), hint="rename one of them")
+    uneven = next((number for number, row in enumerate(rows, start=1) if len(row) != len(names)), None)
     if uneven is not None:
-        raise UserError(f"row {uneven + 1} has not as many fields as the header", where=str(path))
-    return {name: [row[name].strip() for row in rows] for name in names}
+        raise UserError(f"row {uneven} has not as many fields as the header", where=str(path))
+    return Table({name: [row[index] for row in rows] for index, name in enumerate(names)}, notes)
 
 
 def paths_and_labels(
@@ -70,27 +92,44 @@ def paths_and_labels(
 ) -> tuple[list[str], list[str]]:
     """Return the path and the label of each image. ``names``: the names of the columns ``path`` and ``label``.
 
+    Without a column for the label, that of a row is the one column with a 1 among columns of 0 and 1.
+
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """
+    columns = {**columns}
+    if "label" not in names and (marks := marked_classes(columns)):
+        rows = range(len(columns[marks[0]]))
+        columns["label"] = [next(name for name in marks if float(columns[name][row])) for row in rows]
     for key in ("path", "label"):
         name = names.get(key, key)
         if name not in columns:
+            column = next((column for column in columns if column and column not in names.values()), "NAME")
+            option = shlex.join(["--column", f"{key}={column}"])
             raise UserError(
                 f"has no column {name!r}, only {', '.join(columns) or 'an empty first line'}",
                 where=str(table),
-                hint=f"write each image's {key} in a column of that name, with commas between columns; a path is "
-                "relative to the table's folder",
+                hint=f"say which column has each image's {key}, such as {option}; the first line names the columns",
             )
         if not columns[name]:
             raise UserError("lists no images", where=str(table))
         if "" in columns[name]:
             row = columns[name].index("") + 1
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
-    return columns[names.get("path", "path")], columns[names.get("label", "label")]
+    labels = columns[names.get("label", "label")]
+    if all(label.removesuffix(".0").isdecimal() for label in labels):  # integers, as pandas writes them beside a gap
+        labels = [label.removesuffix(".0") for label in labels]
+    return columns[names.get("path", "path")], labels
 
 
-def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str]:
-    """Return the part of each row."""
+def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
+    """Return the columns that mark each row's class by the only 1 among zeros; none if the table is not so."""
+    marks = [name for name, values in columns.items() if values and set(values) <= {"0", "1", "0.0", "1.0"}]
+    counts = {sum(map(float, row)) for row in zip(*(columns[name] for name in marks), strict=True)}
+    return marks if len(marks) > 1 and counts == {1.0} else []
+
+
+def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str | None]:
+    """Return the part of each row: ``train``, ``test``, or ``val``, which is not used."""
     official = entry.splits.recipe == "official"
     if given is None and official:
         raise UserError("has no column for the split", where=str(table),
@@ -100,27 +139,74 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     if not official:
         raise UserError(f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again",
                         where=str(table), hint="take 'splits: {recipe: official}', or drop the column")  # fmt: skip
-    unknown = next((row for row, split in enumerate(given) if split not in ("train", "test")), None)
-    if unknown is not None:
-        raise UserError(f"row {unknown + 1}: the split {given[unknown]!r} is neither train nor test", where=str(table))
+    parts = [part_of(text) for text in given]
+    if None in parts:
+        row = parts.index(None)
+        what = f"row {row + 1}: the split {given[row]!r} is neither train nor test"
+        raise UserError(what, where=str(table), hint="write train, test or val; val is not used")
+    return parts
+
+
+def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path) -> list[str]:
+    """Return the path of each row's image in the folder. Raises ``UserError`` for one that is missing or ambiguous."""
+    given = [path.replace("\\", "/").removeprefix("./") for path in paths]
+    for row, path in enumerate(given, start=1):
+        if ".." in path.split("/"):
+            what = f"row {row}: the path {path!r} does not stay inside the folder"
+            raise UserError(what, where=str(table), hint="put the table above its images, or the images below it")
+    if not all(is_inside(path) and (folder / path).is_file() for path in given):
+        given = _matched(given, folder, table)
+    labelled: dict[str, str] = {}
+    for row, (path, label) in enumerate(zip(given, labels, strict=True), start=1):
+        if path in labelled:
+            both = f", as {labelled[path]!r} and as {label!r}" * (labelled[path] != label)
+            what = f"row {row}: {path} is listed twice{both}"
+            raise UserError(what, where=str(table), hint="leave one row for each image")
+        labelled[path] = label
     return given
 
 
-def _check_paths(paths: Sequence[str], folder: Path, table: Path) -> None:
-    seen: set[str] = set()
-    missing = []
-    for row, path in enumerate(paths, start=1):
-        if not is_inside(path):
-            raise UserError(
-                f"row {row}: the path {path!r} does not stay inside the folder",
-                where=str(table),
-                hint="write it relative to the table's folder, with / between its parts",
-            )
-        if path in seen:
-            raise UserError(f"row {row}: {path} is listed twice", where=str(table))
-        seen.add(path)
-        if not (folder / path).is_file():
-            missing.append(path)
-    if missing:
-        lines = listed(missing, SHOWN, "\n  ")
-        raise UserError(f"{len(missing)} of {len(paths)} images are not there:\n  {lines}", where=str(table))
+def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
+    """Match paths that are not all files to the images below the folder.
+
+    A path may end that of one image, or begin further up. Then all paths begin with the same folders, and the rest is
+    a path in the folder: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
+    """
+    images = [path.relative_to(folder).as_posix() for path in images_below(folder)]
+    ends: defaultdict[str, list[str]] = defaultdict(list)
+    for image in images:
+        for key in {_plain(image), _plain(str(PurePosixPath(image).with_suffix("")))}:
+            steps = key.split("/")
+            for start in range(len(steps)):
+                ends["/".join(steps[start:])].append(image)
+
+    def matches(path: str, above: str) -> list[str]:
+        if is_inside(path) and (folder / path).is_file():
+            return [path]
+        rest = path.removeprefix(above)
+        found = ends.get(_plain(rest), [])
+        whole = [image for image in found if image.count("/") == rest.count("/")]
+        return whole if above else whole or found
+
+    steps = given[0].split("/")
+    tops = ["/".join(steps[:length]) + "/" for length in range(1, len(steps))]
+    for above in ("", *(top for top in tops if all(path.startswith(top) for path in given))):
+        found = [matches(path, above) for path in given]
+        if all(found):
+            break
+    else:
+        missing = [path for path in given if not matches(path, "")]
+        raise UserError(
+            f"{len(missing)} of {len(given)} images are not there:\n  " + listed(missing, SHOWN, "\n  "),
+            where=str(table),
+            hint="write paths relative to the table's folder, or the names of files below it",
+        )
+    for row, several in enumerate(found, start=1):
+        if len(several) > 1:
+            what = f"row {row}: {given[row - 1]} may be {' or '.join(several[:2])}"
+            raise UserError(what, where=str(table), hint="write paths relative to the table's folder")
+    return [images[0] for images in found]
+
+
+def _plain(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()

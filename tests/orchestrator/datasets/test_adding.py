@@ -17,6 +17,7 @@ from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.class_words import class_words
+from orchestrator.datasets.layouts import find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.verify import exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
@@ -96,6 +97,76 @@ def test_a_table_becomes_an_entry(tmp_path: Path, kind: str, with_split: bool) -
     if kind == "csv":  # the same size, other labels: another dataset
         table.write_text(table.read_text().replace("red_mug0.jpg,red_mug", "red_mug0.jpg,der_mug"))
         assert dataset_ref(entry, tmp_path) != before
+
+
+# name -> (encoding, text of the table with one row for each of four images, classes or refusal, part of a remark)
+_ROWS = "1.jpg,{0}\n2.jpg,{1}\n3.jpg,{0}\n4.jpg,{1}\n".format
+_TABLES: dict[str, tuple[str, str, tuple[str, ...] | str, str]] = {
+    "semicolons": ("utf-8", "path;label\n" + _ROWS("cat", "dog").replace(",", ";"), ("cat", "dog"), "semicolons"),
+    "Excel's first line": ("utf-8", "sep=|\npath|label\n" + _ROWS("a", "b").replace(",", "|"), ("a", "b"), "bars"),
+    "UTF-16": ("utf-16", "path\tlabel\n" + _ROWS("cat", "dog").replace(",", "\t"), ("cat", "dog"), "UTF-16"),
+    "Windows-1252": ("cp1252", "path,label\n" + _ROWS("été", "œuf"), ("été", "œuf"), "Windows-1252"),
+    "Cyrillic": ("cp1251", "path,label\n" + _ROWS("кот", "пес"), "neither UTF-8 nor", ""),
+    "Japanese": ("shift-jis", "path,label\n" + _ROWS("ネコ", "イヌ"), "neither UTF-8 nor", ""),
+    "line ends of old Macs": (
+        "utf-8",
+        "Path, Label\r" + _ROWS("cat", "dog").replace("\n", "\r"),
+        ("cat", "dog"),
+        "Path",
+    ),
+    "quotes": ("utf-8", "path,label\n" + _ROWS('"a, ""b"""', "c"), ('a, "b"', "c"), ""),
+    "empty rows": ("utf-8", "path,label\n" + _ROWS("a", "b") + "\n,\n", ("a", "b"), ""),
+    "another language": ("utf-8", "datei,klasse\n" + _ROWS("cat", "dog"), ("cat", "dog"), "label from 'klasse'"),
+    "numbers and names": ("utf-8", "path,label,art\n" + _ROWS("1,cat", "0,dog"), ("cat", "dog"), "1 is cat, 0 is dog"),
+    "marks": ("utf-8", "image,cat,dog\n" + _ROWS("1.0,0.0", "0.0,1.0"), ("cat", "dog"), "its only 1: cat, dog"),
+    "numbers with a point": ("utf-8", "path,label\n" + _ROWS("1.0", "2.0"), ("1", "2"), "no words"),
+    "folds": ("utf-8", "path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
+    "no header": ("utf-8", _ROWS("cat", "dog"), "its first line has the image 1.jpg", ""),
+    "coarser names": ("utf-8", "path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name", ""),
+    "several columns": ("utf-8", "datei,art,wer\n" + _ROWS("cat,me", "dog,me"), "--column label=art", ""),
+    "a spreadsheet": ("utf-8", "PK", "save a spreadsheet as CSV", ""),
+    "two labels": ("utf-8", "path,label\n" + _ROWS("a", "b") + "1.jpg,b\n", "twice, as 'a' and as 'b'", ""),
+}
+
+
+@pytest.mark.parametrize("case", _TABLES)
+def test_a_table_is_read_where_it_is_unambiguous_and_refused_elsewhere(tmp_path: Path, case: str) -> None:
+    encoding, text, expected, remark = _TABLES[case]
+    for number in range(1, 5):
+        photograph("red_mug", number).save(tmp_path / f"{number}.jpg")
+    table = tmp_path / ("list.xlsx" if case == "a spreadsheet" else "list.csv")
+    table.write_bytes(text.encode(encoding))
+    if isinstance(expected, str):
+        with pytest.raises(UserError) as refusal:
+            find_layout(table)
+        assert expected in str(refusal.value)
+        return
+    added = add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions(name="mine"))
+    assert isinstance(added.entry.class_names, dict)
+    assert tuple(added.entry.class_names) == expected
+    raw = open_dataset(added.entry, added.data_root)
+    origins = {part.origin(row): int(part.labels[row]) for part in raw.parts.values() for row in range(len(part))}
+    assert origins == {"1.jpg": 0, "2.jpg": 1, "3.jpg": 0, "4.jpg": 1}
+    assert remark in "\n".join(added.notes)
+
+
+def test_rows_of_validation_are_not_used_and_a_named_column_stays_named(tmp_path: Path) -> None:
+    for number in range(1, 7):
+        photograph("red_mug", number).save(tmp_path / f"{number}.jpg")
+    rows = _ROWS("cat,x,Training", "dog,y,TEST").replace("dog,y,TEST", "dog,y,Training", 1)
+    rows = rows.replace("3.jpg,cat,x,Training", "3.jpg,cat,x,test") + "5.jpg,fox,z,valid\n"
+    (tmp_path / "list.csv").write_text("path,a,b,Split\n" + rows)
+    options = DatasetOptions(name="mine", columns={"label": "a"})
+    added = add_dataset(tmp_path / "list.csv", [tmp_path / "mine.yaml"], options)
+    assert added.entry.class_names == {"cat": "cat", "dog": "dog"}
+    assert (added.entry.sizes.train, added.entry.sizes.test) == (2, 2)
+    notes = "\n".join(added.notes)
+    for fact in ("validation split: 1,", "does not list: 1,", "not used: b"):
+        assert fact in notes
+    again = add_dataset(tmp_path / "list.csv", [tmp_path / "mine.yaml"], DatasetOptions(name="mine", replace=True))
+    assert again.entry == added.entry
+    with pytest.raises(UserError, match="unknown column 'c'"):
+        find_layout(tmp_path / "list.csv", {"label": "c"})
 
 
 def test_images_with_an_exif_rotation_are_rotated(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.class_words import class_words_of
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.class_folders import find_class_folders
+from orchestrator.datasets.routes.manifest import find_files, paths_and_labels, read_table
 from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.routes.torchvision_sets import refuse_foreign_pickle
 from orchestrator.util.errors import UserError
@@ -394,10 +395,9 @@ def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> N
     [
         ("photos/1.png", "photos/17.png", "1 of 4 images are not there:\n  photos/17.png"),
         ("photos/1.png", "../1.png", "row 2: the path '../1.png' does not stay inside the folder"),
-        ("photos/1.png", "/etc/passwd", "does not stay inside the folder"),
-        ("photos/1.png", "photos\\1.png", "does not stay inside the folder"),
-        ("photos/1.png", "photos/0.png", "row 2: photos/0.png is listed twice"),
-        ("dog,test", "dog,val", "row 3: the split 'val' is neither train nor test"),
+        ("photos/1.png", "/etc/passwd", "1 of 4 images are not there:\n  /etc/passwd"),
+        ("photos/1.png", "photos/0.png", "row 2: photos/0.png is listed twice, as 'cat' and as 'dog'"),
+        ("dog,test", "dog,extra", "row 3: the split 'extra' is neither train nor test"),
         ("dog,train", ",train", "row 2 has no label"),
         ("dog,train", "dog", "row 2 has not as many fields as the header"),
         ("path,", "file,", "has no column 'path', only file, label, split"),
@@ -411,6 +411,43 @@ def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> N
 def test_the_error_of_a_wrong_manifest_names_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in ROWS
     assert expected in refusal(manifest(tmp_path, ROWS.replace(old, new)), tmp_path)
+
+
+# name -> (rows below the header, path of each image, class of each image or a part of the refusal)
+_FOUND = {
+    "names without suffix in two folders": ("img_0,a\nimg_1,b", ["one/img_0.jpg", "two/img_1.JPG"]),
+    "other separators and case": ("Photos\\0.PNG,a\nPhotos\\1.PNG,b", ["photos/0.png", "photos/1.png"]),
+    "paths of another computer": ("C:\\data\\x\\0.png,a\nC:\\data\\x\\1.png,b", ["x/0.png", "x/1.png"]),
+    "paths from the root of a project": ("set/x/0.png,a\nset/x/1.png,b", ["x/0.png", "x/1.png"]),
+    "images in a folder of their own": ("a/0.png,a\nb/0.png,b", ["images/a/0.png", "images/b/0.png"]),
+}
+
+
+@pytest.mark.parametrize("case", _FOUND)
+def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: str) -> None:
+    rows, images = _FOUND[case]
+    put(tmp_path / "mine", *images)
+    (tmp_path / "mine" / "list.csv").write_text(f"path,label\n{rows}\n")
+    columns, _ = read_table(tmp_path / "mine" / "list.csv")
+    paths, labels = paths_and_labels(columns, {}, Path())
+    assert find_files(paths, labels, tmp_path / "mine", Path()) == images
+
+
+@pytest.mark.parametrize(
+    ("rows", "images", "expected"),
+    [
+        ("dog/1.png,dog\ncat/1.png,cat", ["cat/1.png", "fox/1.png"], "1 of 2 images are not there:\n  dog/1.png"),
+        ("/data/train/1.png,a\n/data/train/2.png,b", ["test/1.png", "test/2.png"], "2 of 2 images are not there"),
+        ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may be x/1.png or y/1.png"),
+    ],
+)
+def test_an_image_that_a_path_may_not_mean_is_not_taken(
+    tmp_path: Path, rows: str, images: list[str], expected: str
+) -> None:
+    put(tmp_path / "mine", *images)
+    paths, labels = zip(*(row.split(",") for row in rows.split("\n")), strict=True)
+    with pytest.raises(UserError, match=expected):
+        find_files(paths, labels, tmp_path / "mine", Path())
 
 
 def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:

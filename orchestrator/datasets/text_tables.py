@@ -1,0 +1,49 @@
+"""Read the rows of a CSV file in the encodings and with the separators that people's programs write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+_NOT_WESTERN = re.compile(r"[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]")
+"""Text of another alphabet, decoded as Windows-1252: three foreign letters in a row, or signs between the letters."""
+
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
+    """Return the rows of a table, fields stripped and empty rows left out, and remarks on how it was read.
+
+    The separator is the one that makes most fields of the first line. Raises ``OSError`` if the file cannot be read,
+    ``ValueError`` if its encoding is not known, ``csv.Error`` if it is no table.
+    """
+    text, notes = _decoded(path.read_bytes())
+    text = re.sub("\r\n?", "\n", text)
+    first, _, rest = text.partition("\n")
+    if directive := re.fullmatch(r'"?sep=(.)"?', first.strip()):  # a line that Excel writes and reads
+        separator, text = directive[1], rest
+    else:
+        separator = max(_SEPARATORS, key=lambda mark: len(next(csv.reader([first], delimiter=mark), ())))
+    if separator != ",":
+        notes.append(f"read with {_SEPARATORS.get(separator, repr(separator))} between columns")
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+    rows = ([field.strip() for field in line] for line in lines)
+    return [row for row in rows if any(row)], notes
+
+
+def _decoded(data: bytes) -> tuple[str, list[str]]:
+    """Return the text of UTF-8, of UTF-16 with or without a mark, or of Windows-1252."""
+    start = data[:200]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start:
+        encoding = "utf-16" if start[0] >= 0xFE else "utf-16-le" if start[1:2] == b"\0" else "utf-16-be"
+        return data.decode(encoding).removeprefix("\ufeff"), ["read as UTF-16"]
+    try:
+        return data.decode("utf-8-sig"), []
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+    if _NOT_WESTERN.search(text):
+        raise ValueError("its text is neither UTF-8 nor Windows-1252; save it as CSV in UTF-8")
+    shown = re.search(r"\w*[^\W\x00-\x7f]\w*", text)
+    return text, [f"not UTF-8, so read as Windows-1252{f', as in {shown[0]!r}' if shown else ''}"]
