@@ -11,7 +11,7 @@ from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DATA_VARIABLE, DatasetEntry, dataset_folder, partial_folder
 from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.references import architecture_path, weights_path
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute, expand_braces
 from orchestrator.util.errors import UserError
 
 
@@ -34,9 +34,8 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     if isinstance(route, FolderRoute):
         return _missing_folders(entry, route, folder)
     if isinstance(route, ManifestRoute):
-        if (folder / route.file).is_file():
-            return None
-        return UserError(f"dataset {entry.name} is not there: {folder / route.file} does not exist")
+        absent = [file for file in expand_braces(route.file) if not (folder / file).is_file()]
+        return UserError(f"dataset {entry.name} is not there: {folder / absent[0]} does not exist") if absent else None
     if folder.is_dir():
         return None
     begun = partial_folder(entry, data_root).is_dir()

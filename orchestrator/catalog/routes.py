@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,17 @@ def is_inside(path: str) -> bool:
     return not any(part in ("", ".", "..") for part in path.split("/")) and "\\" not in path
 
 
+def expand_braces(pattern: str) -> list[str]:
+    """Return the texts of a pattern such as ``{000..099}.tar`` or ``{train,test}.tar``, as a shell does."""
+    match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    texts = match[3].split(",") if match[1] is None else (
+        [f"{number:0{len(match[1])}}" for number in range(int(match[1]), int(match[2]) + 1)]
+    )  # fmt: skip
+    return [path for text in texts for path in expand_braces(pattern[: match.start()] + text + pattern[match.end() :])]
+
+
 def _check_inside(folder: str) -> str:
     if not is_inside(folder):
         raise ValueError(f"{folder!r} is not a path inside the data root")
@@ -64,7 +76,8 @@ class ManifestRoute(StrictModel):
 
     Attributes:
         folder: the folder of table and images, under the data root.
-        file: name of the table in that folder: CSV with a header line, or parquet.
+        file: name of the table in that folder: CSV with a header line, or parquet; or of tar files with images and
+            labels, as ``{000..099}.tar``.
         columns: names of its columns. A path is relative to the folder, or a file's name. A split is ``train``,
             ``test``, or ``val``, which is not used; without that column a split recipe divides the images. Without one
             for the label, it is the column that has the row's only 1 among zeros.
@@ -72,7 +85,7 @@ class ManifestRoute(StrictModel):
 
     kind: Literal["manifest"]
     folder: Inside
-    file: Annotated[Inside, Field(pattern=r"(?i)\.(csv|tsv|txt|parquet)$")] = "manifest.csv"
+    file: Annotated[Inside, Field(pattern=r"(?i)\.(csv|tsv|txt|parquet|tar)$")] = "manifest.csv"
     columns: dict[Literal["path", "label", "split"], str] = Field(
         default={"path": "path", "label": "label", "split": "split"}
     )

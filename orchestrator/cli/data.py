@@ -161,7 +161,9 @@ def verify(
 
 @app.command()
 def add(
-    path: Annotated[Path, typer.Argument(help="a folder of images, or a .csv or .parquet table of them")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="a folder of images, a table of them, or tar shards")
+    ],
     catalog: CatalogFiles = None,
     name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
     title: Annotated[str | None, typer.Option("--title", help="its name in tables")] = None,
@@ -186,6 +188,7 @@ def add(
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
+    from orchestrator.datasets.routes.tar_shards import one_pattern
 
     files = catalog or [DEFAULT_CATALOG]
     columns = dict(text.partition("=")[::2] for text in column or ())
@@ -195,6 +198,7 @@ def add(
         name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
         words=words, columns=columns,
     )  # fmt: skip
+    path = one_pattern(paths)
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, options, advance)
     project = remember(files, added.data_root)

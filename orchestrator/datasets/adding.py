@@ -21,6 +21,7 @@ from orchestrator.datasets.class_words import class_words
 from orchestrator.datasets.layouts import find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.routes.tar_shards import folder_of
 from orchestrator.datasets.verify import Verified, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed, pluralize
@@ -184,7 +185,8 @@ def dataset_key(path: Path) -> str:
     Raises ``UserError`` if the name has no usable character.
     """
     path = path.expanduser().absolute()
-    text = re.sub(r"[^a-z0-9_.-]+", "-", (path.parent if path.is_file() else path).name.lower()).strip("-._")
+    folder = folder_of(path) if path.is_file() or path.suffix == ".tar" else path
+    text = re.sub(r"[^a-z0-9_.-]+", "-", folder.name.lower()).strip("-._")
     if not text:
         raise UserError(f"no name can be made from {path.name!r}", hint="give one with --name")
     return text

@@ -46,8 +46,10 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 
 
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the image files of a folder or table as they are now. A read-only data root has no record."""
-    _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
+    """Record the image files of a folder or table as they are now. A read-only data root has no record,
+    and neither have shards."""
+    if not (isinstance(entry.route, ManifestRoute) and entry.route.file.endswith(".tar")):
+        _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:

@@ -23,14 +23,15 @@ from bolt.image_folders import (
 )
 from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets, refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
+from orchestrator.datasets.routes.tar_shards import folder_of
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import listed
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet")
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".tar")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "path": ("path", "file_path", "filepath", "image_path", "file", "filename", "file_name", "image", "image_name",
              "img", "image_id", "id"),
-    "label": ("label", "class", "class_name", "label_name", "category", "target", "y"),
+    "label": ("label", "class", "class_name", "label_name", "category", "cls", "target", "y"),
     "split": ("split", "part", "subset", "fold"),
 }  # fmt: skip
 """Usual column names of a table, in any case; the first that exists is used."""
@@ -64,12 +65,12 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     empty, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
-    if path.is_file():
+    if path.is_file() or path.suffix.lower() == ".tar":
         layout = _of_table(path, columns or {})
     elif path.is_dir():
         layout = _of_folder(path)
     else:
-        raise UserError(f"there is no {path}", hint="give a folder of images, or a .csv or .parquet table of them")
+        raise UserError(f"there is no {path}", hint="give a folder of images, a table of them, or tar shards")
     if foreign := next(filter(_FOREIGN_BYTES.search, layout.names), None):
         raise UserError(f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename it")
     if len(layout.names) < 2:
@@ -125,23 +126,25 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
             where=str(path),
             hint="save a spreadsheet as CSV in UTF-8",
         )
-    columns, notes = read_table(path)
+    folder = folder_of(path)
+    columns, notes, places = read_table(path)
     if unknown := next((name for name in given.values() if name not in columns), None):
         raise unknown_name("column", unknown, columns, where=f"--column, table {path}")
     chosen, remarks = choose_columns(columns, given, path)
     paths, labels = paths_and_labels(columns, chosen, path)
-    files = find_files(paths, labels, path.parent, path)
+    files = paths if places else find_files(paths, labels, folder, path)
     if moved := next((pair for pair in zip(paths, files, strict=True) if pair[0] != pair[1]), None):
         notes.append(f"{moved[0]} is read as {moved[1]}, and the other paths likewise")
-    if left_out := len(set(map(str, images_below(path.parent))) - {str(path.parent / file) for file in files}):
+    if not places and (left_out := len(set(map(str, images_below(folder))) - {str(folder / file) for file in files})):
         notes.append(f"images that the table does not list: {left_out}, not used")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)
     if validation := parts.count("val"):
         notes.append(f"rows of the validation split: {validation}, not used")
     names = sorted({label for label, part in zip(labels, parts, strict=True) if part != "val"})
-    route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": chosen}
+    file = path.relative_to(folder).as_posix()
+    route = {"kind": "manifest", "folder": folder.name, "file": file, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
-    return Layout(path.parent.parent, route, recipe, tuple(names), (*notes, *remarks))
+    return Layout(folder.parent, route, recipe, tuple(names), (*notes, *remarks))
 
 
 def choose_columns(

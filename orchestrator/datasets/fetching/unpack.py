@@ -12,8 +12,8 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import Self
 
+from orchestrator.datasets.tar_member import TarMember
 from orchestrator.util.errors import UserError
 
 MAX_GROWTH = 100
@@ -23,20 +23,6 @@ ALWAYS_ALLOWED = 256 << 20
 """Bytes that any archive may unpack to, so that small archives of blank images are not refused."""
 
 DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
-
-
-class _Member(tarfile.TarInfo):
-    """A tar member that reports a truncated archive; plain ``tarfile`` takes any invalid block for the end."""
-
-    @classmethod
-    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
-        """Return the next member. Raises ``tarfile.ReadError`` when the archive ends without its end mark."""
-        try:
-            return super().fromtarfile(tarfile_)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed has only its base
-            raise
-        except tarfile.HeaderError as error:
-            raise tarfile.ReadError(f"it ends early ({error})") from None
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -70,7 +56,7 @@ class _Unpacking:
 
     def unpack_tar(self) -> None:
         """Unpack in one pass over the stream, so that a compressed archive is decompressed once."""
-        with tarfile.open(self.archive, "r|*", tarinfo=_Member) as stream:
+        with tarfile.open(self.archive, "r|*", tarinfo=TarMember) as stream:
             for member in stream:
                 self.check(member.name, member.size if member.isreg() else 0)
                 try:

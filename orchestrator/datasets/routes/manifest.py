@@ -1,4 +1,4 @@
-"""Read a table that lists images and their labels: CSV or parquet.
+"""Read a table that lists images and their labels: CSV, parquet, or the samples in tar files.
 
 Images are found by their paths in the table's folder. Where these do not lead to files, they are taken for names of
 files anywhere below the folder, with or without suffix, or for paths that begin further up.
@@ -18,6 +18,7 @@ from bolt.image_folders import images_below, is_image, part_of
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
 from orchestrator.datasets.part import RouteContents, file_part
+from orchestrator.datasets.routes.tar_shards import Place, read_shards, shard_part
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed
@@ -26,10 +27,11 @@ SHOWN = 10
 
 
 class Table(NamedTuple):
-    """A table as texts: column name -> values; and remarks on how it was read."""
+    """A table as texts: column name -> values; remarks on how it was read; places of images in tar files by path."""
 
     columns: Mapping[str, list[str]]
     notes: list[str]
+    places: Mapping[str, Place] = {}
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -44,10 +46,10 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     route = entry.route
     assert isinstance(route, ManifestRoute)
     table = folder / route.file
-    columns = read_table(table).columns
+    columns, _, places = read_table(table)
     paths, labels = paths_and_labels(columns, route.columns, table)
     splits = _splits(entry, columns.get(route.columns.get("split", "split")), len(paths), table)
-    files = find_files(paths, labels, folder, table)
+    files = paths if places else find_files(paths, labels, folder, table)
     used = {label for label, split in zip(labels, splits, strict=True) if split != "val"}
     names = sorted(used, key=(lambda name: (int(name), name)) if all(map(str.isdecimal, used)) else None)
     label_of = {name: label for label, name in enumerate(names)}
@@ -57,12 +59,19 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
         if not rows and (split != "train" or entry.has_training_images):
             hint = "give images of both parts, or remove the column of the split for an 80/20 split"
             raise UserError(f"lists no images of the split {split!r}", where=str(table), hint=hint)
-        parts[split] = file_part([folder / files[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
+        chosen, numbers = [files[row] for row in rows], [label_of[labels[row]] for row in rows]
+        parts[split] = (
+            shard_part(chosen, numbers, places)
+            if places
+            else file_part([folder / file for file in chosen], numbers, folder)
+        )
     return names, parts
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV file with a header line, or a parquet file. Raises ``UserError`` when it cannot be read."""
+    """Read a CSV file with a header line, a parquet file, or tar files. Raises ``UserError`` when it cannot be read."""
+    if path.suffix.lower() == ".tar":
+        return Table(*read_shards(path))
     try:
         if path.suffix.lower() == ".parquet":
             import pyarrow.parquet as pq

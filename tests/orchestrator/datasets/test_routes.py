@@ -428,7 +428,7 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
     rows, images = _FOUND[case]
     put(tmp_path / "mine", *images)
     (tmp_path / "mine" / "list.csv").write_text(f"path,label\n{rows}\n")
-    columns, _ = read_table(tmp_path / "mine" / "list.csv")
+    columns = read_table(tmp_path / "mine" / "list.csv").columns
     paths, labels = paths_and_labels(columns, {}, Path())
     assert find_files(paths, labels, tmp_path / "mine", Path()) == images
 

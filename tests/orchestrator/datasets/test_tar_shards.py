@@ -1,0 +1,122 @@
+"""WebDataset shards become a dataset: their samples are found, named and read where they lie."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalog import missing_data
+from orchestrator.catalog.routes import expand_braces
+from orchestrator.datasets.adding import DatasetOptions, add_dataset
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.routes.tar_shards import one_pattern
+from orchestrator.util.errors import UserError
+from tests.helpers import command
+from tests.helpers.photographs import photograph
+
+WORDS = ("red_mug", "BlueBottle")
+
+
+def write_shards(folder: Path, texts: Callable[[int], dict[str, str]], *names: str) -> None:
+    """Write shards of eight samples each; ``texts`` gives the texts of a class by suffix."""
+    for first, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(folder / name, "w") as shard:
+            for number in range(8):
+                stream = io.BytesIO()
+                photograph(WORDS[number % 2], 8 * first + number).save(stream, "JPEG")
+                for suffix, content in {"jpg": stream.getvalue(), **texts(number % 2)}.items():
+                    body = content if isinstance(content, bytes) else str(content).encode()
+                    member = tarfile.TarInfo(f"./{number:04}.{suffix}")
+                    member.size = len(body)
+                    shard.addfile(member, io.BytesIO(body))
+
+
+SAMPLES: dict[str, Callable[[int], dict[str, str]]] = {
+    "numbers and names": lambda label: {"cls": str(label), "txt": WORDS[label]},
+    "names": lambda label: {"cls": WORDS[label] + "\n"},
+    "one text": lambda label: {"txt": WORDS[label]},
+    "fields": lambda label: {"json": json.dumps({"label": label, "name": WORDS[label], "box": [1]})},
+}
+
+
+@pytest.mark.parametrize("case", SAMPLES)
+def test_the_samples_of_shards_are_a_dataset(tmp_path: Path, case: str) -> None:
+    folder = tmp_path / "mugs"
+    write_shards(folder, SAMPLES[case], *(f"{number:03}.tar" for number in range(3)))
+    added = add_dataset(folder / "{000..002}.tar", [tmp_path / "mine.yaml"], DatasetOptions())
+    assert added.entry.name == "mugs"
+    assert added.entry.class_names == {"BlueBottle": "blue bottle", "red_mug": "red mug"}
+    assert (added.entry.sizes.train, added.entry.sizes.test) == (18, 6)
+    raw = open_dataset(added.entry, added.data_root)
+    for row, label in enumerate(raw.train.labels):
+        shard, sample = raw.train.origin(row).removesuffix(".jpg").split("/")
+        assert raw.class_names[label] == ("red mug", "blue bottle")[int(sample) % 2]
+        stream = io.BytesIO()
+        photograph(WORDS[int(sample) % 2], 8 * int(shard[:3]) + int(sample)).save(stream, "JPEG")
+        with tarfile.open(folder / shard) as opened:
+            stored = opened.extractfile(f"./{sample}.jpg")
+            assert stored is not None
+            assert stored.read() == stream.getvalue()
+        assert raw.train.read(row).size == photograph(WORDS[0], 0).size
+    (folder / "001.tar").unlink()
+    assert "001.tar does not exist" in str(missing_data(added.entry, added.data_root))
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [
+        (("train-0.tar", "train-1.tar", "val-0.tar", "test-0.tar"), (16, 8)),
+        (("train/0.tar", "test/0.tar"), (8, 8)),
+        (("train-0.tar", "train-1.tar"), (12, 4)),
+    ],
+)
+def test_names_of_shards_tell_the_parts(tmp_path: Path, names: tuple[str, ...], sizes: tuple[int, int]) -> None:
+    write_shards(tmp_path / "mugs", SAMPLES["names"], *names)
+    pattern = one_pattern([tmp_path / "mugs" / name for name in names])
+    entry = add_dataset(pattern, [tmp_path / "mine.yaml"], DatasetOptions(name="mugs")).entry
+    assert (entry.sizes.train, entry.sizes.test) == sizes
+
+
+@pytest.mark.parametrize(
+    ("texts", "damage", "expected"),
+    [
+        ({"cls": "a"}, True, "001.tar: cannot be read as a tar file of samples"),
+        ({}, False, "has no column 'label'"),
+        ({"cls": "a", "mask.png": "x"}, False, "the sample 0000 has the images jpg and mask.png"),
+        ({"json": "{"}, False, "cannot be read as a tar file of samples"),
+        ({"txt": "x" * 2_000_000}, False, "is larger than"),
+    ],
+)
+def test_shards_that_cannot_be_used_are_refused(
+    tmp_path: Path, texts: dict[str, str], damage: bool, expected: str
+) -> None:
+    write_shards(tmp_path / "mugs", lambda _: texts, "000.tar", "001.tar")
+    if damage:
+        (tmp_path / "mugs" / "001.tar").write_bytes((tmp_path / "mugs" / "001.tar").read_bytes()[:3000])
+    with pytest.raises(UserError) as refusal:
+        add_dataset(tmp_path / "mugs" / "{000..001}.tar", [tmp_path / "mine.yaml"], DatasetOptions())
+    assert expected in str(refusal.value)
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_patterns_are_those_of_a_shell() -> None:
+    assert expand_braces("{train,test}-{08..10}.tar")[2:4] == ["train-10.tar", "test-08.tar"]
+    with pytest.raises(UserError, match="are added together"):
+        one_pattern([Path("a.tar"), Path("b.csv")])
+
+
+@pytest.mark.e2e
+def test_shards_are_added_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path / "mugs", SAMPLES["names"], "0.tar", "1.tar")
+    monkeypatch.chdir(tmp_path)
+    done = command.orchestrator("data", "add", "mugs/0.tar", "mugs/1.tar")
+    assert done.returncode == 0, done.stderr
+    assert "mugs: 2 classes, 12 training images, 4 test images" in done.stdout
+    done = command.orchestrator("data", "verify", "mugs", "--catalog", "catalog.yaml", "--data-root", str(tmp_path))
+    assert done.returncode == 0, done.stdout
