@@ -1,8 +1,9 @@
-"""``data``: list, prepare, verify and add datasets. Only ``prepare`` uses the network."""
+"""``data``: list, prepare, verify and add datasets. Only ``prepare`` and ``add hf:`` use the network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -162,7 +163,8 @@ def verify(
 @app.command()
 def add(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="a folder of images, a table of them, or tar shards")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="a folder of images, a table of them, tar shards, or hf:OWNER/NAME"),
     ],
     catalog: CatalogFiles = None,
     name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
@@ -172,6 +174,9 @@ def add(
     words: WordTable = None,
     mirrorable: Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
+    data_root: Annotated[
+        Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="where the files of hf:OWNER/NAME are put")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option("--column", metavar="KEY=NAME", help="a table's column of path, label or split")
     ] = None,
@@ -184,8 +189,10 @@ def add(
 
     Every image is decoded and checked first.
     """
+    from orchestrator.catalog import DATA_VARIABLE
     from orchestrator.cli.project import remember, write_grid_file
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
+    from orchestrator.datasets.hub_datasets import fetch_layout, hub_name
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
     from orchestrator.datasets.routes.tar_shards import one_pattern
@@ -198,9 +205,14 @@ def add(
         name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
         words=words, columns=columns,
     )  # fmt: skip
-    path = one_pattern(paths)
+    path, find = one_pattern(paths), None
+    if str(path).startswith("hf:"):
+        if data_root is None:
+            raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
+        find = partial(fetch_layout, str(path), data_root.expanduser().absolute(), Console())
+        path = hub_name(str(path))
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
-        added = add_dataset(path, files, options, advance)
+        added = add_dataset(path, files, options, advance, find)
     project = remember(files, added.data_root)
     grid = write_grid_file(added, files[-1])
     for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):

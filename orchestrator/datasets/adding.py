@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -18,7 +18,7 @@ from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.class_words import class_words
-from orchestrator.datasets.layouts import find_layout
+from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.routes.tar_shards import folder_of
@@ -76,8 +76,11 @@ def add_dataset(
     catalog_files: Sequence[Path],
     options: DatasetOptions,
     advance: OnProgress = lambda done, of: None,
+    find: Callable[[str, Mapping[str, str]], Layout] | None = None,
 ) -> Added:
     """Check a folder or table of images and add its entry to the last catalog file, which may be new.
+
+    ``find`` gives the layout for the dataset's key and columns, by default that of the files at ``path``.
 
     Raises ``UserError`` if the layout, the names or the images are unusable. Nothing is written then, except the list
     of excluded images if the user asked for it.
@@ -97,7 +100,8 @@ def add_dataset(
             )
         options = kept_options(options, old)
     before: Mapping[Any, str] = old.route.columns if old and isinstance(old.route, ManifestRoute) else {}
-    layout = find_layout(path, {**before, **options.columns})
+    columns = {**before, **options.columns}
+    layout = find(name, columns) if find else find_layout(path, columns)
     words, sentences, about_words = class_words(layout.names, options.words)
     if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
         words |= {folder: word for folder, word in old.class_names.items() if folder in words}
@@ -113,7 +117,7 @@ def add_dataset(
         "mirrorable": options.mirrorable,
         "sizes": {"train": 1, "test": 1},  # until the images are counted
         "splits": {"recipe": layout.recipe},
-        "licence": options.licence,
+        "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
     }
     location = Location(display_path(catalog_file), f"datasets.{name}")
     entry = validated(DatasetEntry, {"name": name, **fields}, location)

@@ -46,9 +46,12 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 
 
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the image files of a folder or table as they are now. A read-only data root has no record,
-    and neither have shards."""
-    if not (isinstance(entry.route, ManifestRoute) and entry.route.file.endswith(".tar")):
+    """Record the image files of a folder or table as they are now.
+
+    A read-only data root has no record, and neither have shards and datasets of the hub.
+    """
+    in_shards = isinstance(entry.route, ManifestRoute) and entry.route.file.endswith(".tar")
+    if entry.is_own and not in_shards:
         _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
 
 

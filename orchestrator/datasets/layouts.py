@@ -49,6 +49,7 @@ class Layout(NamedTuple):
         data_root: the folder to pass as ``--data-root``.
         names: class names in the data.
         notes: remarks about files that are not used.
+        licence: of the images, if it is known.
     """
 
     data_root: Path
@@ -56,6 +57,7 @@ class Layout(NamedTuple):
     recipe: str
     names: tuple[str, ...]
     notes: tuple[str, ...]
+    licence: str = ""
 
 
 def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:

@@ -1,4 +1,4 @@
-"""Fetching a dataset's files. Only ``data prepare`` calls this code, and no other code fetches data.
+"""Fetching a dataset's files. Only ``data prepare`` and ``data add hf:`` call this code.
 
 ``download`` and ``unpack`` know nothing of datasets; ``by_archive``, ``by_torchvision`` and ``by_hub`` fetch the
 files of one kind of route each. A new kind is one module here and one entry in ``FETCHERS``.

@@ -20,7 +20,7 @@ from orchestrator.util.errors import UserError, explain_hub_error
 from orchestrator.util.identity import file_digest
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoSibling
+    from huggingface_hub.hf_api import DatasetInfo, RepoSibling
 
 FILES_AT_ONCE = 4
 
@@ -73,13 +73,11 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
 
     Raises ``UserError`` when the hub cannot be asked, or has no such files.
     """
-    from huggingface_hub import HfApi
-
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
     try:
-        info = HfApi(endpoint=endpoint).dataset_info(route.repo, revision=route.revision, files_metadata=True)
-    except Exception as error:
+        info = repository(route.repo, route.revision, endpoint, image_origin(entry))
+    except UserError as error:
         raise _explained(error, entry) from error
     there = {file.rfilename: file for file in info.siblings or ()}
     if route.layout == "class_folders":
@@ -93,6 +91,16 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
             hint="check repo, revision, layout and splits of the route",
         )
     return info.sha, {path: there[path] for path in wanted}
+
+
+def repository(repo: str, revision: str | None, endpoint: str | None, where: str) -> DatasetInfo:
+    """Ask the hub for the commit and the files of a dataset repository. Raises ``UserError`` if it cannot be asked."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi(endpoint=endpoint).dataset_info(repo, revision=revision, files_metadata=True)
+    except Exception as error:
+        raise explain_hub_error(error, where) from error
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:

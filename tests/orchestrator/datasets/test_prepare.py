@@ -17,20 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torchvision.datasets
 from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, load_catalog, missing_data
-from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one
-from orchestrator.datasets.state import StagingArea, read_record, state_of
+from orchestrator.datasets.state import read_record, state_of
 from orchestrator.util.errors import UserError
 from tests.helpers.file_server import FileServer, serve
-from tests.helpers.small_archives import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
+from tests.helpers.small_archives import BODY, CONTENT, entry_of, picture, tar_of, zip_of
 from tests.helpers.waiting import TIMEOUT, wait_for
 
 QUIET = Console(file=io.StringIO())
@@ -371,89 +368,3 @@ def test_a_dataset_to_fetch_by_hand_gets_instructions(tmp_path: Path) -> None:
     entry = load_catalog().datasets["rsscn7"]
     assert plan_preparation([entry], tmp_path) == ([], [], [entry])
     assert "by hand, into" in str(missing_data(entry, tmp_path))
-
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-REPO = "owner/pets"
-
-
-def shard(first: int) -> bytes:
-    rows = {
-        "image": [{"bytes": picture(first + i), "path": None} for i in range(5)],
-        "label": [i % 2 for i in range(5)],
-    }
-    features = {"info": {"features": {"label": {"names": list(CLASSES), "_type": "ClassLabel"}}}}
-    table = pa.table(rows).replace_schema_metadata({b"huggingface": json.dumps(features).encode()})
-    stream = io.BytesIO()
-    pq.write_table(table, stream)
-    return stream.getvalue()
-
-
-def hub_files() -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
-    """Answers of a hub with one repository: its list of files, and the files."""
-    content = {
-        "README.md": b"# pets",
-        "data/train-00000-of-00002.parquet": shard(0),
-        "data/train-00001-of-00002.parquet": shard(5),
-        "data/other-00000-of-00001.parquet": shard(50),
-    }
-    sums = {name: hashlib.sha256(body).hexdigest() for name, body in content.items()}
-    siblings = [
-        {"rfilename": name, "size": len(body), "blobId": sums[name][:40],
-         **({"lfs": {"size": len(body), "sha256": sums[name], "pointerSize": 130}} if "parquet" in name else {})}
-        for name, body in content.items()
-    ]  # fmt: skip
-    info = {"id": REPO, "sha": COMMIT, "siblings": siblings, "private": False, "gated": False}
-    body = json.dumps({**info, "tags": [], "downloads": 1}).encode()
-    api = {f"api/datasets/{REPO}": body, f"api/datasets/{REPO}/revision/{COMMIT}": body}
-    files = {f"datasets/{REPO}/resolve/{COMMIT}/{name}": body for name, body in content.items()}
-    headers = {
-        f"datasets/{REPO}/resolve/{COMMIT}/{name}": {"ETag": f'"{sums[name]}"', "X-Repo-Commit": COMMIT}
-        for name in content
-    }
-    return {**api, **files}, headers
-
-
-def hub_entry(url: str) -> DatasetEntry:
-    route = {"kind": "huggingface", "repo": REPO, "splits": {"all": "train"}}
-    return entry_of(url, route=route)
-
-
-def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: Path) -> None:
-    files, headers = hub_files()
-    with serve(files=files, headers=headers) as server:
-        entry = hub_entry(server.url)
-        commit, needed = needed_files(entry, server.url)
-        assert list(needed) == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
-        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        revision, checksums = fetch_from_hub(entry, staging, server.url)
-    assert revision == commit == COMMIT
-    assert sorted(checksums) == list(needed)
-    assert not (tmp_path / "pets" / ".cache").exists()
-    raw = open_dataset(entry, tmp_path)
-    assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)
-
-
-def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
-    files, headers = hub_files()
-    name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
-    files[name] = files[name][:-1] + b"x"
-    with serve(files=files, headers=headers) as server:
-        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        with pytest.raises(UserError, match="has the wrong sha256"):
-            fetch_from_hub(hub_entry(server.url), staging, server.url)
-    assert not (tmp_path / "pets" / "data" / "train-00001-of-00002.parquet").exists()
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
-)
-def test_the_error_of_a_gated_or_missing_repository_names_the_remedy(
-    tmp_path: Path, header: str, expected: str
-) -> None:
-    status = 403 if header == "GatedRepo" else 404
-    with (
-        serve(files={}, statuses=[status], error_code=header) as server,
-        pytest.raises(UserError, match=expected),
-    ):
-        needed_files(hub_entry(server.url), server.url)

@@ -1,0 +1,176 @@
+"""``data add hf:OWNER/NAME``: fetch a dataset of the Hugging Face hub, and find out its layout without a YAML file.
+
+Parquet files keep the hub's own layout and are read as those of the catalog are. Image files become a folder like any
+other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rich.console import Console
+
+from bolt.image_folders import image_suffixes, part_of
+from orchestrator.catalog import DatasetEntry, dataset_folder, partial_folder
+from orchestrator.catalog.routes import HuggingFaceRoute
+from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files, repository
+from orchestrator.datasets.layouts import COLUMNS, Layout, find_layout
+from orchestrator.datasets.prepare import FetchJob, check_space
+from orchestrator.datasets.routes.parquet import read_parquet, shards_of
+from orchestrator.datasets.state import StagingArea, bytes_in, dataset_lock
+from orchestrator.util.console import print_line
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_bytes
+
+PREFIX = "hf:"
+_ADDRESS = re.compile(r"hf:(?P<repo>([\w.-]+/)?[\w.-]+)(:(?P<config>[\w.-]+))?(@(?P<splits>[\w.,-]+))?")
+_SHARD = re.compile(r"(-\d+-of-\d+(-[0-9a-f]+)?)?\.parquet")
+
+FETCHED = ".fetched"
+"""The file in a dataset's folder that names the repository and the commit it was fetched from."""
+
+
+def hub_name(address: str) -> Path:
+    """Return the repository of an address as a path. Raises ``UserError`` if it is none."""
+    return Path(_address(address)["repo"])
+
+
+def _address(address: str) -> re.Match[str]:
+    if found := _ADDRESS.fullmatch(address):
+        return found
+    raise UserError(f"{address!r} is no address of a dataset", hint="hf:OWNER/NAME, or hf:OWNER/NAME@SPLIT")
+
+
+def fetch_layout(
+    address: str,
+    data_root: Path,
+    console: Console,
+    name: str,
+    columns: Mapping[str, str],
+    endpoint: str | None = None,
+) -> Layout:
+    """Fetch a dataset into ``data_root/name``, unless it is there, and return its layout.
+
+    ``address`` is ``hf:OWNER/NAME``, with ``:CONFIG`` if there are several, and ``@SPLIT``, or ``@TRAIN,TEST``.
+
+    Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if the folder
+    holds something else.
+    """
+    repo, config, splits = _address(address).group("repo", "config", "splits")
+    page, folder = f"https://huggingface.co/datasets/{repo}", data_root / name
+    revision: str | None
+    if folder.exists():
+        revision = _fetched_revision(folder, repo)
+        paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+    else:
+        info = repository(repo, None, endpoint, page)
+        revision, paths = info.sha, [file.rfilename for file in info.siblings or ()]
+    route: dict[str, Any] = {"kind": "huggingface", "repo": repo, "revision": revision}
+    in_tables = any(path.endswith(".parquet") for path in paths)
+    if in_tables:
+        route |= _parts(paths, config, splits, repo)
+    elif any(PurePosixPath(path).suffix.lower() in image_suffixes() for path in paths):
+        route |= {"layout": "class_folders", "splits": {"all": "all"}}
+    else:
+        hint = f"fetch it (hf download {repo} --repo-type dataset --local-dir FOLDER), unpack it, and add the folder"
+        raise UserError(f"{repo} holds neither parquet files nor images", where=page, hint=hint)
+    if not folder.exists():
+        _fetch(_entry(name, route, page), data_root, console, endpoint)
+    if not in_tables:
+        return find_layout(folder / (splits or ""))._replace(licence=f"see {page}")
+    part = next(iter(route["splits"]))
+    first = shards_of(paths, HuggingFaceRoute.model_validate(route), part)[0]
+    route["columns"] = _columns(folder / first, columns)
+    names, _ = read_parquet(_entry(name, route, page), folder)
+    recipe = "eighty_twenty" if part == "all" else "official"
+    notes = tuple(f"{part} is the split {split!r}" for part, split in route["splits"].items() if part != split)
+    return Layout(data_root, route, recipe, tuple(names), notes, f"see {page}")
+
+
+def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
+    """Return an entry to fetch and read by; its classes stand for any, so that labels may be numbers."""
+    fields = {"title": name, "domain": "own", "prompts": "plain", "class_names": ["a", "b"], "classes": 2}
+    sizes = {"train": 1, "test": 1}
+    return DatasetEntry.model_validate({"name": name, "route": route, "sizes": sizes, "licence": page, **fields})
+
+
+def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str | None) -> None:
+    """Fetch the files of an entry; the folder has its name once it is complete."""
+    inner = partial_folder(entry, data_root)
+    size = sum(file.size or 0 for file in needed_files(entry, endpoint)[1].values())
+    print_line(f"{entry.name}: {human_bytes(size)} from {entry.licence}", console)
+    print_line(check_space([FetchJob(entry, size, bytes_in(inner))], data_root), console)
+    with dataset_lock(entry.name, data_root):
+        assert isinstance(entry.route, HuggingFaceRoute)
+        revision, _ = fetch_from_hub(entry, StagingArea(inner, inner, console), endpoint)
+        (inner / FETCHED).write_text(f"{entry.route.repo} {revision}", encoding="utf-8")
+        os.rename(inner, dataset_folder(entry, data_root))
+
+
+def _fetched_revision(folder: Path, repo: str) -> str:
+    """Return the commit that a folder was fetched from. Raises ``UserError`` if it holds something else."""
+    found = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
+    if len(found) != 2 or found[0] != repo:
+        raise UserError(f"{folder} is there and was not fetched from {repo}", hint="give another name: --name NAME")
+    return found[1]
+
+
+def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: str) -> dict[str, Any]:
+    """Return the fields ``config`` and ``splits`` of a repository's route.
+
+    Raises ``UserError`` that lists what there is if nothing, or not one thing only, is meant.
+    """
+    found: dict[str, list[str]] = {}
+    for path in map(PurePosixPath, paths):
+        if path.suffix == ".parquet":
+            folders = [folder for folder in path.parts[:-1] if folder != "data"]
+            split = _SHARD.sub("", path.name)
+            if split.isdecimal() and folders:  # as the hub converts: CONFIG/SPLIT/0000.parquet
+                split = folders.pop()
+            splits = found.setdefault("/".join(folders), [])
+            splits += [split] if split not in splits else []
+    if config is None and len(found) > 1:
+        hint = "name one: " + " or ".join(f"hf:{repo}:{name}" for name in found if name)
+        raise UserError(f"{repo} has several configurations: {', '.join(filter(None, found))}", hint=hint)
+    if config is not None and config not in found:
+        raise UserError(f"{repo} has no configuration {config!r}, only {', '.join(filter(None, found)) or 'one'}")
+    splits = found[config] if config is not None else next(iter(found.values()))
+    parts = {part: split for split in splits if (part := part_of(split)) in ("train", "test")}
+    chosen = given.split(",") if given else list(splits) if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
+    if len(chosen) > 2 or not set(chosen) <= {*splits}:
+        what = f"{repo} has the splits {', '.join(splits)}"
+        hint = f"name one to divide 80/20, or those to learn from and to test on: hf:{repo}@{','.join(splits[:2])}"
+        raise UserError(what, hint=hint)
+    named = {"all": chosen[0]} if len(chosen) == 1 else {"train": chosen[0], "test": chosen[1]}
+    return {"splits": named, **({"config": config} if config else {})}
+
+
+def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of images and of labels. Raises ``UserError`` if several may be meant."""
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(shard)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot be read as parquet: {error}", where=str(shard)) from None
+    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    chosen = {}
+    for key, option, kind, others in (
+        ("image", "path", "Image", [field.name for field in schema if field.type.num_fields]),
+        ("label", "label", "ClassLabel", [name for name in COLUMNS["label"] if name in schema.names]),
+    ):
+        typed = [
+            name for name, feature in features.items() if isinstance(feature, dict) and feature.get("_type") == kind
+        ]
+        names = [given[option]] if option in given else typed or others[:1]
+        if len(names) != 1 or names[0] not in schema.names:
+            what = f"the column of the {key}s may be {' or '.join(names)}" if len(names) > 1 else f"no column of {key}s"
+            columns = ", ".join(schema.names)
+            raise UserError(what, where=str(shard), hint=f"say which: --column {option}=NAME; there are {columns}")
+        chosen[key] = names[0]
+    return chosen

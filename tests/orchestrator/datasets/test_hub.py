@@ -1,0 +1,207 @@
+"""Datasets of the Hugging Face hub: the needed files of one commit are fetched, and ``data add hf:`` makes an entry."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from orchestrator.catalog import DatasetEntry, load_catalog
+from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
+from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files
+from orchestrator.datasets.hub_datasets import fetch_layout, hub_name
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.state import StagingArea
+from orchestrator.util.errors import UserError
+from tests.helpers.file_server import FileServer, serve
+from tests.helpers.small_archives import CLASSES, entry_of, picture
+
+QUIET = Console(file=io.StringIO())
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "owner/pets"
+
+
+def shard(first: int, labels: str = "label", named: bool = True) -> bytes:
+    """Return a parquet file of five images; the column ``labels`` has the classes' names in the hub's metadata."""
+    rows = {
+        "image": [{"bytes": picture(first + i), "path": None} for i in range(5)],
+        **{name: [i % 2 for i in range(5)] for name in labels.split(",")},
+    }
+    names = {name: {"names": list(CLASSES), "_type": "ClassLabel"} for name in labels.split(",")} if named else {}
+    features = {"info": {"features": {"image": {"_type": "Image"}, **names}}}
+    table = pa.table(rows).replace_schema_metadata({b"huggingface": json.dumps(features).encode()})
+    stream = io.BytesIO()
+    pq.write_table(table, stream)
+    return stream.getvalue()
+
+
+CONTENT = {
+    "README.md": b"# pets",
+    "data/train-00000-of-00002.parquet": shard(0),
+    "data/train-00001-of-00002.parquet": shard(5),
+    "data/other-00000-of-00001.parquet": shard(50),
+}
+
+
+def hub(content: dict[str, bytes]) -> dict[str, Any]:
+    """Return what a server of one repository with these files answers."""
+    sums = {name: hashlib.sha256(body).hexdigest() for name, body in content.items()}
+    siblings = [
+        {"rfilename": name, "size": len(body), "blobId": sums[name][:40],
+         **({"lfs": {"size": len(body), "sha256": sums[name], "pointerSize": 130}} if "parquet" in name else {})}
+        for name, body in content.items()
+    ]  # fmt: skip
+    info = {"id": REPO, "sha": COMMIT, "siblings": siblings, "private": False, "gated": False}
+    body = json.dumps({**info, "tags": [], "downloads": 1}).encode()
+    api = {f"api/datasets/{REPO}": body, f"api/datasets/{REPO}/revision/{COMMIT}": body}
+    stem = f"datasets/{REPO}/resolve/{COMMIT}"
+    headers = {f"{stem}/{name}": {"ETag": f'"{sums[name]}"', "X-Repo-Commit": COMMIT} for name in content}
+    return {"files": {**api, **{f"{stem}/{name}": body for name, body in content.items()}}, "headers": headers}
+
+
+def hub_entry(url: str) -> DatasetEntry:
+    route = {"kind": "huggingface", "repo": REPO, "splits": {"all": "train"}}
+    return entry_of(url, route=route)
+
+
+def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: Path) -> None:
+    with serve(**hub(CONTENT)) as server:
+        entry = hub_entry(server.url)
+        commit, needed = needed_files(entry, server.url)
+        assert list(needed) == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
+        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
+        revision, checksums = fetch_from_hub(entry, staging, server.url)
+    assert revision == commit == COMMIT
+    assert sorted(checksums) == list(needed)
+    assert not (tmp_path / "pets" / ".cache").exists()
+    raw = open_dataset(entry, tmp_path)
+    assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)
+
+
+def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
+    answers = hub(CONTENT)
+    name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
+    answers["files"][name] = answers["files"][name][:-1] + b"x"
+    with serve(**answers) as server:
+        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
+        with pytest.raises(UserError, match="has the wrong sha256"):
+            fetch_from_hub(hub_entry(server.url), staging, server.url)
+    assert not (tmp_path / "pets" / "data" / "train-00001-of-00002.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
+)
+def test_the_error_of_a_gated_or_missing_repository_names_the_remedy(
+    tmp_path: Path, header: str, expected: str
+) -> None:
+    status = 403 if header == "GatedRepo" else 404
+    with (
+        serve(files={}, statuses=[status], error_code=header) as server,
+        pytest.raises(UserError, match=expected),
+    ):
+        needed_files(hub_entry(server.url), server.url)
+
+
+# -- data add hf: ------------------------------------------------------------------------------------------------------
+
+
+def add(server: FileServer, root: Path, address: str, **options: Any) -> Added:
+    find = partial(fetch_layout, address, root / "data", QUIET, endpoint=server.url)
+    return add_dataset(hub_name(address), [root / "mine.yaml"], DatasetOptions(**options), find=find)
+
+
+PARTS = {"train-00000-of-00001.parquet": shard(0), "test-00000-of-00001.parquet": shard(5)}
+
+
+@pytest.mark.parametrize(
+    ("content", "address", "sizes"),
+    [
+        (PARTS, "", (5, 5)),
+        (CONTENT, "@train", (7, 3)),
+        (CONTENT, "@train,other", (10, 5)),
+        ({"big/train/0000.parquet": shard(0), "big/test/0000.parquet": shard(5), "small/test/0000.parquet": b"x"},
+         ":big", (5, 5)),
+        ({f"{part}/{name}/{n}.png": picture(n + 10 * (part == "Test")) for part in ("Train", "Test")
+          for name in CLASSES for n in range(3)}, "", (6, 6)),
+        ({f"{name}/{n}.png": picture(n) for name in CLASSES for n in range(5)}, "", (8, 2)),
+    ],
+)  # fmt: skip
+def test_a_dataset_of_the_hub_becomes_an_entry_with_its_class_names(
+    tmp_path: Path, content: dict[str, bytes], address: str, sizes: tuple[int, int]
+) -> None:
+    with serve(**hub({"README.md": b"# pets", **content})) as server:
+        added = add(server, tmp_path, f"hf:{REPO}{address}")
+        count = len(server.requests)
+        again = add(server, tmp_path, f"hf:{REPO}{address}", replace=True)
+        assert len(server.requests) == count
+    entry = load_catalog([tmp_path / "mine.yaml"]).datasets["pets"]
+    assert entry == added.entry == again.entry
+    assert (entry.sizes.train, entry.sizes.test) == sizes
+    assert entry.licence == f"see https://huggingface.co/datasets/{REPO}"
+    raw = open_dataset(entry, added.data_root)
+    assert raw.class_names == CLASSES
+    assert raw.train.read(0).size == (40, 40)
+    if entry.route.kind == "huggingface":
+        assert entry.route.revision == COMMIT
+
+
+@pytest.mark.parametrize(
+    ("content", "address", "expected"),
+    [
+        (CONTENT, "", "has the splits train, other"),
+        (CONTENT, "@test", "has the splits train, other"),
+        ({"a/train.parquet": b"", "b/train.parquet": b""}, "", "hf:owner/pets:a or hf:owner/pets:b"),
+        ({"train.parquet": b""}, ":c", "has no configuration 'c'"),
+        ({"train.parquet": shard(0, "fine,coarse")}, "", "the column of the labels may be fine or coarse"),
+        ({"train.parquet": shard(0, "kind", named=False)}, "", "no column of labels"),
+        ({"train.parquet": b"PAR1"}, "", "cannot be read as parquet"),
+        ({"images.zip": b""}, "", "holds neither parquet files nor images"),
+    ],
+)
+def test_a_dataset_of_the_hub_that_may_be_read_in_several_ways_is_refused(
+    tmp_path: Path, content: dict[str, bytes], address: str, expected: str
+) -> None:
+    with serve(**hub(content)) as server, pytest.raises(UserError) as refusal:
+        add(server, tmp_path, f"hf:{REPO}{address}")
+    assert expected in str(refusal.value)
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_labels_without_names_are_numbers_and_a_column_can_be_named(tmp_path: Path) -> None:
+    with serve(**hub({"train.parquet": shard(0, "kind", named=False)})) as server:
+        added = add(server, tmp_path, f"hf:{REPO}", columns={"label": "kind"})
+    assert added.entry.class_names == {"0": "0", "1": "1"}
+    assert any("no words" in note for note in added.notes)
+
+
+def test_a_folder_with_something_else_and_a_wrong_address_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data" / "pets").mkdir(parents=True)
+    with serve(**hub(CONTENT)) as server, pytest.raises(UserError, match="was not fetched from owner/pets"):
+        add(server, tmp_path, f"hf:{REPO}@train")
+    with pytest.raises(UserError, match="is no address of a dataset"):
+        hub_name("hf:a/b/c")
+
+
+@pytest.mark.e2e
+def test_the_command_fetches_and_adds_a_dataset_of_the_hub(tmp_path: Path) -> None:
+    with serve(**hub(PARTS)) as server:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "data", "add", f"hf:{REPO}", "--data-root", "here"],
+            capture_output=True, text=True, cwd=tmp_path, timeout=120,
+            env={**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pets: 2 classes, 5 training images, 5 test images" in done.stdout
+    assert (tmp_path / "here" / "pets" / "test-00000-of-00001.parquet").is_file()
