@@ -214,9 +214,11 @@ def add(
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, files, options, advance, find)
     project = remember(files, added.data_root)
-    grid = write_grid_file(added, files[-1])
+    grid, kept = write_grid_file(added, files[-1])
     for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):
         print_line(line)
+    if kept:
+        print_line(f"{grid} was there with other text and is as it was; remove it first to have it written")
 
 
 def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:

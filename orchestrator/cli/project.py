@@ -87,22 +87,24 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
     return project
 
 
-def write_grid_file(added: Added, catalog_file: Path) -> Path:
-    """Write the grid of an added dataset next to its catalog file, and return its path.
+def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
+    """Write the grid of an added dataset next to its catalog file. Return its path, and whether another was there.
 
-    A file that is there already stays, unless ``data add`` wrote it and nobody edited it. Raises ``UserError`` if the
-    file cannot be written.
+    That one stays, unless ``data add`` wrote it and nobody edited it. Raises ``UserError`` if the file cannot be
+    written.
     """
     name = added.entry.name
     path = catalog_file.with_name(f"{name}.yaml")
     if path.absolute() == catalog_file.absolute():
         path = catalog_file.with_name(f"{name}-grid.yaml")
     with writing("the grid file", str(path)):
-        before = path.read_bytes() if path.exists() else None
-        if before is None or (added.replaced and before == _grid_text(added.replaced).encode()):
-            with replacing(path) as temporary:
-                temporary.write_text(_grid_text(added.entry), encoding="utf-8")
-    return path
+        text = _grid_text(added.entry)
+        written = {text, _grid_text(added.replaced)} if added.replaced else {text}
+        if path.exists() and path.read_text(encoding="utf-8", errors="replace") not in written:
+            return path, True
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return path, False
 
 
 def _grid_text(entry: DatasetEntry) -> str:
