@@ -99,8 +99,9 @@ def add_dataset(
                 + "; or accept its images as they are now: --replace" * own_entry,
             )
         options = kept_options(options, old)
-    before: Mapping[Any, str] = old.route.columns if old and isinstance(old.route, ManifestRoute) else {}
-    columns = {**before, **options.columns}
+    columns = dict(options.columns)
+    if old and isinstance(old.route, ManifestRoute):
+        columns = {key: name for key, name in old.route.columns.items() if key != name or key != "split"} | columns
     layout = find(name, columns) if find else find_layout(path, columns)
     words, sentences, about_words = class_words(layout.names, options.words)
     if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited

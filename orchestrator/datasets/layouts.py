@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bolt.image_folders import (
+    PARTS,
     class_folders,
     dataset_folder,
     images_below,
@@ -154,7 +155,8 @@ def choose_columns(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the columns for ``path``, ``label`` and ``split``, and remarks on the choice.
 
-    Usual names come first, then what the values show: paths of images, and the only other column for labels.
+    Usual names come first, then what the values show: paths of images, names of parts, and the only other column for
+    labels.
 
     Raises ``UserError`` if two columns may have the labels.
     """
@@ -164,7 +166,8 @@ def choose_columns(
     pictures = [name for name, texts in columns.items() if texts and all(is_image(Path(text)) for text in texts)]
     for name in [*usual["path"], *pictures][:1]:
         chosen.setdefault("path", name)
-    for name in usual["split"][:1]:
+    of_parts = [name for name, texts in columns.items() if {"train", "test"} <= {*map(part_of, texts)} <= {*PARTS}]
+    for name in [*usual["split"], *of_parts][:1]:
         if name.casefold() == "split" or any(map(part_of, columns[name])):  # a fold's number is no part
             chosen.setdefault("split", name)
     rest = [name for name in columns if name and name not in chosen.values()]

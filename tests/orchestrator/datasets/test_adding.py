@@ -155,7 +155,7 @@ def test_rows_of_validation_are_not_used_and_a_named_column_stays_named(tmp_path
         photograph("red_mug", number).save(tmp_path / f"{number}.jpg")
     rows = _ROWS("cat,x,Training", "dog,y,TEST").replace("dog,y,TEST", "dog,y,Training", 1)
     rows = rows.replace("3.jpg,cat,x,Training", "3.jpg,cat,x,test") + "5.jpg,fox,z,valid\n"
-    (tmp_path / "list.csv").write_text("path,a,b,Split\n" + rows)
+    (tmp_path / "list.csv").write_text("path,a,b,Usage\n" + rows)
     options = DatasetOptions(name="mine", columns={"label": "a"})
     added = add_dataset(tmp_path / "list.csv", [tmp_path / "mine.yaml"], options)
     assert added.entry.class_names == {"cat": "cat", "dog": "dog"}
