@@ -232,58 +232,38 @@ def test_two_classes_with_equal_words_are_both_named(tmp_path: Path) -> None:
         class_words(["1_cat", "1 cat"])
 
 
-def test_an_empty_class_is_named(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "Table ware", 3)
-    (tmp_path / "Table ware" / "empty").mkdir()
-    (tmp_path / "Table ware" / "empty" / "readme.txt").write_text("soon")
-    refused(tmp_path, "class folders without images: empty")
+# name -> (folders with photographs, what is removed of them, a further file, message)
+UNUSABLE: dict[str, tuple[str, str, str, str]] = {
+    "an empty class": (".", "", "empty/readme.txt", "class folders without images: empty"),
+    "one class": (".", "03-green-plate BlueBottle", "", "only one class, 'red_mug'"),
+    "no test part": ("train val", "", "", "there is train/ but no test/; the other folders are val"),
+    "no test images": ("train test", "test/red_mug", "", "class folder 'red_mug' is in train/ but not in test/"),
+    "no training images": ("train test", "train/red_mug", "", "class folder 'red_mug' is in test/ but not in train/"),
+    "one image": (".", "red_mug/000.jpg red_mug/001.jpg", "", "class 'red mug' has too few images"),
+    "loose images": ("", "", "1.jpg", "it holds 1 images and no class folders"),
+    "nothing": ("", "", "readme.txt", "it holds no class folders"),
+    "no such folder": ("", "", "", "there is no "),
+}
 
 
-def test_one_class_is_refused(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "Table ware", 3)
-    for name in CLASSES[1:]:
-        shutil.rmtree(tmp_path / "Table ware" / name)
-    refused(tmp_path, "only one class, 'red_mug'")
-
-
-def test_a_missing_split_is_named(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "Table ware" / "train", 3)
-    write_photographs(tmp_path / "Table ware" / "val", 1)
-    refused(tmp_path, "there is train/ but no test/; the other folders are val")
-
-
-@pytest.mark.parametrize(("lacking", "having"), [("test", "train"), ("train", "test")])
-def test_a_class_in_one_part_only_is_named(tmp_path: Path, lacking: str, having: str) -> None:
-    for part in ("train", "test"):
-        write_photographs(tmp_path / "Table ware" / part, 2)
-    shutil.rmtree(tmp_path / "Table ware" / lacking / "red_mug")
-    refused(tmp_path, f"class folder 'red_mug' is in {having}/ but not in {lacking}/")
-
-
-def test_a_class_too_small_to_be_split_is_named(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "Table ware", 3)
-    for number in (0, 1):
-        (tmp_path / "Table ware" / "red_mug" / f"{number:03}.jpg").unlink()
-    refused(tmp_path, "class 'red mug' has too few images")
-
-
-@pytest.mark.parametrize("case", ["loose images", "nothing", "no such folder", "a text file"])
-def test_a_path_without_a_dataset_is_refused(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_path_without_a_usable_dataset_is_refused(tmp_path: Path, case: str) -> None:
     folder = tmp_path / "Table ware"
-    if case == "a text file":
-        folder.write_text("x")
-    elif case != "no such folder":
-        folder.mkdir()
-    if case == "loose images":
-        photograph("red_mug", 0).save(folder / "1.jpg")
-    expected = {"loose images": "it holds 1 images and no class folders", "nothing": "it holds no class folders",
-                "no such folder": "there is no ", "a text file": "neither a folder nor"}[case]  # fmt: skip
-    refused(tmp_path, expected)
+    parts, removed, file, message = UNUSABLE[case]
+    for part in parts.split():
+        write_photographs(folder / part, 3)
+    for path in (folder / name for name in removed.split()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if file:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        photograph("red_mug", 0).save(folder / file, "JPEG")
+    refused(tmp_path, message)
 
 
 def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
-    refused(tmp_path, "there is a dataset 'mnist' already, in grids/datasets/general.yaml", name="mnist")
+    text = refused(tmp_path, "there is a dataset 'mnist' already, in grids/datasets/general.yaml", name="mnist")
+    assert "--name my-mnist" in text
     refused(tmp_path, "'Table ware' may hold lower-case letters", name="Table ware")
     add(tmp_path)
     with pytest.raises(UserError, match="there is a dataset 'table-ware' already"):

@@ -202,27 +202,11 @@ def test_one_image_that_breaks_after_a_plan_is_one_message_with_a_command_that_w
     build(Images(dataset_ref(entry, tmp_path), "train", 32), settings)
 
 
-@pytest.mark.parametrize(("row", "named"), [("a2.jpg,", "row 3 has no label"), (",one", "row 3 has no path")])
-def test_an_empty_field_of_a_table_is_named_with_its_row(tmp_path: Path, row: str, named: str) -> None:
-    (tmp_path / "photos").mkdir()
-    table = tmp_path / "photos" / "list.csv"
-    table.write_text(f"path,label\na0.jpg,one\na1.jpg,two\n{row}\n")
-    with pytest.raises(UserError, match=named):
-        add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions())
-
-
 @pytest.mark.parametrize("template", ["a photo", "a {} of {}", ""])
 def test_a_template_has_one_place_for_the_class(tmp_path: Path, template: str) -> None:
     write_photographs(tmp_path / "ware", 5)
     with pytest.raises(UserError, match="template"):
         add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions(templates=(template,)))
-
-
-def test_a_name_of_the_catalog_gets_a_proposal(tmp_path: Path) -> None:
-    write_photographs(tmp_path / "gtsrb", 5)
-    with pytest.raises(UserError, match="--name my-gtsrb"):
-        add_dataset(tmp_path / "gtsrb", [tmp_path / "mine.yaml"], DatasetOptions())
-    assert add_dataset(tmp_path / "gtsrb", [tmp_path / "mine.yaml"], DatasetOptions(name="my-gtsrb")).entry.classes == 3
 
 
 @pytest.mark.parametrize("name", ["gtsrb", "aid", "cifar10"])
