@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
+from contextlib import suppress
 from pathlib import Path
 
-_NOT_WESTERN = re.compile(r"[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]")
-"""Text of another alphabet, decoded as Windows-1252: three foreign letters in a row, or signs between the letters."""
+_NOT_WESTERN = re.compile(r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]")
+"""Text of another alphabet or encoding, decoded as Windows-1252: three foreign letters in a row, signs, or zeros."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -35,14 +36,14 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
 
 def _decoded(data: bytes) -> tuple[str, list[str]]:
     """Return the text of UTF-8, of UTF-16 with or without a mark, or of Windows-1252."""
-    start = data[:200]
+    start, encoding = data[:200], "utf-8-sig"
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start:
         encoding = "utf-16" if start[0] >= 0xFE else "utf-16-le" if start[1:2] == b"\0" else "utf-16-be"
-        return data.decode(encoding).removeprefix("\ufeff"), ["read as UTF-16"]
-    try:
-        return data.decode("utf-8-sig"), []
-    except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
+    with suppress(UnicodeDecodeError):
+        text = data.decode(encoding).removeprefix("\ufeff")
+        if "\0" not in text:
+            return text, [] if encoding == "utf-8-sig" else ["read as UTF-16"]
+    text = data.decode("cp1252", errors="replace")
     if _NOT_WESTERN.search(text):
         raise ValueError("its text is neither UTF-8 nor Windows-1252; save it as CSV in UTF-8")
     shown = re.search(r"\w*[^\W\x00-\x7f]\w*", text)
