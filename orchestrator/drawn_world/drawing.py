@@ -21,7 +21,6 @@ from orchestrator.drawn_world.tasks import (
     GlyphTask,
     Labels,
     Split,
-    ToyTask,
     sizes,
 )
 from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
@@ -52,14 +51,10 @@ def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
 
     N is 0 for the training split of a variant.
     """
-    return draw(TASKS[task_name], split, sizes(task_name)[split], WORLD_VERSION)
-
-
-def draw(task: ToyTask, split: Split, count: int, version: int) -> tuple[Bytes, Labels]:
-    """Draw ``count`` pictures (N, 32, 32, 3) and labels (N,), keyed by the world's version, the task and the split."""
+    task, count = TASKS[task_name], sizes(task_name)[split]
     if count == 0:
         return np.empty((0, SIDE, SIDE, 3), dtype=np.uint8), np.empty(0, dtype=np.int64)
-    rng = KeyedRandom("task", version, task.name, split)
+    rng = KeyedRandom("task", WORLD_VERSION, task.name, split)
     order = rng.order(count)
     labels = (order % len(task.class_names)).sort().values
     images = _glyphs(rng, task, labels) if isinstance(task, GlyphTask) else _aerial(rng, task, labels)
@@ -96,8 +91,8 @@ def _aerial(rng: KeyedRandom, task: AerialTask, labels: Tensor) -> Tensor:
     image = torch.cat(painted).clamp(0.0, 1.0)
     if task.rendition in RENDITIONS:
         image = RENDITIONS[task.rendition](rng, image)
-    if task.sensor.bands in BANDS:
-        image = BANDS[task.sensor.bands](image)
-    if task.sensor.pixels != image.shape[-1]:
-        image = camera_styles.coarse(image, task.sensor.pixels)
+    if task.bands in BANDS:
+        image = BANDS[task.bands](image)
+    if task.pixels != image.shape[-1]:
+        image = camera_styles.coarse(image, task.pixels)
     return camera_styles.haze(rng, image, task.haze)

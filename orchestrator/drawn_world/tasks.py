@@ -39,15 +39,6 @@ Rendition = Literal["photo", "sketch", "poster", "cloudy"]
 """A scene as it is, in pencil, printed in other inks, or half hidden."""
 
 
-@dataclass(frozen=True)
-class Sensor:
-    """What an aerial picture was taken with."""
-
-    bands: Bands = "colour"
-    pixels: int = 32
-    """Pixels across the scene before it is scaled to the picture's size."""
-
-
 WORLD_VERSION = 1
 """Part of every drawn dataset's identity; it changes when any picture does."""
 
@@ -80,7 +71,9 @@ class AerialTask:
 
     name: str
     class_names: tuple[str, ...]
-    sensor: Sensor = field(default_factory=Sensor)
+    bands: Bands = "colour"
+    pixels: int = 32
+    """Pixels of the sensor across the scene, before it is scaled to the picture's size."""
     haze: float = 0.7
     """Strength of the haze."""
     rendition: Rendition = "photo"
@@ -160,7 +153,7 @@ _TRAINABLE: tuple[ToyTask, ...] = (
             "solar farm",
             "village",
         ),
-        Sensor("infrared"),
+        bands="infrared",
     ),
     AerialTask(
         "aerial-coarse",
@@ -176,7 +169,8 @@ _TRAINABLE: tuple[ToyTask, ...] = (
             "snowfield",
             "wheat field",
         ),
-        Sensor("grey", 12),
+        bands="grey",
+        pixels=12,
     ),
 )
 
