@@ -19,7 +19,7 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 """A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
 
 _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
-_CODE = re.compile(r"[a-z]{0,2}\d+[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+")
+_CODE = re.compile(r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+")
 """Numbers, ``c0``, ``n12345678``, ``bkl``, ``3fa9c1``: probably no word that CLIP has read in captions."""
 
 _SHOWN = 4

@@ -17,21 +17,34 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
     """Return the rows of a table, fields stripped and empty rows left out, and remarks on how it was read.
 
-    The separator is the one that makes most fields of the first line. Raises ``OSError`` if the file cannot be read,
-    ``ValueError`` if its encoding is not known, ``csv.Error`` if it is no table.
+    The separator is the first that divides all rows alike, else the one that makes most fields of the first line.
+
+    Raises ``OSError`` if the file cannot be read, ``ValueError`` if its encoding is not known, ``csv.Error`` if it is
+    no table.
     """
     text, notes = _decoded(path.read_bytes())
     text = re.sub("\r\n?", "\n", text)
     first, _, rest = text.partition("\n")
+    marks = list(_SEPARATORS)
     if directive := re.fullmatch(r'"?sep=(.)"?', first.strip()):  # a line that Excel writes and reads
-        separator, text = directive[1], rest
+        marks, text = [directive[1]], rest
+    for separator in marks:
+        with suppress(csv.Error):
+            rows = _divided(text, separator)
+            if rows and len(rows[0]) > 1 and {len(row) for row in rows} == {len(rows[0])}:
+                break
     else:
-        separator = max(_SEPARATORS, key=lambda mark: len(next(csv.reader([first], delimiter=mark), ())))
+        separator = max(marks, key=lambda mark: len(next(csv.reader([first], delimiter=mark), ())))
+        rows = _divided(text, separator)
     if separator != ",":
         notes.append(f"read with {_SEPARATORS.get(separator, repr(separator))} between columns")
+    return rows, notes
+
+
+def _divided(text: str, separator: str) -> list[list[str]]:
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
     rows = ([field.strip() for field in line] for line in lines)
-    return [row for row in rows if any(row)], notes
+    return [row for row in rows if any(row)]
 
 
 def _decoded(data: bytes) -> tuple[str, list[str]]:

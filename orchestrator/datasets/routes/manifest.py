@@ -124,10 +124,7 @@ def paths_and_labels(
         if "" in columns[name]:
             row = columns[name].index("") + 1
             raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
-    labels = columns[names.get("label", "label")]
-    if all(label.removesuffix(".0").isdecimal() for label in labels):  # integers, as pandas writes them beside a gap
-        labels = [label.removesuffix(".0") for label in labels]
-    return columns[names.get("path", "path")], labels
+    return columns[names.get("path", "path")], columns[names.get("label", "label")]
 
 
 def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
