@@ -48,11 +48,13 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
     """Record the image files of a folder or table as they are now.
 
-    A read-only data root has no record, and neither have shards and datasets of the hub.
+    A read-only data root has no record, and neither have datasets of the hub and images in shards.
     """
-    in_shards = isinstance(entry.route, ManifestRoute) and entry.route.file.endswith(".tar")
-    if entry.is_own and not in_shards:
-        _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
+    if not entry.is_own:
+        return
+    raw = open_dataset(_with_own_names(entry), data_root)
+    if (dataset_folder(entry, data_root) / raw.test.origin(0)).is_file():
+        _write(entry, data_root, _image_files(entry, raw, data_root, {}))
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:

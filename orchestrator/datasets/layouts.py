@@ -130,15 +130,15 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
             hint="save a spreadsheet as CSV in UTF-8",
         )
     folder = folder_of(path)
-    columns, notes, places = read_table(path)
+    columns, notes, readers = read_table(path)
     if unknown := next((name for name in given.values() if name not in columns), None):
         raise unknown_name("column", unknown, columns, where=f"--column, table {path}")
     chosen, remarks = choose_columns(columns, given, path)
     paths, labels = paths_and_labels(columns, chosen, path)
-    files = paths if places else find_files(paths, labels, folder, path)
+    files = paths if readers else find_files(paths, labels, folder, path)
     if moved := next((pair for pair in zip(paths, files, strict=True) if pair[0] != pair[1]), None):
         notes.append(f"{moved[0]} is read as {moved[1]}, and the other paths likewise")
-    if not places and (left_out := len(set(map(str, images_below(folder))) - {str(folder / file) for file in files})):
+    if not readers and (left_out := len(set(map(str, images_below(folder))) - {str(folder / file) for file in files})):
         notes.append(f"images that the table does not list: {left_out}, not used")
     parts = [part_of(text) for text in columns[chosen["split"]]] if "split" in chosen else [""] * len(labels)
     if validation := parts.count("val"):

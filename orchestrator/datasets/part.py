@@ -100,6 +100,13 @@ def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
     return make_part(labels, lambda i: open_image(files[i]), lambda i: files[i].relative_to(root).as_posix())
 
 
+def part_of_readers(
+    paths: Sequence[str], labels: Sequence[int], readers: Mapping[str, Callable[[], Image.Image]]
+) -> Part:
+    """Make a part of images that lie in other files: path -> how to read that image."""
+    return make_part(labels, lambda i: readers[paths[i]](), lambda i: paths[i])
+
+
 def concatenated(parts: Sequence[Part]) -> Part:
     """Join several parts, in their order."""
     places = [(part, index) for part in parts for index in range(len(part))]

@@ -10,15 +10,19 @@ import csv
 import shlex
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+
+from PIL import Image
 
 from bolt.image_folders import images_below, is_image, part_of
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
-from orchestrator.datasets.part import RouteContents, file_part
-from orchestrator.datasets.routes.tar_shards import Place, read_shards, shard_part
+from orchestrator.datasets.part import RouteContents, file_part, part_of_readers
+from orchestrator.datasets.routes.parquet import Shards, names_in
+from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed
@@ -27,11 +31,14 @@ SHOWN = 10
 
 
 class Table(NamedTuple):
-    """A table as texts: column name -> values; remarks on how it was read; places of images in tar files by path."""
+    """A table as texts: column name -> values; and remarks on how it was read.
+
+    ``readers``: path -> how to read that image, if images lie in tar files or in the table itself.
+    """
 
     columns: Mapping[str, list[str]]
     notes: list[str]
-    places: Mapping[str, Place] = {}
+    readers: Mapping[str, Callable[[], Image.Image]] = {}
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -46,10 +53,10 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     route = entry.route
     assert isinstance(route, ManifestRoute)
     table = folder / route.file
-    columns, _, places = read_table(table)
+    columns, _, readers = read_table(table)
     paths, labels = paths_and_labels(columns, route.columns, table)
     splits = _splits(entry, columns.get(route.columns.get("split", "split")), len(paths), table)
-    files = paths if places else find_files(paths, labels, folder, table)
+    files = paths if readers else find_files(paths, labels, folder, table)
     used = {label for label, split in zip(labels, splits, strict=True) if split != "val"}
     names = sorted(used, key=(lambda name: (int(name), name)) if all(map(str.isdecimal, used)) else None)
     label_of = {name: label for label, name in enumerate(names)}
@@ -61,8 +68,8 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
             raise UserError(f"lists no images of the split {split!r}", where=str(table), hint=hint)
         chosen, numbers = [files[row] for row in rows], [label_of[labels[row]] for row in rows]
         parts[split] = (
-            shard_part(chosen, numbers, places)
-            if places
+            part_of_readers(chosen, numbers, readers)
+            if readers
             else file_part([folder / file for file in chosen], numbers, folder)
         )
     return names, parts
@@ -74,13 +81,7 @@ def read_table(path: Path) -> Table:
         return Table(*read_shards(path))
     try:
         if path.suffix.lower() == ".parquet":
-            import pyarrow.parquet as pq
-
-            read = pq.read_table(path)
-            texts = [field.name for field in read.schema if not field.type.num_fields]  # the others hold images
-            columns = read.select(texts).to_pydict().items()
-            return Table({name: ["" if value is None else str(value).strip() for value in values]
-                          for name, values in columns}, [])  # fmt: skip
+            return _read_parquet_table(path)
         rows, notes = read_rows(path)
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
@@ -94,6 +95,31 @@ def read_table(path: Path) -> Table:
     if uneven is not None:
         raise UserError(f"row {uneven} has not as many fields as the header", where=str(path))
     return Table({name: [row[index] for row in rows] for index, name in enumerate(names)}, notes)
+
+
+def _read_parquet_table(path: Path) -> Table:
+    """Read a parquet file, whose images are paths or, in one column, encoded; classes then have the file's names."""
+    import pyarrow.parquet as pq
+
+    schema = pq.read_schema(path)
+    texts = [field.name for field in schema if not field.type.num_fields]
+    values = pq.read_table(path, columns=texts).to_pydict()
+    encoded = [field.name for field in schema if field.type.num_fields and "bytes" in str(field.type)]
+    with_paths = any(is_image(Path(_text(value))) for column in values.values() for value in column[:1])
+    if len(encoded) != 1 or with_paths or not texts:
+        return Table({name: [_text(value) for value in column] for name, column in values.items()}, [])
+    complete = next((name for name, column in values.items() if None not in column), texts[0])
+    shard = Shards(path.parent, [path.name], encoded[0], complete)
+    columns = {}
+    for name, column in values.items():
+        classes = dict(enumerate(names_in(schema, name) or ()))
+        columns[name] = [_text(classes.get(value, value)) for value in column]
+    columns["path"] = [shard.origin(row) for row in range(len(shard.values))]
+    return Table(columns, [], {image: partial(shard.read, row) for row, image in enumerate(columns["path"])})
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
 
 
 def paths_and_labels(

@@ -47,7 +47,7 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
     shards = {}
     for part in route.splits:
         try:
-            shards[part] = _Shards(folder, shards_of(paths, route, part), **route.columns)
+            shards[part] = Shards(folder, shards_of(paths, route, part), **route.columns)
         except UserError as error:
             raise UserError(
                 error.what, where=error.where or str(folder), hint=error.hint or refetch_hint(entry)
@@ -78,7 +78,7 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     return found
 
 
-def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) -> list[str]:
+def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> list[str]:
     """Return them in label order: from the files' metadata, or the sorted texts of the labels, or plain numbers."""
     names, *others = {part.names for part in parts}
     if others:
@@ -91,7 +91,7 @@ def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) ->
     return numbered_classes(entry, values, folder)
 
 
-class _Shards:
+class Shards:
     """The parquet files of one part. Thread-safe: one file is read at a time, images are decoded in parallel."""
 
     def __init__(self, folder: Path, paths: Sequence[str], image: str = "image", label: str = "label") -> None:
@@ -112,7 +112,7 @@ class _Shards:
             except (pa.ArrowException, OSError) as error:
                 raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
             self.files.append(file)
-            named.add(_names_in(file.schema_arrow, label))
+            named.add(names_in(file.schema_arrow, label))
         if len(named) > 1:
             raise UserError("its files do not name the same classes", where=str(folder / paths[0]))
         if None in self.values:
@@ -171,7 +171,7 @@ class _Shards:
             return self.kept[group]
 
 
-def _names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
+def names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
     """Return the class names of a column in Hugging Face's metadata, in label order; ``None`` if there are none."""
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     names = metadata.get("info", {}).get("features", {}).get(column, {}).get("names")

@@ -10,7 +10,7 @@ import json
 import os
 import tarfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from PIL import Image
 
 from bolt.image_folders import image_suffixes, part_of
 from orchestrator.catalog.routes import expand_braces
-from orchestrator.datasets.part import Part, make_part
 from orchestrator.datasets.tar_member import TarMember
 from orchestrator.util.errors import UserError
 
@@ -60,8 +59,8 @@ def one_pattern(paths: Sequence[Path]) -> Path:
     return root / f"{{{','.join(names)}}}.tar"
 
 
-def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Place]]:
-    """Return the samples as a table, remarks, and the place of each image by its path, ``000.tar/0017.jpg``.
+def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Callable[[], Image.Image]]]:
+    """Return the samples as a table, remarks, and how to read each image, by its path, ``000.tar/0017.jpg``.
 
     Columns are ``path``, ``cls``, ``txt`` and the fields of ``json``; and ``split`` if the shards' names tell it, as
     ``train-000.tar`` and ``test-000.tar``.
@@ -70,7 +69,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     """
     root = folder_of(pattern)
     rows: list[dict[str, str]] = []
-    places: dict[str, Place] = {}
+    places: dict[str, Callable[[], Image.Image]] = {}
     without = 0
     for shard in map(Path, expand_braces(str(pattern))):
         name = shard.relative_to(root).as_posix()
@@ -82,7 +81,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
                 raise UserError(what, where=str(shard))
             for suffix, place in images.items():
                 path = f"{name}/{sample}.{suffix}"
-                places[path] = place
+                places[path] = place.read
                 rows.append({"path": path, **({"split": split} if split else {}), **texts})
             without += not images
     if not {"train", "test"} <= {row.get("split") for row in rows}:
@@ -91,11 +90,6 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
         name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
     }
     return columns, [f"samples without an image: {without}, not used"] if without else [], places
-
-
-def shard_part(paths: Sequence[str], labels: Sequence[int], places: Mapping[str, Place]) -> Part:
-    """Make a part of images in shards, by their paths."""
-    return make_part(labels, lambda i: places[paths[i]].read(), lambda i: paths[i])
 
 
 def _samples(shard: Path) -> dict[str, tuple[dict[str, Place], dict[str, str]]]:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, load_catalog
@@ -184,6 +185,18 @@ def test_labels_without_names_are_numbers_and_a_column_can_be_named(tmp_path: Pa
         added = add(server, tmp_path, f"hf:{REPO}", columns={"label": "kind"})
     assert added.entry.class_names == {"0": "0", "1": "1"}
     assert any("no words" in note for note in added.notes)
+
+
+def test_a_parquet_file_with_images_is_a_table(tmp_path: Path) -> None:
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "train.parquet").write_bytes(shard(0))
+    added = add_dataset(tmp_path / "pets" / "train.parquet", [tmp_path / "mine.yaml"], DatasetOptions())
+    raw = open_dataset(added.entry, tmp_path)
+    assert (raw.class_names, len(raw.train), len(raw.test)) == (CLASSES, 3, 2)
+    for row, label in enumerate(raw.train.labels):
+        number = int(raw.train.origin(row).removeprefix("train.parquet[").removesuffix("]"))
+        assert label == number % 2
+        assert raw.train.read(row).tobytes() == Image.open(io.BytesIO(picture(number))).tobytes()
 
 
 def test_a_folder_with_something_else_and_a_wrong_address_are_refused(tmp_path: Path) -> None:
