@@ -102,9 +102,9 @@ def _read_parquet_table(path: Path) -> Table:
     import pyarrow.parquet as pq
 
     schema = pq.read_schema(path)
-    texts = [field.name for field in schema if not field.type.num_fields]
+    encoded = [field.name for field in schema if "binary" in str(field.type)]  # bytes, or a structure with bytes
+    texts = [field.name for field in schema if not field.type.num_fields and field.name not in encoded]
     values = pq.read_table(path, columns=texts).to_pydict()
-    encoded = [field.name for field in schema if field.type.num_fields and "bytes" in str(field.type)]
     with_paths = any(is_image(Path(_text(value))) for column in values.values() for value in column[:1])
     if len(encoded) != 1 or with_paths or not texts:
         return Table({name: [_text(value) for value in column] for name, column in values.items()}, [])
