@@ -29,7 +29,7 @@ from tests.helpers.file_server import FileServer, serve
 from tests.helpers.small_archives import CLASSES, entry_of, picture
 
 QUIET = Console(file=io.StringIO())
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+COMMIT = hashlib.sha1(b"the commit").hexdigest()
 REPO = "owner/pets"
 
 
@@ -217,7 +217,8 @@ def test_the_command_fetches_and_adds_a_dataset_of_the_hub(tmp_path: Path) -> No
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", "data", "add", f"hf:{REPO}", "--data-root", "here"],
             capture_output=True, text=True, cwd=tmp_path, timeout=120,
-            env={**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")},
+            env={**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home"),
+                 "HF_HUB_OFFLINE": "0"},
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "pets: 2 classes, 5 training images, 5 test images" in done.stdout
