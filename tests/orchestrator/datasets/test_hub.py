@@ -33,6 +33,13 @@ COMMIT = hashlib.sha1(b"the commit").hexdigest()
 REPO = "owner/pets"
 
 
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests reach their own server where a cell of another test has switched downloads off."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+
+
 def shard(first: int, labels: str = "label", named: bool = True) -> bytes:
     """Return a parquet file of five images; the column ``labels`` has the classes' names in the hub's metadata."""
     rows = {
@@ -217,8 +224,7 @@ def test_the_command_fetches_and_adds_a_dataset_of_the_hub(tmp_path: Path) -> No
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", "data", "add", f"hf:{REPO}", "--data-root", "here"],
             capture_output=True, text=True, cwd=tmp_path, timeout=120,
-            env={**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home"),
-                 "HF_HUB_OFFLINE": "0"},
+            env={**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")},
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "pets: 2 classes, 5 training images, 5 test images" in done.stdout
