@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator import __version__
-from orchestrator.cli.options import ComputeSettings, GridName, StoreSettings, with_settings
+from orchestrator.cli.options import ComputeSettings, GridName, SetValues, StoreSettings, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.units import human_bytes, pluralize
@@ -38,6 +38,7 @@ BundlePath = Annotated[Path, typer.Argument(metavar="FILE", help="a bundle")]
 def create(
     grid: GridName,
     output: Annotated[Path, typer.Option("-o", "--output", help="the bundle's file, for example demo.bundle.zip")],
+    set_: SetValues = None,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -45,9 +46,9 @@ def create(
     from orchestrator.grid.load import grid_files
     from orchestrator.sharing.bundle import make_bundle
 
-    workspace = open_workspace(grid, settings)
+    workspace = open_workspace(grid, settings, overrides=set_, reads_results=True)
     plan = workspace.plan()
-    results, failures = make_bundle(plan, grid_files(grid), workspace.store, output)
+    results, failures = make_bundle(plan, grid_files(grid), workspace.store, output, set_ or ())
     counts = f"{results} of {pluralize(len(plan.grid.cells), 'cell')}, {pluralize(failures, 'failure')}"
     print_line(f"{output}: {counts}, {human_bytes(output.stat().st_size)}")
 

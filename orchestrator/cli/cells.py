@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orchestrator.cli.options import GridName, StoreSettings, table_console, with_settings
+from orchestrator.cli.options import GridName, SetValues, StoreSettings, table_console, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import pluralize
@@ -33,6 +33,7 @@ Names = list[str] | None
 @with_settings
 def cells(
     grid: GridName,
+    set_: SetValues = None,
     method: Annotated[Names, _filter("cells of this method")] = None,
     label: Annotated[Names, _filter("cells with this label in the grid, such as bolt[rank=8]")] = None,
     dataset: Annotated[Names, _filter("cells that adapt to this dataset")] = None,
@@ -61,7 +62,7 @@ def cells(
         "backbone": backbone, "domain": domain, "protocol": protocol,
     }  # fmt: skip
     states = {state for state, asked in (("finished", finished), ("failed", failed), ("open", open_)) if asked}
-    workspace = open_workspace(grid, settings)
+    workspace = open_workspace(grid, settings, overrides=set_, reads_results=True)
     filters = [f"{key}={value}" for key, values in wanted.items() for value in values or ()]
     selected = select_cells(workspace.grid.cells, filters, workspace.grid.label, "--")
     found = list_cells(workspace.grid, selected, workspace.store)

@@ -15,6 +15,7 @@ from orchestrator.cli.options import (
     DataRoot,
     ExcludeBroken,
     Mirrorable,
+    SetValues,
     Templates,
     WordTable,
     table_console,
@@ -40,6 +41,7 @@ OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that th
 def list_datasets(
     grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="only what this grid reads")] = None,
     domain: Annotated[str | None, typer.Option("--domain", help="only this domain")] = None,
+    set_: SetValues = None,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
@@ -48,7 +50,7 @@ def list_datasets(
     from orchestrator.datasets.listing import datasets_view
 
     loaded = load_catalog(catalog or ())
-    entries = _of_grid(grid, loaded, data_root) if grid else list(loaded.datasets.values())
+    entries = _of_grid(grid, loaded, data_root, set_) if grid else list(loaded.datasets.values())
     if domain is not None:
         loaded.domain(domain, "--domain")
         entries = [entry for entry in entries if entry.domain == domain]
@@ -62,6 +64,7 @@ def list_datasets(
 def prepare(
     names: Names = None,
     grid: OfGrid = None,
+    set_: SetValues = None,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
@@ -76,7 +79,7 @@ def prepare(
     if data_root is None:
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
     root = data_root.absolute()
-    there, jobs, by_hand = plan_preparation(_chosen(names, grid, load_catalog(catalog or ()), root), root)
+    there, jobs, by_hand = plan_preparation(_chosen(names, grid, load_catalog(catalog or ()), root, set_), root)
     for line in there:
         print_line(line)
     if jobs:
@@ -115,6 +118,7 @@ def prepare(
 def verify(
     names: Names = None,
     grid: OfGrid = None,
+    set_: SetValues = None,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
     exclude_broken: ExcludeBroken = False,
@@ -133,7 +137,7 @@ def verify(
     console = Console()
     unreadable = changed = False
     loaded = load_catalog(catalog or ())
-    for entry in _chosen(names, grid, loaded, data_root):
+    for entry in _chosen(names, grid, loaded, data_root, set_):
         file = loaded.files["datasets", entry.name]
         try:
             with show_progress(f"decoding {entry.name}", console) as advance:
@@ -221,12 +225,14 @@ def add(
         print_line(f"{grid} was there with other text and is as it was; remove it first to have it written")
 
 
-def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
+def _chosen(
+    names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None, set_: Sequence[str] | None
+) -> list[DatasetEntry]:
     """Return the named datasets, those of named domains and those of a grid, each once.
 
     Raises ``UserError`` for an unknown name, or if nothing is named.
     """
-    chosen = _of_grid(grid, catalog, root) if grid else []
+    chosen = _of_grid(grid, catalog, root, set_) if grid else []
     for name in names or ():
         if name in catalog.datasets:
             chosen.append(catalog.datasets[name])
@@ -239,7 +245,7 @@ def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, roo
     return list({entry.name: entry for entry in chosen}.values())
 
 
-def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
+def _of_grid(grid: str, catalog: Catalog, root: Path | None, set_: Sequence[str] | None) -> list[DatasetEntry]:
     from orchestrator.grid import load_grid
 
-    return list(load_grid(grid, catalog, data_root=root).datasets.values())
+    return list(load_grid(grid, catalog, set_=set_ or (), data_root=root).datasets.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import ComputeSettings, GridName, StoreSettings, with_settings
+from orchestrator.cli.options import ComputeSettings, GridName, SetValues, StoreSettings, with_settings
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
@@ -24,9 +24,6 @@ def _size(option: str, help_text: str) -> Any:
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
 ]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
-]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
 DiskBudget = Annotated[int | None, _size("--disk-budget", "what the artifacts may take, e.g. 200GB")]
 GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
@@ -37,7 +34,7 @@ Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again
 def grid(
     grid: GridName,
     only: Only = None,
-    set_: Set = None,
+    set_: SetValues = None,
     limit: Limit = None,
     plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
     local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
@@ -84,7 +81,7 @@ def grid(
 def plan(
     grid: GridName,
     only: Only = None,
-    set_: Set = None,
+    set_: SetValues = None,
     limit: Limit = None,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,

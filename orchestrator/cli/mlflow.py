@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, GridName, StoreSettings, StoreUrl, with_settings
+from orchestrator.cli.options import DEFAULT_STORE, GridName, SetValues, StoreSettings, StoreUrl, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -17,6 +17,7 @@ from orchestrator.util.errors import UserError
 @with_settings
 def sync(
     grid: GridName,
+    set_: SetValues = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make a new one")
     ] = False,
@@ -32,7 +33,7 @@ def sync(
     from orchestrator.tracking.client import move_aside
     from orchestrator.tracking.grid_runs import GridRuns
 
-    workspace = open_workspace(grid, settings)
+    workspace = open_workspace(grid, settings, overrides=set_, reads_results=True)
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
     if rebuild and database is None:

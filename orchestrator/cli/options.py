@@ -63,6 +63,9 @@ def check_device(device: str | None) -> str | None:
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
+SetValues = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
+]
 StoreUrl = Annotated[
     str,
     typer.Option(

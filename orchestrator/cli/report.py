@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import GridName, OptionalGrid, StoreSettings, with_settings
+from orchestrator.cli.options import GridName, OptionalGrid, SetValues, StoreSettings, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
@@ -19,6 +19,7 @@ from orchestrator.util.units import pluralize
 @with_settings
 def report(
     grid: OptionalGrid = None,
+    set_: SetValues = None,
     published: Annotated[
         bool, typer.Option("--published", help="the paper's tables alone; needs no grid and no store")
     ] = False,
@@ -44,7 +45,7 @@ def report(
     else:
         from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
 
-        workspace = open_workspace(grid, settings)
+        workspace = open_workspace(grid, settings, overrides=set_, reads_results=True)
         grid_results = read_grid_results(workspace.plan(), workspace.store)
         page = write_grid_report(grid_results, workspace.store)
         written = f"report: {report_location(page, workspace.store)}"
@@ -54,6 +55,7 @@ def report(
 @with_settings
 def results(
     grid: GridName,
+    set_: SetValues = None,
     format_: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="of the table")] = "csv",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
     *,
@@ -67,7 +69,7 @@ def results(
 
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
-    rows = result_rows(grid, settings)
+    rows = result_rows(grid, settings, set_ or ())
     content = FORMATS[format_](rows)
     if output is None:
         sys.stdout.buffer.write(content)

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import OptionalGrid, StoreSettings, with_settings
+from orchestrator.cli.options import OptionalGrid, SetValues, StoreSettings, with_settings
 from orchestrator.util.errors import UserError
 
 
 @with_settings
 def status(
     grid: OptionalGrid = None,
+    set_: SetValues = None,
     watch: Annotated[bool, typer.Option("--watch", help="keep showing the run's progress until it ends")] = False,
     *,
     settings: StoreSettings,
@@ -37,5 +38,5 @@ def status(
     else:
         from orchestrator.sharing.grid_listing import list_grid
 
-        listing = list_grid(grid, settings)
+        listing = list_grid(grid, settings, set_ or ())
         Console().print(status_view(opened, listing.name, listing.title, listing.labels))

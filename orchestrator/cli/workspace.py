@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError
 
@@ -47,14 +49,19 @@ def open_workspace(
     only: list[str] | None = None,
     overrides: list[str] | None = None,
     limit: int | None = None,
+    reads_results: bool = False,
 ) -> Workspace:
     """Read the catalog and the grid, and open the store.
+
+    ``overrides``: values of ``--set``. A command that ``reads_results`` prints a note if the grid's last run had other
+    ones.
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
+    from orchestrator.progress.status_file import other_values
     from orchestrator.store import Store
 
     loaded, opened = load_catalog(settings.catalog_files), Store(settings.store_url)
@@ -68,6 +75,8 @@ def open_workspace(
         gain_of=partial(source_gain, opened),
     )
     _check_store_place(parsed, opened, settings.data_folder)
+    if reads_results and (other := other_values(opened.files, parsed.name, overrides or ())):
+        typer.echo(f"note: {other}", err=True)
     return Workspace(parsed, loaded, opened, settings)
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import BaseModel
@@ -106,6 +109,18 @@ class StatusFile:
         )
         with contextlib.suppress(OSError):
             self._files.write(_file_name(self.grid), status.model_dump_json(indent=1).encode())
+
+
+def other_values(files: Files, grid: str, overrides: Sequence[str]) -> str:
+    """Say with which command a grid's last run began, if it had other values of ``--set``; empty if it had the same."""
+    status = read_status(files, grid)
+    words = shlex.split(status.command) if status else []
+    given = [word.removeprefix("--set=") for word in words if word.startswith("--set=")]
+    given += [value for option, value in pairwise(words) if option == "--set"]
+    if status is None or sorted(given) == sorted(overrides):
+        return ""
+    same = shlex.join(word for value in given for word in ("--set", value)) or "no --set"
+    return f"the last run of {grid} was: {status.command}; to see its cells, give {same}"
 
 
 def _file_name(grid: str) -> str:

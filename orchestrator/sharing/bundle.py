@@ -35,17 +35,21 @@ from orchestrator.util.identity import slug
 CELLS, TEXT_LIMITS = "cells.json", "text_limits.json"
 
 
-def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> tuple[int, int]:
+def make_bundle(
+    plan: Plan, files: Iterable[Path], store: Store, path: Path, overrides: Sequence[str] = ()
+) -> tuple[int, int]:
     """Write the bundle of a grid to ``path``; returns how many results and how many failures it has.
 
-    ``files``: the grid's file, and those that it includes. Raises ``UserError`` if no cell has finished, or if the
-    bundle cannot be written.
+    ``files``: the grid's file, and those that it includes; ``overrides``: values of ``--set``. Raises ``UserError`` if
+    no cell has finished, or if the bundle cannot be written.
     """
     grid = plan.grid
     labels = labels_of(grid.cells, grid.label)
-    results = finished_results(store, grid.name, labels)
+    results = finished_results(store, grid.name, labels, overrides)
     predictions = store.read_predictions(results)
     content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
+    if overrides:
+        content["grid/set.txt"] = "\n".join(overrides).encode()
     content["catalog.json"] = _json(_catalog_entries(grid, plan.catalog))
     content[CELLS] = _json(_cell_records(grid, labels))
     names = [f"results/{result.cell.id}.{ending}" for result in results for ending in ("json", "npz")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.core.settings import RunSettings
+from orchestrator.progress.status_file import other_values
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
@@ -31,7 +32,12 @@ _OPTIONAL = ("accuracy_own_classes", "accuracy_zero_shot_own_classes")
 
 
 def results(
-    store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
+    store: PathOrUrl,
+    grid: PathOrUrl,
+    *,
+    catalog: Sequence[PathOrUrl] = (),
+    data_root: PathOrUrl | None = None,
+    set_: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Return the results of a grid, one row for each finished cell and test split.
 
@@ -40,18 +46,24 @@ def results(
         grid: a grid's name, or the path of a grid file.
         catalog: your own catalog files that the grid needs.
         data_root: the folder of your own datasets.
+        set_: the values of ``--set`` that the grid was run with, such as ``"shots=[1]"``.
 
     Returns:
         A frame with the columns of docs/results.md: accuracies in per cent, times in seconds, memory in MiB.
 
     Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
     """
-    rows = result_rows(os.fspath(grid), _settings(store, catalog, data_root))
+    rows = result_rows(os.fspath(grid), _settings(store, catalog, data_root), set_)
     return frame_of(rows)[list(COLUMNS)].astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
 
 
 def predictions(
-    store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
+    store: PathOrUrl,
+    grid: PathOrUrl,
+    *,
+    catalog: Sequence[PathOrUrl] = (),
+    data_root: PathOrUrl | None = None,
+    set_: Sequence[str] = (),
 ) -> dict[tuple[str, str], StoredPredictions]:
     """Return the predictions of a grid's cells on every test image.
 
@@ -62,13 +74,18 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened = Store(store)
-    listing = list_grid(os.fspath(grid), _settings(store, catalog, data_root))
-    by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels))
+    listing = list_grid(os.fspath(grid), _settings(store, catalog, data_root), set_)
+    by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels, set_))
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
 
 def verdict(
-    store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
+    store: PathOrUrl,
+    grid: PathOrUrl,
+    *,
+    catalog: Sequence[PathOrUrl] = (),
+    data_root: PathOrUrl | None = None,
+    set_: Sequence[str] = (),
 ) -> tuple[VerdictSeries, ...]:
     """Which methods may be the best in a grid: the answers of its report.
 
@@ -81,9 +98,9 @@ def verdict(
     from orchestrator.report.analysis.grid_results import arrange_results
 
     opened = Store(store)
-    loaded, _ = expand_grid(grid, _settings(store, catalog, data_root))
+    loaded, _ = expand_grid(grid, _settings(store, catalog, data_root), set_)
     return arrange_results(
-        results=opened.read_results(cell.id for cell in loaded.cells)[0],
+        results=finished_results(opened, loaded.name, [cell.id for cell in loaded.cells], set_),
         planned=loaded.cells,
         label_of=loaded.label,
         read_predictions=opened.read_predictions,
@@ -96,21 +113,29 @@ def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrU
     return RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
 
 
-def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list[Result]:
+def finished_results(store: Store, grid: str, cell_ids: Collection[str], overrides: Sequence[str] = ()) -> list[Result]:
     """Return the results of a grid's finished cells, in the order of ``cell_ids``.
 
-    Raises ``UserError`` if there are none.
+    Raises ``UserError`` if there are none; it says with which ``--set`` the grid was run last.
     """
     done, _ = store.read_results(cell_ids)
     if not done:
-        raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
+        raise UserError(
+            f"no cell of {grid} has finished",
+            where=store.url,
+            hint=other_values(store.files, grid, overrides) or f"run: grid {grid}",
+        )
     return done
 
 
-def result_rows(grid: str, settings: RunSettings) -> list[Row]:
-    """Return the rows of a grid's finished cells. Raises ``UserError`` if there are none."""
-    listing = list_grid(grid, settings)
-    return row_list(finished_results(Store(settings.store_url), listing.name, listing.labels), listing.labels)
+def result_rows(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of a grid's finished cells; ``overrides``: values of ``--set``.
+
+    Raises ``UserError`` if there are none.
+    """
+    listing = list_grid(grid, settings, overrides)
+    done = finished_results(Store(settings.store_url), listing.name, listing.labels, overrides)
+    return row_list(done, listing.labels)
 
 
 # -- tables as files, without pandas, which takes half a second to import --------------------------------------------

@@ -23,10 +23,13 @@ from orchestrator.cli.app import app
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
+from orchestrator.progress.snapshot import Snapshot
+from orchestrator.progress.status_file import StatusFile, other_values
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
 from orchestrator.sharing.grid_listing import cache_listing, list_grid
+from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.orchestrator.sharing.conftest import Stores
@@ -273,3 +276,35 @@ def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
     listing = list_grid(grid, settings)
     assert list(listing.labels) == [cell.id for cell in loaded.cells]
     assert not (tmp_path / "cache" / "grids").exists()
+
+
+def test_every_command_and_call_sees_the_cells_of_the_same_set(stores: Stores, whole: Store, tmp_path: Path) -> None:
+    grid, values = str(stores.grid_file), ["shots=[1]", "seeds=[2]"]
+    options = [word for value in values for word in ("--set", value)]
+    ids = set(library.results(whole.url, grid, set_=values)["cell_id"])
+    assert len(ids) == 4
+    assert {cell for cell, _ in library.predictions(whole.url, grid, set_=values)} == ids
+    assert set(pd.read_csv(io.StringIO(printed(grid, "--store", whole.url, *options)))["cell_id"]) == ids
+    commands = {"cells": ["--json"], "bundle": ["-o", str(tmp_path / "b.zip")], "report": [], "status": []}
+    said = {
+        name: CliRunner().invoke(app, [name, grid, "--store", whole.url, *options, *more], catch_exceptions=False)
+        for name, more in commands.items()
+    }
+    assert {one["id"] for one in json.loads(said["cells"].stdout)} == ids
+    assert "4 of 4 cells" in said["bundle"].stdout
+    assert "4 cells: 4 done" in said["status"].stdout
+    rows = Path(said["report"].stdout.split(": ")[1].strip()).with_name("rows.csv")
+    assert set(pd.read_csv(rows)["cell_id"]) == ids
+    assert not verify_bundle(tmp_path / "b.zip").problems
+
+
+def test_a_grid_that_ran_with_other_values_says_which(stores: Stores, tmp_path: Path) -> None:
+    store, name = Store(tmp_path / "empty"), stores.grid_file.stem
+    status = StatusFile(store.files, name, "", "python -m orchestrator grid world.yaml --set shots=[1] --set=seeds=[2]")
+    status.write("ended", Snapshot())
+    with pytest.raises(UserError, match=r"last run .* give --set 'seeds=\[2\]' --set 'shots=\[1\]'"):
+        library.results(store.url, stores.grid_file)
+    said = CliRunner().invoke(app, ["cells", str(stores.grid_file), "--store", store.url, "--json"])
+    assert "last run of world" in said.stderr
+    assert json.loads(said.stdout)
+    assert other_values(store.files, name, ["seeds=[2]", "shots=[1]"]) == ""
