@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, GridName, SetValues, StoreSettings, StoreUrl, with_settings
-from orchestrator.cli.workspace import open_workspace
+from orchestrator.cli.workspace import open_workspace, values_seen
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
@@ -33,7 +33,7 @@ def sync(
     from orchestrator.tracking.client import move_aside
     from orchestrator.tracking.grid_runs import GridRuns
 
-    workspace = open_workspace(grid, settings, overrides=set_, reads_results=True)
+    workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
     if rebuild and database is None:

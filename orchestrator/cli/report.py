@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from orchestrator.cli.options import GridName, OptionalGrid, SetValues, StoreSettings, with_settings
-from orchestrator.cli.workspace import open_workspace
+from orchestrator.cli.workspace import open_workspace, values_seen
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -45,7 +45,7 @@ def report(
     else:
         from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
 
-        workspace = open_workspace(grid, settings, overrides=set_, reads_results=True)
+        workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
         grid_results = read_grid_results(workspace.plan(), workspace.store)
         page = write_grid_report(grid_results, workspace.store)
         written = f"report: {report_location(page, workspace.store)}"
@@ -69,7 +69,7 @@ def results(
 
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
-    rows = result_rows(grid, settings, set_ or ())
+    rows = result_rows(grid, settings, values_seen(grid, settings, set_))
     content = FORMATS[format_](rows)
     if output is None:
         sys.stdout.buffer.write(content)

@@ -18,6 +18,7 @@ from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, esti
 from orchestrator.planning.plan import Plan
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
+from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
@@ -49,6 +50,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         print_sentence(plan.counts, console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
+        if not plan.todo:
+            status = StatusFile(store.files, plan.grid.name, plan.grid.title, command_line())
+            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed)))
         try:
             built, started = _run(plan, runs, workspace, options, console) if plan.todo else (0, 0)
         except KeyboardInterrupt:  # the progress view has printed how to continue

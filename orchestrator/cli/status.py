@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import OptionalGrid, SetValues, StoreSettings, with_settings
+from orchestrator.cli.workspace import values_seen
 from orchestrator.util.errors import UserError
 
 
@@ -38,5 +39,5 @@ def status(
     else:
         from orchestrator.sharing.grid_listing import list_grid
 
-        listing = list_grid(grid, settings, set_ or ())
+        listing = list_grid(grid, settings, values_seen(grid, settings, set_))
         Console().print(status_view(opened, listing.name, listing.title, listing.labels))

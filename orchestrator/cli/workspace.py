@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,19 +50,16 @@ def open_workspace(
     only: list[str] | None = None,
     overrides: list[str] | None = None,
     limit: int | None = None,
-    reads_results: bool = False,
 ) -> Workspace:
     """Read the catalog and the grid, and open the store.
 
-    ``overrides``: values of ``--set``. A command that ``reads_results`` prints a note if the grid's last run had other
-    ones.
+    ``overrides``: values of ``--set``; of a command that reads results, those of :func:`values_seen`.
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
-    from orchestrator.progress.status_file import other_values
     from orchestrator.store import Store
 
     loaded, opened = load_catalog(settings.catalog_files), Store(settings.store_url)
@@ -75,9 +73,21 @@ def open_workspace(
         gain_of=partial(source_gain, opened),
     )
     _check_store_place(parsed, opened, settings.data_folder)
-    if reads_results and (other := other_values(opened.files, parsed.name, overrides or ())):
-        typer.echo(f"note: {other}", err=True)
     return Workspace(parsed, loaded, opened, settings)
+
+
+def values_seen(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
+    """Return the values of ``--set`` that a command reads results with, by default the last run's, and say so."""
+    from orchestrator.progress.status_file import set_values
+    from orchestrator.store import Store
+
+    values = set_values(Store(settings.store_url).files, grid, given)
+    if values and given is None:
+        same = shlex.join(word for value in values for word in ("--set", value))
+        typer.echo(
+            f"note: the last run of {Path(grid).stem} had {same}, and so has this; --set '' is without", err=True
+        )
+    return values
 
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
@@ -111,16 +112,18 @@ class StatusFile:
             self._files.write(_file_name(self.grid), status.model_dump_json(indent=1).encode())
 
 
-def other_values(files: Files, grid: str, overrides: Sequence[str]) -> str:
-    """Say with which command a grid's last run began, if it had other values of ``--set``; empty if it had the same."""
-    status = read_status(files, grid)
+def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] | None) -> list[str]:
+    """Return the values of ``--set`` that a grid's results are read with: the given ones, else those of its last run.
+
+    So every command and call sees the cells that were run. ``grid``: its name, or the path of its file. An empty value
+    stands for the grid as in its file.
+    """
+    if given is not None:
+        return [value for value in given if value]
+    status = read_status(files, Path(grid).stem)
     words = shlex.split(status.command) if status else []
-    given = [word.removeprefix("--set=") for word in words if word.startswith("--set=")]
-    given += [value for option, value in pairwise(words) if option == "--set"]
-    if status is None or sorted(given) == sorted(overrides):
-        return ""
-    same = shlex.join(word for value in given for word in ("--set", value)) or "no --set"
-    return f"the last run of {grid} was: {status.command}; to see its cells, give {same}"
+    found = [(word, value) for word, value in pairwise([*words, ""]) if word.partition("=")[0] == "--set"]
+    return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
 
 def _file_name(grid: str) -> str:

@@ -45,7 +45,7 @@ def make_bundle(
     """
     grid = plan.grid
     labels = labels_of(grid.cells, grid.label)
-    results = finished_results(store, grid.name, labels, overrides)
+    results = finished_results(store, grid.name, labels)
     predictions = store.read_predictions(results)
     content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
     if overrides:

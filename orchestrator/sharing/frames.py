@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.core.settings import RunSettings
-from orchestrator.progress.status_file import other_values
+from orchestrator.progress.status_file import set_values
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
@@ -37,7 +37,7 @@ def results(
     *,
     catalog: Sequence[PathOrUrl] = (),
     data_root: PathOrUrl | None = None,
-    set_: Sequence[str] = (),
+    set_: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Return the results of a grid, one row for each finished cell and test split.
 
@@ -46,14 +46,16 @@ def results(
         grid: a grid's name, or the path of a grid file.
         catalog: your own catalog files that the grid needs.
         data_root: the folder of your own datasets.
-        set_: the values of ``--set`` that the grid was run with, such as ``"shots=[1]"``.
+        set_: values of ``--set``, such as ``"shots=[1]"``; by default those of the grid's last run in the store.
 
     Returns:
         A frame with the columns of docs/results.md: accuracies in per cent, times in seconds, memory in MiB.
 
     Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
     """
-    rows = result_rows(os.fspath(grid), _settings(store, catalog, data_root), set_)
+    rows = result_rows(
+        os.fspath(grid), _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_)
+    )
     return frame_of(rows)[list(COLUMNS)].astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
 
 
@@ -63,7 +65,7 @@ def predictions(
     *,
     catalog: Sequence[PathOrUrl] = (),
     data_root: PathOrUrl | None = None,
-    set_: Sequence[str] = (),
+    set_: Sequence[str] | None = None,
 ) -> dict[tuple[str, str], StoredPredictions]:
     """Return the predictions of a grid's cells on every test image.
 
@@ -74,8 +76,10 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened = Store(store)
-    listing = list_grid(os.fspath(grid), _settings(store, catalog, data_root), set_)
-    by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels, set_))
+    listing = list_grid(
+        os.fspath(grid), _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_)
+    )
+    by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels))
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
 
@@ -85,7 +89,7 @@ def verdict(
     *,
     catalog: Sequence[PathOrUrl] = (),
     data_root: PathOrUrl | None = None,
-    set_: Sequence[str] = (),
+    set_: Sequence[str] | None = None,
 ) -> tuple[VerdictSeries, ...]:
     """Which methods may be the best in a grid: the answers of its report.
 
@@ -98,9 +102,9 @@ def verdict(
     from orchestrator.report.analysis.grid_results import arrange_results
 
     opened = Store(store)
-    loaded, _ = expand_grid(grid, _settings(store, catalog, data_root), set_)
+    loaded, _ = expand_grid(grid, _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_))
     return arrange_results(
-        results=finished_results(opened, loaded.name, [cell.id for cell in loaded.cells], set_),
+        results=finished_results(opened, loaded.name, [cell.id for cell in loaded.cells]),
         planned=loaded.cells,
         label_of=loaded.label,
         read_predictions=opened.read_predictions,
@@ -113,18 +117,14 @@ def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrU
     return RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
 
 
-def finished_results(store: Store, grid: str, cell_ids: Collection[str], overrides: Sequence[str] = ()) -> list[Result]:
+def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list[Result]:
     """Return the results of a grid's finished cells, in the order of ``cell_ids``.
 
-    Raises ``UserError`` if there are none; it says with which ``--set`` the grid was run last.
+    Raises ``UserError`` if there are none.
     """
     done, _ = store.read_results(cell_ids)
     if not done:
-        raise UserError(
-            f"no cell of {grid} has finished",
-            where=store.url,
-            hint=other_values(store.files, grid, overrides) or f"run: grid {grid}",
-        )
+        raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
     return done
 
 
@@ -134,7 +134,7 @@ def result_rows(grid: str, settings: RunSettings, overrides: Sequence[str] = ())
     Raises ``UserError`` if there are none.
     """
     listing = list_grid(grid, settings, overrides)
-    done = finished_results(Store(settings.store_url), listing.name, listing.labels, overrides)
+    done = finished_results(Store(settings.store_url), listing.name, listing.labels)
     return row_list(done, listing.labels)
 
 

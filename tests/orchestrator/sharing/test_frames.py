@@ -24,7 +24,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import StatusFile, other_values
+from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
@@ -278,33 +278,39 @@ def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
     assert not (tmp_path / "cache" / "grids").exists()
 
 
-def test_every_command_and_call_sees_the_cells_of_the_same_set(stores: Stores, whole: Store, tmp_path: Path) -> None:
-    grid, values = str(stores.grid_file), ["shots=[1]", "seeds=[2]"]
-    options = [word for value in values for word in ("--set", value)]
-    ids = set(library.results(whole.url, grid, set_=values)["cell_id"])
+@pytest.mark.parametrize("given", [True, False], ids=["--set given", "those of the last run"])
+def test_every_command_and_call_sees_the_cells_of_the_same_set(
+    stores: Stores, whole: Store, tmp_path: Path, given: bool
+) -> None:
+    grid, name, values = str(stores.grid_file), stores.grid_file.stem, ["shots=[1]", "seeds=[2]"]
+    store = whole if given else stores.measure(tmp_path / "runs", stores.cells)
+    command = f"python -m orchestrator grid {name}.yaml --set shots=[1] --only k=1 --set=seeds=[2]"
+    if not given:
+        StatusFile(store.files, name, "", command).write("ended", Snapshot())
+    options = [word for value in values for word in ("--set", value)] if given else []
+    set_ = values if given else None
+    ids = set(library.results(store.url, grid, set_=set_)["cell_id"])
     assert len(ids) == 4
-    assert {cell for cell, _ in library.predictions(whole.url, grid, set_=values)} == ids
-    assert set(pd.read_csv(io.StringIO(printed(grid, "--store", whole.url, *options)))["cell_id"]) == ids
-    commands = {"cells": ["--json"], "bundle": ["-o", str(tmp_path / "b.zip")], "report": [], "status": []}
+    assert {cell for cell, _ in library.predictions(store.url, grid, set_=set_)} == ids
+    assert {verdict.k for answer in library.verdict(store.url, grid, set_=set_) for verdict in answer.verdicts} == {1}
+    commands = {
+        "results": [], "cells": ["--json"], "bundle": ["-o", str(tmp_path / "b.zip")], "report": [], "status": [],
+    }  # fmt: skip
     said = {
-        name: CliRunner().invoke(app, [name, grid, "--store", whole.url, *options, *more], catch_exceptions=False)
+        name: CliRunner().invoke(app, [name, grid, "--store", store.url, *options, *more], catch_exceptions=False)
         for name, more in commands.items()
     }
+    for result in said.values():
+        assert ("the last run" in result.stderr) is not given
+    assert set(pd.read_csv(io.StringIO(said["results"].stdout))["cell_id"]) == ids
     assert {one["id"] for one in json.loads(said["cells"].stdout)} == ids
     assert "4 of 4 cells" in said["bundle"].stdout
     assert "4 cells: 4 done" in said["status"].stdout
     rows = Path(said["report"].stdout.split(": ")[1].strip()).with_name("rows.csv")
     assert set(pd.read_csv(rows)["cell_id"]) == ids
     assert not verify_bundle(tmp_path / "b.zip").problems
-
-
-def test_a_grid_that_ran_with_other_values_says_which(stores: Stores, tmp_path: Path) -> None:
-    store, name = Store(tmp_path / "empty"), stores.grid_file.stem
-    status = StatusFile(store.files, name, "", "python -m orchestrator grid world.yaml --set shots=[1] --set=seeds=[2]")
-    status.write("ended", Snapshot())
-    with pytest.raises(UserError, match=r"last run .* give --set 'seeds=\[2\]' --set 'shots=\[1\]'"):
-        library.results(store.url, stores.grid_file)
-    said = CliRunner().invoke(app, ["cells", str(stores.grid_file), "--store", store.url, "--json"])
-    assert "last run of world" in said.stderr
-    assert json.loads(said.stdout)
-    assert other_values(store.files, name, ["seeds=[2]", "shots=[1]"]) == ""
+    if not given:
+        assert len(library.results(store.url, grid, set_=())) == len(stores.cells)
+        assert len(json.loads(CliRunner().invoke(
+            app, ["cells", grid, "--store", store.url, "--json", "--set", ""]
+        ).stdout)) == len(stores.cells)  # fmt: skip

@@ -5,14 +5,19 @@ from __future__ import annotations
 import html
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from orchestrator.catalog import load_catalog
+from orchestrator.cli.app import app
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
+from orchestrator.progress.snapshot import Snapshot
+from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.store import Store
@@ -84,6 +89,21 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
             assert data.tags["recommended"] == ("yes" if score["method"] == record["recommended"] else "no")
             assert data.metrics["accuracy_mean"] == pytest.approx(score["mean"], abs=1e-3)
             assert data.metrics["n"] == score["n"]
+
+
+def test_a_sync_without_the_set_of_the_last_run_keeps_its_runs(tmp_path: Path, store: Store) -> None:
+    """A run with ``--set`` leaves runs in MLflow; a later ``sync`` without it is about the same cells."""
+    command = f"python -m orchestrator grid {tmp_path}/own.yaml --set shots=[1] --set=seeds=[1]"
+    StatusFile(store.files, "own", command=command).write("ended", Snapshot())
+    said = [
+        CliRunner().invoke(
+            app, ["sync", f"{tmp_path}/own.yaml", "--store", store.url, *options], catch_exceptions=False
+        )
+        for options in (["--set", "shots=[1]", "--set", "seeds=[1]"], [])
+    ]
+    added = int(re.findall(r"(\d+) runs added", said[0].output)[0])
+    assert added > 3
+    assert f"0 runs added, {added} unchanged, 0 removed" in said[1].output
 
 
 def test_answers_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
