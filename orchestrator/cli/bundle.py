@@ -62,15 +62,16 @@ def verify(file: BundlePath) -> None:
     """
     from orchestrator.sharing.verify import verify_bundle
 
-    found = verify_bundle(file)
-    print_line(f"grid {found.grid}: {found.results} of {pluralize(found.cells, 'cell')} with results")
-    if found.computed:
-        print_line(f"computed again from the results: {pluralize(len(found.computed), 'table')}, with the verdict")
-    for problem in found.problems:
-        print_line(f"{problem.file}: {problem.what}", style="red")
-    if found.version != __version__:
-        print_line(f"written by version {found.version} of the project; this is {__version__}", style="yellow")
-    if found.problems:
+    bundle, computed = verify_bundle(file)
+    results, cells = len(bundle.results), pluralize(len(bundle.cells), "cell")
+    print_line(f"grid {bundle.manifest.get('grid', '?')}: {results} of {cells} with results")
+    if computed:
+        print_line(f"computed again from the results: {pluralize(len(computed), 'table')}, with the verdict")
+    for name, what in bundle.problems.items():
+        print_line(f"{name}: {what}", style="red")
+    if bundle.version != __version__:
+        print_line(f"written by version {bundle.version} of the project; this is {__version__}", style="yellow")
+    if bundle.problems:
         raise typer.Exit(1)
     print_line("every checksum is right, and the computed tables and verdict are the same")
 

@@ -1,112 +1,245 @@
-"""A bundle of a grid: everything a reader needs to believe its tables, in one file. docs/results.md lists its files.
+"""A bundle of a grid: everything a reader needs to believe its tables, in one zip file (docs/results.md).
 
-Results and failures are the stored records, unchanged. The rows, tables and verdicts are computed from them alone, so
-that a check can compute them again.
+Results and failures are the stored records, unchanged. Rows, tables and verdicts are computed from the records of the
+bundle alone, so that a check can compute them again. The manifest has every file's size and checksum. The archive's
+comment is the checksum of all bytes before it, so any changed byte is noticed, also between the files.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from orchestrator import __version__
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.artifacts.head import EqualClasses
-from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.grid import Grid
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import group_tables, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
-from orchestrator.sharing.bundle_file import write_bundle
-from orchestrator.sharing.frames import finished_results, to_csv
+from orchestrator.sharing.frames import check_finished, to_csv
 from orchestrator.store import Store
-from orchestrator.store.predictions import StoredPredictions
+from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
+from orchestrator.util.atomic_files import replacing, writing
+from orchestrator.util.errors import UserError
 from orchestrator.util.identity import slug
 
-CELLS, TEXT_LIMITS = "cells.json", "text_limits.json"
+FORMAT = 1
+MANIFEST, CELLS, TEXT_LIMITS = "manifest.json", "cells.json", "text_limits.json"
+MOST_GROWTH = 100
+"""A file that unpacks to more than this times its size is no bundle: the largest grid's shrinks to a twentieth."""
+
+_COMMENT = b"sha256:"
+_COMMENT_SIZE = len(_COMMENT) + 64
+_DATE = (1980, 1, 1, 0, 0, 0)
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError)
+
+
+@dataclass
+class Bundle:
+    """The records of a bundle as far as they can be read.
+
+    Attributes:
+        manifest: empty if it cannot be read.
+        files: name -> content of every other file that is intact.
+        problems: name of a file, or ``archive`` -> what is wrong with it.
+        cells: cell id -> the cell and its label, in the order of the grid.
+        results: of the finished cells, in the same order.
+        predictions: by cell id.
+        text_limits: the classes that the text tower cannot tell apart.
+        version: of the project that wrote it; tables of another version may be laid out otherwise.
+    """
+
+    manifest: Mapping[str, Any]
+    files: Mapping[str, bytes]
+    problems: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, tuple[Cell, str]] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    predictions: dict[str, tuple[StoredPredictions, ...]] = field(default_factory=dict)
+    text_limits: tuple[EqualClasses, ...] = ()
+
+    @property
+    def version(self) -> str:
+        project = self.manifest.get("project")
+        return str(project.get("version", "?")) if isinstance(project, dict) else "?"
+
+    def read_records(self) -> Bundle:
+        """Fill in the records from the files, or say which are damaged or missing; returns this object."""
+        try:
+            self.cells = _read_cells(self.files[CELLS])
+            self.text_limits = TypeAdapter(tuple[EqualClasses, ...]).validate_json(self.files[TEXT_LIMITS])
+        except KeyError as missing:
+            self.problems.setdefault(missing.args[0], "it is missing")
+        except ValueError as error:
+            self.problems[TEXT_LIMITS if self.cells else CELLS] = str(error)
+        results = {}
+        for name in self.files if self.cells else ():
+            if not name.startswith("results/") or not name.endswith(".json"):
+                continue
+            cell_id, at = name.removeprefix("results/").removesuffix(".json"), name
+            try:
+                result = Result.of_cell(cell_id, self.files[name])
+                if cell_id not in self.cells or result.cell != self.cells[cell_id][0]:
+                    raise ValueError(f"{CELLS} has no such cell")
+                at = f"results/{cell_id}.npz"
+                if predictions := checked_predictions(self.files.get(at), result):
+                    self.predictions[cell_id] = predictions
+                results[cell_id] = result
+            except ValueError as error:
+                self.problems[at] = str(error)
+        self.results = [results[cell_id] for cell_id in self.cells if cell_id in results]
+        return self
+
+    def derived_files(self) -> dict[str, bytes]:
+        """Return ``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, made from the records.
+
+        Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
+        """
+        labels = {cell_id: label for cell_id, (_, label) in self.cells.items()}
+        arranged = arrange_results(
+            results=self.results,
+            failures=(),
+            planned=[cell for cell, _ in self.cells.values()],
+            label_of=lambda cell: labels[cell.id],
+            read_predictions=lambda asked: {
+                result.cell.id: self.predictions[result.cell.id]
+                for result in asked
+                if result.cell.id in self.predictions
+            },
+            text_limits=self.text_limits,
+            smallest_difference=float(self.manifest["smallest_difference"]),
+        )
+        tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
+        tables += [table for own in report_tables(arranged).values() for table in own]
+        return {
+            "rows.csv": to_csv(row_list(self.results, labels)),
+            "verdict.json": _json(arranged.verdict_records()) + b"\n",
+            **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
+        }
 
 
 def make_bundle(
-    plan: Plan, files: Iterable[Path], store: Store, path: Path, overrides: Sequence[str] = ()
+    plan: Plan, grid_files: Iterable[Path], store: Store, path: Path, overrides: Sequence[str] = ()
 ) -> tuple[int, int]:
     """Write the bundle of a grid to ``path``; returns how many results and how many failures it has.
 
-    ``files``: the grid's file, and those that it includes; ``overrides``: values of ``--set``. Raises ``UserError`` if
-    no cell has finished, or if the bundle cannot be written.
+    ``grid_files``: the grid's file, and those that it includes; ``overrides``: values of ``--set``. Raises
+    ``UserError`` if no cell has finished, or if the bundle cannot be written.
     """
-    grid = plan.grid
-    labels = labels_of(grid.cells, grid.label)
-    results = finished_results(store, grid.name, labels)
-    predictions = store.read_predictions(results)
-    content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
-    if overrides:
-        content["grid/set.txt"] = "\n".join(overrides).encode()
-    content["catalog.json"] = _json(_catalog_entries(grid, plan.catalog))
-    content[CELLS] = _json(_cell_records(grid, labels))
-    names = [f"results/{result.cell.id}.{ending}" for result in results for ending in ("json", "npz")]
-    stored = zip(names, store.files.read_many(names), strict=True)
-    content |= {name: record for name, record in stored if record is not None}
-    failures = [failure for name, failure in store.read_failures().items() if name in labels]
-    content |= {f"failures/{failure.id}.json": failure.to_json().encode() for failure in failures}
-    limits = text_limits(plan, store)
-    content[TEXT_LIMITS] = _json([asdict(limit) for limit in limits])
-    content |= derived_files(grid.cells, labels, results, predictions, limits, grid.smallest_difference)
-    write_bundle(path, _manifest(grid, results), content)
-    return len(results), len(failures)
-
-
-def derived_files(
-    cells: Sequence[Cell],
-    labels: Mapping[str, str],
-    results: Sequence[Result],
-    predictions: Mapping[str, Sequence[StoredPredictions]],
-    limits: Sequence[EqualClasses],
-    smallest_difference: float,
-) -> dict[str, bytes]:
-    """``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, by name.
-
-    Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
-
-    Args:
-        labels, predictions: by cell id; of the results, some have no predictions.
-        smallest_difference: the smallest difference that matters, in points.
-    """
-    grid_results = arrange_results(
-        results=results,
-        failures=(),
-        planned=cells,
-        label_of=lambda cell: labels[cell.id],
-        read_predictions=lambda asked: {
-            result.cell.id: predictions[result.cell.id] for result in asked if result.cell.id in predictions
-        },
-        text_limits=limits,
-        smallest_difference=smallest_difference,
-    )
-    tables = [
-        table for group in grid_results.groups for own in group_tables(grid_results, group).values() for table in own
-    ]
-    tables += [table for own in report_tables(grid_results).values() for table in own]
-    return {
-        "rows.csv": to_csv(row_list(results, labels)),
-        "verdict.json": _json(grid_results.verdict_records()) + b"\n",
-        **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
+    check_finished(plan.done, plan.grid.name, store)
+    names = [f"results/{result.cell.id}.{ending}" for result in plan.done for ending in ("json", "npz")]
+    records = zip(names, store.files.read_many(names), strict=True)
+    files = {
+        **{f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(grid_files)},
+        **({"grid/set.txt": "\n".join(overrides).encode()} if overrides else {}),
+        "catalog.json": _json(_catalog_entries(plan)),
+        CELLS: _json(_cell_records(plan)),
+        TEXT_LIMITS: _json([asdict(limit) for limit in text_limits(plan, store)]),
+        **{name: record for name, record in records if record is not None},
+        **{f"failures/{failure.id}.json": failure.to_json().encode() for failure in plan.failed},
     }
+    bundle = Bundle(_manifest(plan), files).read_records()
+    write_bundle(path, bundle.manifest, files | bundle.derived_files())
+    return len(bundle.results), len(plan.failed)
 
 
-def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
+def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write a bundle atomically. Equal arguments give equal bytes with one version of zlib.
+
+    Raises ``UserError`` if the file cannot be written.
+    """
+    listed = {name: {"size": len(content), "sha256": _digest(content)} for name, content in sorted(files.items())}
+    text = _json({"format": FORMAT, **manifest, "files": listed})
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in [(MANIFEST, text), *sorted(files.items())]:
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+        archive.comment = b"-" * _COMMENT_SIZE  # the size stands before it, so it counts as well
+    body = stream.getvalue()[:-_COMMENT_SIZE]
+    with writing("the bundle", f"-o {path}"), replacing(path) as partial:
+        partial.write_bytes(body + _COMMENT + _digest(body).encode())
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Read a bundle and check every byte and every record. Raises ``UserError`` if there is no such file."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"the bundle cannot be read: {error.strerror or error}", where=str(path)) from None
+    found, problems = {}, {}
+    try:
+        for name, member in _members(content):
+            if isinstance(member, bytes):
+                found[name] = member
+            else:
+                problems[name] = f"it is damaged: {member}"
+    except _UNREADABLE as error:
+        return Bundle({}, {}, {"archive": f"it is no bundle, or its table of contents is damaged: {error}"})
+    manifest = _read_manifest(found.pop(MANIFEST, b""))
+    if not manifest:
+        problems.setdefault(MANIFEST, "it is missing, or it is no manifest of a bundle")
+    listed = manifest.get("files", {})
+    for name in listed.keys() | found.keys() if listed else ():
+        if name not in found:
+            problems.setdefault(name, "the manifest lists it, but it is missing")
+        elif name not in listed:
+            problems[name] = "the manifest does not list it"
+        elif listed[name] != {"size": len(found[name]), "sha256": _digest(found[name])}:
+            problems[name] = "its checksum is not the one in the manifest"
+    if not problems and content[-_COMMENT_SIZE:] != _COMMENT + _digest(content[:-_COMMENT_SIZE]).encode():
+        problems["archive"] = "bytes of the archive between its files were changed; its files were not"
+    intact = {name: member for name, member in found.items() if name not in problems}
+    return Bundle(manifest, intact, problems).read_records()
+
+
+def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
+    """Yield the name of every file in an archive with its content, or with the error that reading it raises."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > MOST_GROWTH * len(content):
+            raise ValueError(f"it would unpack to more than {MOST_GROWTH} times its size")
+        for entry in entries:
+            try:
+                if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+                    raise ValueError("another program has compressed it")  # by a method that can grow without limit
+                with archive.open(entry) as stream:
+                    yield entry.filename, stream.read(entry.file_size)
+            except _UNREADABLE as error:
+                yield entry.filename, error
+
+
+def _read_manifest(content: bytes) -> dict[str, Any]:
+    """Return the parsed manifest; empty if it is not of this format."""
+    try:
+        manifest = json.loads(content)
+        smallest = manifest.setdefault("smallest_difference", 0)
+        known = manifest["format"] == FORMAT and isinstance(manifest["files"], dict)
+        return dict(manifest) if known and type(smallest) in (int, float) and smallest > 0 else {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _manifest(plan: Plan) -> dict[str, Any]:
     """Everything of the manifest but the list of files. Each combination of ``fields`` stands in it once."""
-    fields = ("commit", "dirty", "versions", "device", "threads")
-    made_with = dict.fromkeys(
-        json.dumps({name: getattr(result.manifest, name) for name in fields}) for result in results
+    fields, grid = ("commit", "dirty", "versions", "device", "threads"), plan.grid
+    measured_with = dict.fromkeys(
+        json.dumps({name: getattr(result.manifest, name) for name in fields}) for result in plan.done
     )
     return {
         "grid": grid.name,
@@ -115,43 +248,44 @@ def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
         "smallest_difference": grid.smallest_difference,
         "project": {"name": "bolt-orchestrator", "version": __version__},
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "measured_with": [json.loads(text) for text in made_with],
+        "measured_with": [json.loads(text) for text in measured_with],
     }
 
 
-def _catalog_entries(grid: Grid, catalog: Catalog) -> dict[str, Any]:
+def _catalog_entries(plan: Plan) -> dict[str, Any]:
     """Return the catalog's entries that the grid uses, by section and key."""
+    grid = plan.grid
     domains = dict.fromkeys(cell.domain for cell in grid.cells)
-    adopted = grid.adopted_checkpoints
     return {
-        "domains": {name: catalog.domain(name).model_dump(mode="json") for name in domains},
+        "domains": {name: plan.catalog.domain(name).model_dump(mode="json") for name in domains},
         "datasets": {name: entry.model_dump(mode="json") for name, entry in grid.datasets.items()},
         "backbones": {name: entry.model_dump(mode="json") for name, entry in grid.backbones.items()},
-        "checkpoints": [entry.model_dump(mode="json", exclude={"file"}) for entry in adopted],
+        "checkpoints": [entry.model_dump(mode="json", exclude={"file"}) for entry in grid.adopted_checkpoints],
     }
 
 
-def _cell_records(grid: Grid, labels: Mapping[str, str]) -> dict[str, Any]:
+def _cell_records(plan: Plan) -> dict[str, Any]:
     """Return the cells with their labels, and the source models.
 
     A model is given by its recipe, or by the checksum of the adopted checkpoint.
     """
+    labels = labels_of(plan.grid.cells, plan.grid.label)
     sources = [
         {
             "dataset": ref.dataset,
             "digest": ref.digest,
-            "backbone": plan.backbone.name,
-            "precision": plan.backbone.precision,
-            "recipe": asdict(plan.recipe) if isinstance(plan.recipe, SourceRecipe) else None,
-            "adopted": None if isinstance(plan.recipe, SourceRecipe) else plan.recipe.sha256,
+            "backbone": source.backbone.name,
+            "precision": source.backbone.precision,
+            "recipe": asdict(source.recipe) if isinstance(source.recipe, SourceRecipe) else None,
+            "adopted": None if isinstance(source.recipe, SourceRecipe) else source.recipe.sha256,
         }
-        for ref, plan in grid.sources.items()
+        for ref, source in plan.grid.sources.items()
     ]
-    cells = [{"id": cell.id, "label": labels[cell.id], "cell": cell.to_dict()} for cell in grid.cells]
+    cells = [{"id": cell.id, "label": labels[cell.id], "cell": cell.to_dict()} for cell in plan.grid.cells]
     return {"cells": cells, "sources": sources}
 
 
-def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
+def _read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
     """Cell id -> (cell, label) of ``cells.json``, at least one. Raises ``ValueError`` if it is damaged."""
     try:
         found = {}
@@ -160,12 +294,16 @@ def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
             if cell.id != record["id"]:
                 raise ValueError(f"the cell called {record['id']} is {cell.id}")
             found[cell.id] = cell, str(record["label"])
-        if not found:
-            raise ValueError("it names no cells")
-        return found
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+    if not found:
+        raise ValueError("it names no cells")
+    return found
 
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -123,9 +123,14 @@ def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list
     Raises ``UserError`` if there are none.
     """
     done, _ = store.read_results(cell_ids)
+    check_finished(done, grid, store)
+    return done
+
+
+def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
+    """Raise ``UserError`` if none of a grid's cells has finished."""
     if not done:
         raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
-    return done
 
 
 def result_rows(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> list[Row]:

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref
 from orchestrator.cells.measure import measure
-from orchestrator.core.cell import Cell, SourceRef
+from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import local_backend
@@ -23,9 +21,7 @@ from orchestrator.execution.run import build_artifacts
 from orchestrator.grid import Grid, SourcePlan
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import Plan, source_models
-from orchestrator.sharing.bundle import CELLS
-from orchestrator.sharing.bundle_file import read_bundle
-from orchestrator.sharing.verify import read_records
+from orchestrator.sharing.bundle import CELLS, Bundle, read_bundle
 from orchestrator.store.predictions import StoredPredictions, parse_predictions
 from orchestrator.store.results import Result
 from orchestrator.util.errors import UserError, one_line
@@ -63,21 +59,18 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
     are not those of the bundle.
     """
     bundle = read_bundle(path)
-    cells, results, predictions, problems = read_records(bundle)
-    if problems:
-        file, what = problems[0].file, problems[0].what
+    for file, what in bundle.problems.items():
         raise UserError(f"the bundle is not intact: {what}", where=file, hint="see: bundle verify")
-    drawn = random.Random(seed).sample(results, min(limit, len(results)))
+    drawn = random.Random(seed).sample(bundle.results, min(limit, len(bundle.results)))
     loaded = ArtifactCache(settings)
     _check_identities(drawn, loaded)
-    plan = _plan([cell for cell, _ in cells.values()], drawn, json.loads(bundle.files[CELLS])["sources"], loaded)
+    plan = _plan(bundle, drawn, loaded)
     check_inputs(plan)
     failed = build_artifacts(plan.missing, local_backend(settings), settings, loaded.store, lambda event: None)
-    if failed:
-        event = next(iter(failed.values()))
+    for event in failed.values():
         raise UserError(f"{event.key} could not be built: {event.error}", where=loaded.store.url)
     for result in drawn:
-        yield _measure_again(result, predictions.get(result.cell.id), loaded)
+        yield _measure_again(result, bundle.predictions.get(result.cell.id), loaded)
 
 
 def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None, loaded: ArtifactCache) -> Rerun:
@@ -90,7 +83,7 @@ def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None,
     other = None
     if stored is not None:
         pairs = zip(stored, parse_predictions(measurement.predictions, now.evaluations), strict=True)
-        other = sum(int(np.sum(then.predicted != again.predicted)) for then, again in pairs)
+        other = sum(int((then.predicted != again.predicted).sum()) for then, again in pairs)
     same = now.evaluations == result.evaluations and not other
     differing = result.manifest.differences(now.manifest)
     return Rerun(cell_id, accuracy, now.evaluations[0].accuracy, other, same, differing)
@@ -108,33 +101,21 @@ def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
         loaded.backbone(backbone)
 
 
-def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]], loaded: ArtifactCache) -> Plan:
+def _plan(bundle: Bundle, drawn: list[Result], loaded: ArtifactCache) -> Plan:
     """Return a plan whose open cells are the drawn ones, whatever results the store has."""
+    catalog, cells = loaded.catalog, tuple(result.cell for result in drawn)
+    every = tuple(cell for cell, _ in bundle.cells.values())
     plans = {}
-    for record in sources:
-        backbone = backbone_ref(loaded.catalog.backbone(record["backbone"]))
-        trained_from = replace(backbone, precision=record.get("precision"))
-        ref = SourceRef(record["dataset"], record["digest"])
-        plans[ref] = SourcePlan(trained_from, _recipe(record, loaded.catalog))
-    catalog, chosen = loaded.catalog, tuple(result.cell for result in drawn)
-    names = dict.fromkeys(ref.name for cell in cells for ref in (cell.dataset, *cell.evaluate_on))
-    names |= dict.fromkeys(ref.dataset for ref in plans)
-    grid = Grid(
-        name="bundle",
-        title="",
-        description="",
-        cells=chosen,
-        all_cells=tuple(cells),
-        sources=plans,
-        datasets={name: catalog.datasets[name] for name in names if name in catalog.datasets},
-        backbones={},
-        labels={},
-        smallest_difference=1.0,
-    )
+    for record in json.loads(bundle.files[CELLS])["sources"]:
+        backbone = replace(backbone_ref(catalog.backbone(record["backbone"])), precision=record.get("precision"))
+        plans[SourceRef(record["dataset"], record["digest"])] = SourcePlan(backbone, _recipe(record, catalog))
+    names = [ref.name for cell in every for ref in (cell.dataset, *cell.evaluate_on)] + [ref.dataset for ref in plans]
+    datasets = {name: catalog.datasets[name] for name in dict.fromkeys(names) if name in catalog.datasets}
+    grid = Grid("bundle", "", "", cells, every, plans, datasets, {}, {}, 1.0)
     models = source_models(grid, catalog, loaded.data_root)
-    specs = required_artifacts(chosen, cells, catalog, models)
+    specs = required_artifacts(cells, every, catalog, models)
     missing = tuple(spec for spec in specs if not loaded.store.is_intact(spec.address, spec.identity))
-    return Plan(grid, catalog, loaded.data_root, chosen, models, missing=missing)
+    return Plan(grid, catalog, loaded.data_root, cells, models, missing=missing)
 
 
 def _recipe(record: Mapping[str, Any], catalog: Catalog) -> SourceRecipe | CheckpointEntry:

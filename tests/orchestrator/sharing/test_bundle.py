@@ -20,10 +20,9 @@ from orchestrator.cli.app import app
 from orchestrator.grid.load import grid_files
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import read_grid_results
-from orchestrator.sharing.bundle import make_bundle
-from orchestrator.sharing.bundle_file import MANIFEST, read_bundle, write_bundle
+from orchestrator.sharing.bundle import MANIFEST, MOST_GROWTH, make_bundle, read_bundle, write_bundle
 from orchestrator.sharing.rerun import rerun_bundle
-from orchestrator.sharing.verify import _json_difference, verify_bundle
+from orchestrator.sharing.verify import first_difference, verify_bundle
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -56,7 +55,7 @@ def rewritten(bundle: Path, to: Path, change: Callable[[dict[str, bytes]], None]
 
 def named(path: Path) -> set[str]:
     """The files that ``verify`` names."""
-    return {problem.file for problem in verify_bundle(path).problems}
+    return set(verify_bundle(path)[0].problems)
 
 
 def test_a_bundle_holds_what_its_tables_are_made_of(bundle: Path, stores: Stores, whole: Store) -> None:
@@ -71,9 +70,10 @@ def test_a_bundle_holds_what_its_tables_are_made_of(bundle: Path, stores: Stores
     assert set(manifest["files"]) == names - {MANIFEST}
     assert manifest["measured_with"][0]["versions"]["torch"]
     assert list(catalog["datasets"]) == list(stores.world.grid.datasets)
-    found = verify_bundle(bundle)
-    assert (found.cells, found.results, found.problems) == (len(stores.cells), len(stores.cells), ())
-    assert {"rows.csv", "verdict.json"} < set(found.computed) <= names
+    found, computed = verify_bundle(bundle)
+    assert [result.cell for result in found.results] == list(stores.cells)
+    assert (list(found.cells), found.problems) == ([cell.id for cell in stores.cells], {})
+    assert {"rows.csv", "verdict.json"} < set(computed) <= names
 
 
 def test_the_verdict_of_a_bundle_is_that_of_the_report(bundle: Path, stores: Stores, whole: Store) -> None:
@@ -141,15 +141,15 @@ def test_a_number_that_the_results_do_not_give_is_named_although_checksums_fit(b
         result = json.loads(archive.read(result_name))
     accuracy = line.split(",")[header.split(",").index("accuracy")]
     raised = rewritten(bundle, tmp_path / "rows.zip", _edited("rows.csv", accuracy.encode(), b"99.5"))
-    (problem,) = verify_bundle(raised).problems
-    assert problem.file == "rows.csv"
-    assert all(text in problem.what for text in ("line 2", "accuracy", "99.5", accuracy))
+    ((file, what),) = verify_bundle(raised)[0].problems.items()
+    assert file == "rows.csv"
+    assert all(text in what for text in ("line 2", "accuracy", "99.5", accuracy))
 
     mean = json.dumps(verdicts[0]["methods"][0]["mean"]).encode()
     raised = rewritten(bundle, tmp_path / "verdict.zip", _edited("verdict.json", mean, b"99.5"))
-    (problem,) = verify_bundle(raised).problems
-    assert problem.file == "verdict.json"
-    assert "methods[0].mean" in problem.what
+    ((file, what),) = verify_bundle(raised)[0].problems.items()
+    assert file == "verdict.json"
+    assert "methods[0].mean" in what
 
     extra = rewritten(bundle, tmp_path / "extra.zip", lambda files: files.update({"tables/better.csv": b"a\n1\n"}))
     assert named(extra) == {"tables/better.csv"}
@@ -193,8 +193,8 @@ def test_a_grid_that_is_not_finished_can_be_bundled(
         store.files.remove(f"results/{cell.id}.json")
     store.write_failure(Failure(failed, "ValueError: no", "", "", 1, "2026-01-01"))
     path = bundle_of(stores, store, tmp_path / "part.zip")
-    found = verify_bundle(path)
-    assert (found.cells, found.results, found.problems) == (len(stores.cells), 3, ())
+    found, _ = verify_bundle(path)
+    assert (len(found.cells), len(found.results), found.problems) == (len(stores.cells), 3, {})
     assert f"failures/{failed}.json" in read_bundle(path).files
     with pytest.raises(UserError, match="no cell"):
         bundle_of(stores, Store(tmp_path / "empty"), path)
@@ -219,7 +219,7 @@ def test_a_result_that_was_not_measured_is_found_by_measuring_again(
     forged = stores.cells[1].id
     changed(store, forged, flips=5)
     path = bundle_of(stores, store, tmp_path / "forged.zip")
-    assert not verify_bundle(path).problems
+    assert not named(path)
     found = {rerun.cell_id: rerun for rerun in rerun_bundle(path, stores.world.settings, limit=100)}
     assert [cell_id for cell_id, rerun in found.items() if not rerun.same] == [forged]
     assert found[forged].other_predictions == 5
@@ -249,7 +249,29 @@ def test_the_commands(bundle: Path, stores: Stores, whole: Store, tmp_path: Path
 
 
 def test_earlier_words_of_a_recommendation_are_the_same_and_other_numbers_are_not() -> None:
+    def difference(factor: str) -> str:
+        stored = {"recommendation": f"use A at k = 1: it trains {factor} times fewer numbers, and B is as good"}
+        return first_difference("verdict.json", json.dumps(stored).encode(), json.dumps(computed).encode())
+
     computed = {"recommendation": "use A at k = 1: it has 3.6 times fewer trainable parameters, and B is as good"}
-    stored = "use A at k = 1: it trains {} times fewer numbers, and B is as good"
-    assert _json_difference("", {"recommendation": stored.format("3.6")}, computed) == ""
-    assert "recommendation" in _json_difference("", {"recommendation": stored.format("4.6")}, computed)
+    assert difference("3.6") == ""
+    assert "recommendation" in difference("4.6")
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "cells.json", "text_limits.json", "verdict.json"])
+def test_deeply_nested_json_is_named_and_not_followed(bundle: Path, tmp_path: Path, name: str) -> None:
+    nested = b"[" * 200_000
+    if name != MANIFEST:
+        assert named(rewritten(bundle, tmp_path / "nested.zip", lambda files: files.update({name: nested}))) == {name}
+        return
+    with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
+        archive.writestr(MANIFEST, nested)
+    assert MANIFEST in named(tmp_path / "nested.zip")
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "large.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(MANIFEST, bytes(20_000_000))
+    found = read_bundle(tmp_path / "large.zip")
+    assert list(found.problems) == ["archive"]
+    assert str(MOST_GROWTH) in found.problems["archive"]

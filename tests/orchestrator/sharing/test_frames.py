@@ -308,7 +308,7 @@ def test_every_command_and_call_sees_the_cells_of_the_same_set(
     assert "4 cells: 4 done" in said["status"].stdout
     rows = Path(said["report"].stdout.split(": ")[1].strip()).with_name("rows.csv")
     assert set(pd.read_csv(rows)["cell_id"]) == ids
-    assert not verify_bundle(tmp_path / "b.zip").problems
+    assert not verify_bundle(tmp_path / "b.zip")[0].problems
     if not given:
         assert len(library.results(store.url, grid, set_=())) == len(stores.cells)
         assert len(json.loads(CliRunner().invoke(
