@@ -19,6 +19,7 @@ from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import Backend, local_backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
+from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
 from orchestrator.progress.counter import ProgressCounter
@@ -65,8 +66,9 @@ def execute(
 
     Returns how many artifacts were built, and how many cells were started.
 
-    Raises ``UserError`` where :func:`check_precisions` does, and :class:`~orchestrator.store.errors.RunStopped` when
-    the store cannot be used any more. Nothing is recorded as failed for that reason.
+    Raises ``UserError`` when a cell asks for a precision that the run has no GPU for, and
+    :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used any more. Nothing is recorded as failed
+    for that reason.
     """
     store = Store(settings.store_url)
     packing = Packing(plan.catalog, plan.costs)
@@ -101,17 +103,6 @@ def execute(
         wait_for("starting Ray workers for the cells")
         backend.run_cells(cells, on_event)
     return len(plan.missing) - len(failed), len(cells)
-
-
-def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:
-    """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
-    asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
-    if asking and not uses_gpus(settings, gpus):
-        raise UserError(
-            f"{asking[0].id} asks for tf32, which only GPUs compute in, and this run uses none",
-            where="precision",
-            hint="leave precision out for the default of each device, or take float32 or bfloat16",
-        )
 
 
 def build_artifacts(

@@ -13,8 +13,10 @@ from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import DATA_VARIABLE, missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.location import grids_folder
+from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
+from orchestrator.planning.packing import uses_gpus
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.atomic_files import nearest_existing
@@ -120,3 +122,14 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
         where=where,
         hint="--only and --set make the plan smaller, --store puts it on another disk",
     )
+
+
+def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:
+    """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
+    asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
+    if asking and not uses_gpus(settings, gpus):
+        raise UserError(
+            f"{asking[0].id} asks for tf32, which only GPUs compute in, and this run uses none",
+            where="precision",
+            hint="leave precision out for the default of each device, or take float32 or bfloat16",
+        )

@@ -38,6 +38,11 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
     return min(speeds, default=GPU_TFLOPS)
 
 
+def assumed_gflops(device: str | None) -> float:
+    """10^9 operations a second of this machine's GPU, or of one core where ``device`` is the CPU or no GPU is here."""
+    return 1e3 * (assumed_gpu_tflops() if device != "cpu" and local_gpus() else CORE_TFLOPS)
+
+
 def estimate(plan: Plan) -> tuple[list[float], float]:
     """Seconds of each open cell that is like finished ones, and 10^12 operations of the others and the artifacts."""
     work = [plan.costs.work(cell) for cell in plan.todo]

@@ -70,17 +70,13 @@ class Plan:
         """Predicts the seconds and memory of cells from the finished ones; learns more during a run."""
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
 
-    def updated(self, store: Store) -> Plan:
-        """Return the plan with what the store has now.
+    def with_outcomes(self, store: Store) -> Plan:
+        """Return the plan with the results and failures that the store has now; the artifacts are as before.
 
         The store moves damaged results aside, and reads only new results.
         """
         done, failed, damaged = store.read_outcomes([cell.id for cell in self.cells])
-        plan = replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged))
-        specs = required_artifacts(plan.todo, self.cells, self.catalog, self.sources)
-        built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
-        missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)
-        return replace(plan, artifacts=tuple(specs), missing=missing)
+        return replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged))
 
 
 def make_plan(
@@ -89,7 +85,11 @@ def make_plan(
     """Compare a grid with a store. Damaged results are moved aside; nothing else changes."""
     cells = tuple(in_running_order(grid.cells))
     sources = source_models(grid, catalog, data_root)
-    return Plan(grid, catalog, data_root, cells, sources, retry_failed).updated(store)
+    plan = Plan(grid, catalog, data_root, cells, sources, retry_failed).with_outcomes(store)
+    specs = required_artifacts(plan.todo, cells, catalog, sources)
+    built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
+    missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)
+    return replace(plan, artifacts=tuple(specs), missing=missing)
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:

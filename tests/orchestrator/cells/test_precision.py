@@ -13,7 +13,7 @@ from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.cells.measure import measure
 from orchestrator.core.cell import Cell
-from orchestrator.execution.run import check_precisions
+from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.plan import make_plan
 from orchestrator.util.errors import UserError
 from tests.orchestrator.conftest import World

@@ -72,13 +72,13 @@ def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Cata
     )
 
 
-def test_an_updated_plan_has_the_results_and_failures_of_a_run(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+def test_outcomes_are_the_results_and_failures_of_a_run(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     store = Store(tmp_path)
     plan = make_plan(grid, catalog, store)
     finished, failed = plan.todo[:2]
     store.write_result(drawn(finished, grid.label(finished), catalog))
     store.write_failure(Failure(failed.id, "ValueError: no", "", "", 1, "2026-01-01T00:00:00+00:00"))
-    after = plan.updated(store)
+    after = plan.with_outcomes(store)
     assert [result.cell for result in after.done] == [finished]
     assert [failure.id for failure in after.failed] == [failed.id]
     assert after.todo == plan.todo[2:]
