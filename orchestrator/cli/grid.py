@@ -60,7 +60,7 @@ def grid(
     """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
-    from orchestrator.sharing.grid_listing import cache_listing
+    from orchestrator.sharing.grid_listing import write_listing
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
@@ -70,11 +70,12 @@ def grid(
     if plan:
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory)
         return
-    if not (only or set_ or limit):
-        cache_listing(grid, workspace.grid, workspace.catalog, settings)
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
     options = RunOptions(local, address, retry_failed, disk_budget, longest)
-    raise typer.Exit(run_session(workspace, options, Console()))
+    code = run_session(workspace, options, Console())
+    if not (only or limit):
+        write_listing(grid, workspace.grid, workspace.catalog, settings, set_ or ())
+    raise typer.Exit(code)
 
 
 @with_settings

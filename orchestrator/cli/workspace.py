@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,21 +56,11 @@ def open_workspace(
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
-    from orchestrator.artifacts.source_model import source_gain
-    from orchestrator.catalog import load_catalog
-    from orchestrator.grid import load_grid
+    from orchestrator.sharing.grid_listing import expand_grid
     from orchestrator.store import Store
 
-    loaded, opened = load_catalog(settings.catalog_files), Store(settings.store_url)
-    parsed = load_grid(
-        grid,
-        loaded,
-        only=only or (),
-        set_=overrides or (),
-        limit=limit,
-        data_root=settings.data_folder,
-        gain_of=partial(source_gain, opened),
-    )
+    parsed, loaded = expand_grid(grid, settings, overrides or (), only or (), limit)
+    opened = Store(settings.store_url)
     _check_store_place(parsed, opened, settings.data_folder)
     return Workspace(parsed, loaded, opened, settings)
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -28,19 +29,13 @@ from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
-from orchestrator.sharing.grid_listing import cache_listing, list_grid
+from orchestrator.sharing.grid_listing import list_grid, write_listing
 from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.orchestrator.sharing.conftest import Stores
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results.md"
-SETTINGS = RunSettings("runs")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -94,11 +89,17 @@ def printed(*words: str) -> str:
     return done.stdout
 
 
+def write_listing_of(stores: Stores, store: Store) -> str:
+    """The grid's file, as text, after its listing was written into the store."""
+    settings, grid = RunSettings(store.url), str(stores.grid_file)
+    write_listing(grid, stores.world.grid, stores.world.catalog, settings)
+    return grid
+
+
 def test_the_command_writes_the_frame_in_every_format(
     frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path
 ) -> None:
-    grid = str(stores.grid_file)
-    cache_listing(grid, stores.world.grid, stores.world.catalog, SETTINGS)
+    grid = write_listing_of(stores, whole)
     tables = {"csv": pd.read_csv(io.StringIO(printed(grid, "--store", whole.url)))}
     for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
         path = tmp_path / f"table.{name}"
@@ -113,8 +114,7 @@ def test_the_command_writes_the_frame_in_every_format(
 
 
 def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_path: Path) -> None:
-    grid = str(stores.grid_file)
-    cache_listing(grid, stores.world.grid, stores.world.catalog, SETTINGS)
+    grid = write_listing_of(stores, whole)
     for words, named in (
         (("--store", str(tmp_path / "empty")), "empty"),
         (("--store", whole.url, "--format", "parquet"), "-o"),
@@ -129,8 +129,7 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
 def test_a_grid_that_has_run_is_read_without_importing_pytorch(
     command_name: str, said: str, stores: Stores, whole: Store
 ) -> None:
-    """The ``grid`` command caches the listing; so does the first ``results`` or ``status``."""
-    cache_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog, SETTINGS)
+    grid = write_listing_of(stores, whole)
     script = """
 import contextlib, sys
 from orchestrator.__main__ import main
@@ -139,57 +138,10 @@ with contextlib.suppress(SystemExit):
 heavy = {"torch", "ray", "mlflow", "pandas"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)
 """
-    command = [sys.executable, "-c", script, command_name, str(stores.grid_file), "--store", whole.url]
+    command = [sys.executable, "-c", script, command_name, grid, "--store", whole.url]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert said in run.stdout
-
-
-def test_the_cache_keeps_the_newest_listings_only(
-    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grid_listing, "CACHED_LISTINGS", 2)
-    found: set[Path] = set()
-    for number in range(4):
-        grid = tmp_path / f"{number}.yaml"
-        grid.write_text(stores.grid_file.read_text())
-        cache_listing(str(grid), stores.world.grid, stores.world.catalog, SETTINGS)
-        (newest,) = set((tmp_path / "cache" / "grids").iterdir()) - found
-        os.utime(newest, (number, number))
-        found = set((tmp_path / "cache" / "grids").iterdir())
-    assert len(found) == 2
-
-
-def test_a_kept_listing_is_dropped_when_a_file_has_changed(
-    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    included = tmp_path / "part.yaml"
-    included.write_text(stores.grid_file.read_text())
-    grid = tmp_path / "mine.yaml"
-    grid.write_text("title: Mine\ninclude: [part.yaml]\n")
-    extra = tmp_path / "catalog.yaml"
-    extra.write_text("prompts: {mine: ['a {}']}\n")
-
-    def listed() -> int:
-        return len(list_grid(str(grid), RunSettings(str(tmp_path / "runs"), catalog_files=(str(extra),))).labels)
-
-    expanded: list[str] = []
-    original = grid_listing.cache_listing
-
-    def counted(source: str, *rest: Any) -> grid_listing.GridListing:
-        expanded.append(source)
-        return original(source, *rest)
-
-    monkeypatch.setattr(grid_listing, "cache_listing", counted)
-    assert listed() == listed() == len(stores.cells)
-    assert len(expanded) == 1
-    included.write_text(stores.grid_file.read_text().replace("- 2\n    track", "- 3\n    track"))
-    os.utime(extra, ns=(1, 1))
-    listed()
-    assert len(expanded) == 2
-    included.unlink()
-    with pytest.raises(UserError, match="part"):
-        listed()
 
 
 OWN_CATALOG = """
@@ -227,38 +179,55 @@ def own(tmp_path: Path) -> tuple[str, RunSettings]:
     return str(tmp_path / "own.yaml"), RunSettings(str(tmp_path / "runs"), str(tmp_path / "data"), catalog_files=files)
 
 
-def test_a_kept_listing_is_dropped_when_a_folder_has_another_image(
+def test_a_listing_counts_until_something_it_was_made_from_changes(
     own: tuple[str, RunSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = list_grid(*own)
-    with monkeypatch.context() as forbidding:
-        forbidding.setattr(grid_listing, "cache_listing", None)  # it expands no grid
-        assert list_grid(*own) == first
+    grid, settings = own
+    included = tmp_path / "part.yaml"
+    included.write_text(OWN_GRID)
+    Path(grid).write_text("title: Own\ninclude: [part.yaml]\n")
+    expanded: list[str] = []
+    expand = grid_listing.expand_grid
+
+    def counted(grid: str, *rest: Any) -> Any:
+        expanded.append(grid)
+        return expand(grid, *rest)
+
+    monkeypatch.setattr(grid_listing, "expand_grid", counted)
+
+    def is_used(overrides: Sequence[str] = ()) -> bool:
+        """Whether no grid is expanded to list it; the listing is then written again."""
+        before = len(expanded)
+        listing, used = list_grid(grid, settings, overrides), len(expanded) == before
+        loaded, catalog = expand(grid, settings, overrides)
+        assert list(listing.labels) == [cell.id for cell in loaded.cells]
+        write_listing(grid, loaded, catalog, settings, overrides)
+        return used
+
+    assert not is_used()
+    assert is_used()
+    assert not is_used(["datasets=[pets]"])
+    assert is_used(["datasets=[pets]"])
+    assert not is_used()
     (tmp_path / "data" / "cars" / "a" / "2.png").write_bytes(b"x")
-    second = list_grid(*own)
-    assert len(first.labels) == len(second.labels) == 2
-    assert not set(first.labels) & set(second.labels)
-    assert len(list_grid(*own, ["datasets=[pets]"]).labels) == 1
-    assert list_grid(*own) == second
-
-
-def test_a_dataset_that_the_grid_has_dropped_does_not_stop_its_listing(
-    own: tuple[str, RunSettings], tmp_path: Path
-) -> None:
-    grid, text = Path(own[0]), OWN_GRID.replace("[bolt]", "[zero_shot]")
-    grid.write_text(text)
-    assert len(list_grid(*own).labels) == 2
+    assert not is_used()
+    included.write_text(OWN_GRID.replace("seeds: [1]", "seeds: [2]"))
+    assert not is_used()
+    os.utime(settings.catalog_files[0], ns=(1, 1))
+    assert not is_used()
+    assert is_used()
     (tmp_path / "data" / "cars.excluded.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="images to leave out"):
         list_grid(*own)
-    grid.write_text(text.replace("domains: [own]", "datasets: [pets]"))
-    assert len(list_grid(*own).labels) == 1
+    included.unlink()
+    with pytest.raises(UserError, match="part"):
+        list_grid(*own)
 
 
 def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
     own: tuple[str, RunSettings], tmp_path: Path
 ) -> None:
-    """Which cells it has depends on what the store's source models gain, so no listing of it is kept."""
+    """Which cells it has depends on what the store's source models gain."""
     grid, settings = own
     Path(grid).write_text(OWN_GRID.replace("methods:", "sources: {rule: leave_one_out, min_gain: 1}, methods:"))
     store = Store(tmp_path / "runs")
@@ -275,7 +244,6 @@ def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
             built.meta.update(accuracy_fine_tuned=90.0, accuracy_zero_shot=85.0)
     listing = list_grid(grid, settings)
     assert list(listing.labels) == [cell.id for cell in loaded.cells]
-    assert not (tmp_path / "cache" / "grids").exists()
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["--set given", "those of the last run"])
