@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from orchestrator.adapt.adaptation import Adaptation, adapt_card, adapt_page, su
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, own_key, prepare_images
-from orchestrator.adapt.request import Request, check_request
+from orchestrator.adapt.request import Request, check_request, refuse_existing
 from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, read_candidates
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.artifacts.load_backbone import fetch_weights
@@ -42,6 +43,7 @@ from orchestrator.models.model_card import write_card
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
+from orchestrator.util.locks import LockHeld, file_lock
 from orchestrator.util.units import pluralize
 
 KEPT = "what is finished is kept: make room or name another folder, and run the command again"
@@ -58,20 +60,44 @@ _WITHOUT_WEIGHTS = (
 def adapt_folder(request: Request, console: Console) -> Adaptation:
     """Check the images, choose a method on held-out folds, adapt it to all images, save the model, and test it.
 
-    The console shows what is being done and what came out.
+    The console shows what is being done and what came out. A second process waits until the first has ended.
 
     Raises ``UserError`` for anything the user can put right, before long work where that is possible.
     """
+    check_request(request, load_catalog(request.settings.catalog_files))
+    with _only_process(request, console):
+        return _adapt(request, console)
+
+
+@contextmanager
+def _only_process(request: Request, console: Console) -> Iterator[None]:
+    """Hold the working folder, which two processes must not write at once. Raises ``UserError`` as for ``-o``."""
+    lock = request.work.with_name(f"{request.work.name}.lock")
+    with ExitStack() as stack:
+        with writing(f"the working folder {request.work}", "--store", KEPT):
+            request.work.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(file_lock(lock))
+            except LockHeld as process:
+                print_line(
+                    f"process {process} adapts {request.folder.name} in this store; waiting for its end", console
+                )
+                stack.enter_context(file_lock(lock, wait=True))
+        refuse_existing(request.model)  # the other process may have written it
+        yield
+
+
+def _adapt(request: Request, console: Console) -> Adaptation:
     started = time.perf_counter()
     say = partial(print_line, console=console)
     catalog = load_catalog(request.settings.catalog_files)
-    check_request(request, catalog)
     candidates = read_candidates(request)
     fetch_weights(catalog.backbone(request.backbone), console, where="--backbone", instead=_WITHOUT_WEIGHTS)
-    with writing(f"the working folder {request.work}", "--store", KEPT):
-        request.work.mkdir(parents=True, exist_ok=True)
-        with show_progress(f"decoding {own_key(request.folder)}", console) as advance:
-            images = prepare_images(request.folder, request.work, request.settings, request.images, advance)
+    with (
+        writing(f"the working folder {request.work}", "--store", KEPT),
+        show_progress(f"decoding {own_key(request.folder)}", console) as advance,
+    ):
+        images = prepare_images(request.folder, request.work, request.settings, request.images, advance)
     test = pluralize(images.entry.sizes.test, "test image") if images.has_test else "no test images"
     say(f"{len(images.class_names)} classes, {pluralize(sum(images.per_class), 'image')} to learn from, {test}")
     for note in (*images.notes, *([TINY_WARNING] if request.backbone == TINY else [])):

@@ -77,8 +77,7 @@ def check_request(request: Request, catalog: Catalog) -> None:
             where="--sources",
             hint=f"give a folder of fine-tuned checkpoints, or a domain: {', '.join(catalog.domains)}",
         )
-    if request.model.exists():
-        raise UserError(f"{request.model} is there already", where="-o", hint="name another folder, or remove this one")
+    refuse_existing(request.model)
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
     parts = [part for part in image_parts(request.folder) if part is not None]
@@ -92,3 +91,9 @@ def check_request(request: Request, catalog: Catalog) -> None:
         above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is no folder that can be written to", where=option)
+
+
+def refuse_existing(model: Path) -> None:
+    """Raise ``UserError`` if the folder of the model exists."""
+    if model.exists():
+        raise UserError(f"{model} is there already", where="-o", hint="name another folder, or remove this one")

@@ -7,6 +7,8 @@ import io
 import os
 import re
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
@@ -35,6 +37,7 @@ from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.models.model_card import CARD
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
+from orchestrator.util.locks import file_lock
 from tests.helpers.photographs import break_file, write_photographs
 
 METHODS = ("linear_probe(epochs=2, search='fixed')", "gda(views=1)", "zero_shot")
@@ -189,6 +192,27 @@ def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_
     assert done.trials[1].correct_N is None
     assert "did not fit" in done.trials[1].left_out
     assert "not tried" in (tmp_path / "model.html").read_text()
+
+
+def test_a_second_process_waits_for_the_first_and_says_so(tmp_path: Path) -> None:
+    """Both wrote the working folder at once, and the second failed with a missing file."""
+    write_photographs(tmp_path / "ware", 2)
+    said, held = io.StringIO(), threading.Event()
+
+    def first() -> None:
+        with file_lock(tmp_path / "runs" / "adapt" / "ware.lock"):
+            held.set()
+            while "waiting" not in said.getvalue():
+                time.sleep(0.01)
+            assert not (tmp_path / "model").exists()
+
+    other = threading.Thread(target=first)
+    other.start()
+    assert held.wait(10)
+    done = adapt(tmp_path, ("zero_shot",), said)
+    other.join()
+    assert f"process {os.getpid()}" in said.getvalue()
+    assert done.request.model.is_dir()
 
 
 @pytest.mark.slow
