@@ -16,7 +16,7 @@ from orchestrator.core.events import OnProgress
 from orchestrator.store.artifact import Artifact
 from orchestrator.store.errors import DISK_ERRORS, translate_errors
 from orchestrator.store.files import Files
-from orchestrator.store.lease import LeaseOwner
+from orchestrator.store.lease import Owner
 from orchestrator.store.node_cache import node_cache
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
@@ -106,7 +106,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
         try:
             with translate_errors(store.url):
                 folder.mkdir(parents=True, exist_ok=True)
-            (folder / OWNER_FILE).write_bytes(LeaseOwner().to_json())
+            (folder / OWNER_FILE).write_bytes(Owner().content())
             yield builder
             built = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != OWNER_FILE}
             files = {
@@ -142,8 +142,8 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
 
 def _is_abandoned(store: Files, attempt: str) -> bool:
     """Whether no builder uses this folder any more: its process has ended, or the last write is long ago."""
-    with suppress(OSError):  # a builder on another machine has its owner file there
-        owner = LeaseOwner.from_json(store.read(f"{attempt}/{OWNER_FILE}"))
+    with suppress(OSError):
+        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # a builder for a remote store has its file elsewhere
         if owner is not None and owner.is_here and owner.is_gone():
             return True
     started = float(attempt.rpartition("/")[2].partition("-")[0])

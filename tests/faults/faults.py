@@ -33,6 +33,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from orchestrator.store.lease import Owner
 from tests.helpers.grid_run import ARTIFACTS, BUILD_TITLES, CELL_TITLES, GridRun
 from tests.helpers.ray_nodes import Node, Process, alive, kill
 from tests.helpers.tracking_servers import Server
@@ -400,10 +401,10 @@ def half_written_attempt(grid_run: GridRun, rng: np.random.Generator) -> str | N
 
 
 @fault("idle", weight=0.7)
-def stale_lock(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """Leave a lock file that names a process which does not exist."""
-    lock = grid_run.store / "locks" / f"{grid_run.grid_file.stem}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
+def stale_lease(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Leave the lease of a process which does not exist."""
+    lease = grid_run.store / "locks" / f"{grid_run.grid_file.stem}.lease"
+    lease.parent.mkdir(parents=True, exist_ok=True)
     gone = next(pid for pid in range(99_999, 1, -1) if not alive(pid))
-    lock.write_text(str(gone))
+    lease.write_bytes(Owner(pid=gone).content())
     return f"of process {gone}"

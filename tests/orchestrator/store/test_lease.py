@@ -14,7 +14,7 @@ import pytest
 from orchestrator.store import lease as leases
 from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import Files
-from orchestrator.store.lease import Lease, LeaseOwner, grid_lease
+from orchestrator.store.lease import Owner, grid_lease
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT, wait_for
 
@@ -41,7 +41,7 @@ def driver(url: Path | str) -> subprocess.Popen[str]:
 
 def elsewhere(files: Files, **changes: object) -> dict[str, object]:
     """Leave the lease of a driver on another machine."""
-    here = LeaseOwner()
+    here = Owner()
     body = {"host": "elsewhere", "machine": "another", "pid": 7, "started": here.started, "token": "theirs"}
     body |= {"renewed": time.time(), **changes}
     files.write(NAME, json.dumps(body).encode())
@@ -62,15 +62,6 @@ def test_a_second_driver_is_turned_away_and_a_killed_one_is_not_waited_for(tmp_p
     assert len(said) == 1
     assert f"process {first.pid} on " in said[0]
     assert not Files(tmp_path).exists(NAME)
-
-
-def test_where_locks_do_not_reach_the_lease_does(tmp_path: Path) -> None:
-    """As on a shared folder whose locks are each machine's own: the lock file is another one for the second driver."""
-    first = driver(tmp_path)
-    (tmp_path / "locks" / "demo.lock").unlink()
-    with pytest.raises(UserError, match=f"process {first.pid} on "):
-        grid_lease(Files(tmp_path), "demo").__enter__()
-    first.communicate("")
 
 
 def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,29 +127,35 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
     assert json.loads(files.read(NAME)) == theirs
 
 
-def race_for_a_lease(store: str | Path, many: int) -> list[LeaseOwner | None]:
-    """What so many that try to take one lease at the same moment are told."""
-    barrier = threading.Barrier(many)
-    told: list[LeaseOwner | None] = []
+def race_for_a_lease(store: str | Path, many: int) -> list[str]:
+    """What so many that try to take one lease at the same moment get: an error, or an empty text."""
+    start, end = threading.Barrier(many), threading.Barrier(many)
+    errors: list[str] = []
 
     def take() -> None:
-        one = Lease(Files(store), NAME, print)
-        barrier.wait(TIMEOUT)
-        told.append(one.take())
+        files = Files(store)
+        start.wait(TIMEOUT)
+        try:
+            with grid_lease(files, "demo"):
+                errors.append("")
+                end.wait(TIMEOUT)
+        except UserError as error:
+            errors.append(str(error))
+            end.wait(TIMEOUT)
 
     threads = [threading.Thread(target=take) for _ in range(many)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return told
+    return errors
 
 
 def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:
-    assert race_for_a_lease(tmp_path, 4).count(None) == 1
+    assert race_for_a_lease(tmp_path, 4).count("") == 1
 
 
 def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match=r"demo\.lock: the store cannot be used: a part of this path is a file"):
+    with pytest.raises(StoreUnavailable, match=r"demo\.lease: the store cannot be used: a part of this path is a file"):
         grid_lease(Files(tmp_path / "file"), "demo").__enter__()

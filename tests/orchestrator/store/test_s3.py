@@ -385,7 +385,7 @@ def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> Non
 
 
 def test_of_several_that_take_a_lease_one_gets_it(s3: Any) -> None:
-    assert race_for_a_lease(URL, 6).count(None) == 1
+    assert race_for_a_lease(URL, 6).count("") == 1
 
 
 def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
