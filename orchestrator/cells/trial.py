@@ -52,8 +52,8 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
             if problem:
                 line = store_error(error) if problem == "store" else line
                 return ended("failed", line, problem=problem, traceback=trace, recorded=False)
-            again = _discard_damaged_inputs(cell, settings)
-            retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
+            retryable = _discard_damaged_inputs(cell, settings)
+            retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, retryable=retryable))
             return ended("failed", line)
         retry_store(store.files.is_local, record_result)
     except (OSError, UserError) as unusable:
@@ -97,15 +97,15 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
 
 
 def record_failure(
-    store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, again: bool = False
+    store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, retryable: bool = False
 ) -> None:
     """Record that a cell or an artifact could not be made; the attempts of an earlier record are added to ``attempts``.
 
-    ``again``: the same command tries it again, see :class:`~orchestrator.store.results.Failure`.
+    ``retryable``: the same command tries it again, see :class:`~orchestrator.store.results.Failure`.
     """
     before = store.read_failure(failed_id)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     log = store.write_log(failed_id, trace or error)
     store.write_failure(
-        Failure(failed_id, error, trace, log, (before.attempts if before else 0) + attempts, now, again)
+        Failure(failed_id, error, trace, log, (before.attempts if before else 0) + attempts, now, retryable)
     )

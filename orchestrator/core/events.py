@@ -46,7 +46,7 @@ class CellEvent:
         attempt: 1 for the first attempt.
         recorded: whether the worker wrote the result or the failure to the store. If ``False``, the receiver of the
             event must record the failure.
-        again: whether a failed cell may be run again, because its worker crashed and the cell is not the cause.
+        retryable: whether a failed cell may be run again, because its worker crashed and the cell is not the cause.
         gpu_mib: the most GPU memory that the worker's process held, in MiB; 0 if it used none or it is unknown.
     """
 
@@ -59,7 +59,7 @@ class CellEvent:
     log: str = ""
     attempt: int = 1
     recorded: bool = True
-    again: bool = False
+    retryable: bool = False
     gpu_mib: float = 0.0
 
 
@@ -74,7 +74,7 @@ class TaskEvent:
         seconds: wall-clock seconds in the worker.
         log: path of the worker's log on the worker's machine; empty if there is none.
         failed_dependency: for a skipped task, the task whose failure caused it.
-        again: whether a failed task may be run again, because its worker crashed or an input was damaged.
+        retryable: whether a failed task may be run again, because its worker crashed or an input was damaged.
         store_failed: whether the task failed because the store cannot be used.
     """
 
@@ -85,5 +85,5 @@ class TaskEvent:
     seconds: float = 0.0
     log: str = ""
     failed_dependency: str = ""
-    again: bool = False
+    retryable: bool = False
     store_failed: bool = False

@@ -81,7 +81,7 @@ def execute(
         plan.costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
-            _record_failure(store, event.cell.id, event.error, trace, event.attempt, again=event.again)
+            _record_failure(store, event.cell.id, event.error, trace, event.attempt, retryable=event.retryable)
         counter.on_event(event)
         if event.kind == "finished":
             on_finished(event.cell.id)
@@ -96,7 +96,7 @@ def execute(
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
             reason = f"needs {cause.key}, which could not be built: {cause.error}"
-            _record_failure(store, cell.id, reason, again=cause.again)
+            _record_failure(store, cell.id, reason, retryable=cause.retryable)
             counter.on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
         counter.set_slots(backend.slots(cells))
@@ -132,7 +132,7 @@ def build_artifacts(
             raise RunStopped(store.url, event.error)
         if event.kind in ("failed", "skipped"):
             root = failed.get(event.failed_dependency, event)
-            failed[event.key] = replace(event, again=root.again)
+            failed[event.key] = replace(event, retryable=root.retryable)
             _record_failure(store, event.key, event.error, event.traceback)
         on_task(event)
     return failed
@@ -154,11 +154,11 @@ def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, Task
 
 
 def _record_failure(
-    store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, again: bool = False
+    store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, retryable: bool = False
 ) -> None:
     """Record a failure. Raises ``RunStopped`` when it cannot be written."""
     try:
-        record_failure(store, failed_id, error, trace, attempts, again=again)
+        record_failure(store, failed_id, error, trace, attempts, retryable=retryable)
     except (OSError, UserError) as error_of_store:
         raise RunStopped(store.url, store_error(error_of_store)) from error_of_store
 

@@ -94,7 +94,7 @@ def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
             traceback=traceback.format_exc(),
             seconds=time.perf_counter() - started,
             log=log,
-            again=isinstance(error, CorruptArtifact),
+            retryable=isinstance(error, CorruptArtifact),
             store_failed=store_failed,
         )
     return TaskEvent(key, "finished", seconds=time.perf_counter() - started, log=log)
@@ -147,7 +147,7 @@ def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
             event = ray.get(done[0])
         except RayError as error:
             lost = f"its worker was lost: {one_line(error)}"
-            event = TaskEvent(key, "failed", error=lost, traceback=str(error), again=True)
+            event = TaskEvent(key, "failed", error=lost, traceback=str(error), retryable=True)
         yield from frontier.end(event)
 
 

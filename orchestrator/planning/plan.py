@@ -57,7 +57,7 @@ class Plan:
         """
         excluded = {result.cell.id for result in self.done}
         if not self.retry_failed:
-            excluded |= {failure.id for failure in self.failed if not failure.again}
+            excluded |= {failure.id for failure in self.failed if not failure.retryable}
         return tuple(cell for cell in self.cells if cell.id not in excluded)
 
     @property

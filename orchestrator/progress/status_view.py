@@ -33,7 +33,7 @@ def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) 
     Damaged results are moved aside.
     """
     results, failed, damaged = store.read_outcomes(cell_ids)
-    todo = len(cell_ids) - len(results) - sum(not failure.again for failure in failed)
+    todo = len(cell_ids) - len(results) - sum(not failure.retryable for failure in failed)
     parts: list[RenderableType] = []
     status = read_status(store.files, name)
     if status is not None and status.state in ("running", "silent", "died"):

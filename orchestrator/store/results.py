@@ -255,8 +255,8 @@ class Failure(_Strict):
         error: type and message, one line.
         log: path or URL of the log, empty if there is none.
         failed_at: UTC time, ISO 8601.
-        again: the same command retries it, because the cell did not cause the failure: its worker died, or an artifact
-            that it reads was damaged.
+        retryable: the same command retries it, because the cell did not cause the failure: its worker died, or an
+            artifact that it reads was damaged.
     """
 
     id: str
@@ -265,10 +265,12 @@ class Failure(_Strict):
     log: str
     attempts: Count
     failed_at: str
-    again: bool = False
+    retryable: Annotated[bool, Field(validation_alias="again")] = False  # "again" in the file
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+        stored = asdict(self)
+        stored["again"] = stored.pop("retryable")
+        return json.dumps(stored, indent=1)
 
     @classmethod
     def from_json(cls, content: bytes) -> Failure:

@@ -206,7 +206,7 @@ class Store:
                 if _failure_file(failure.id) != _failure_file(name):  # it would close a cell that did not fail
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
-                failure = Failure(name, f"damaged failure record: {error}", "", "", 1, "", again=True)
+                failure = Failure(name, f"damaged failure record: {error}", "", "", 1, "", retryable=True)
             failures[failure.id] = failure
         return failures
 

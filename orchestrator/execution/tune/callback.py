@@ -137,7 +137,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
             self._requeue(trial, _request(trial), first=True)
             return
         error = self._with_advice(trial, "main_memory" if memory else "", line)
-        self._end(trial, replace(failed, error=error, again=not memory and worker.worker_died(text)))
+        self._end(trial, replace(failed, error=error, retryable=not memory and worker.worker_died(text)))
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Do nothing: the cell's result has come before."""

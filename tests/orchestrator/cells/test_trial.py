@@ -295,7 +295,10 @@ def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(world: World, 
     os.truncate(features, features.stat().st_size // 2)
     for each in (cell, raises):
         assert run_and_record(each, made).kind == "failed"
-    assert {name: failure.again for name, failure in store.read_failures().items()} == {cell.id: True, raises.id: False}
+    assert {name: failure.retryable for name, failure in store.read_failures().items()} == {
+        cell.id: True,
+        raises.id: False,
+    }
     plan = make_plan(world.grid, world.catalog, store)
     assert cell in plan.todo
     (missing,) = plan.missing

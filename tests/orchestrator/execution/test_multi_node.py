@@ -38,7 +38,7 @@ from orchestrator.core.settings import RunSettings
 from tests.helpers import cells as samples
 
 def show(event):
-    print(event.kind, event.attempt, event.again, event.recorded)
+    print(event.kind, event.attempt, event.retryable, event.recorded)
 
 address, folder, losses = sys.argv[1:]
 callback.NODE_LOSSES = int(losses)

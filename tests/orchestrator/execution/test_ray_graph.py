@@ -53,5 +53,5 @@ def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failu
         "dead": "failed",
     }
     assert "UserError: no" in last["broken"].error
-    assert [last[name].again for name in ("broken", "blocked", "dead")] == [False, False, True]
+    assert [last[name].retryable for name in ("broken", "blocked", "dead")] == [False, False, True]
     assert Path(log).read_text().split() == ["images", "features"]

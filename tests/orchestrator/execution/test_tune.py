@@ -102,7 +102,7 @@ def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(settings:
     assert store.attempt == len(notes(cells[7], settings)) == 2
     assert worker.error.startswith("the worker process died")
     assert (worker.attempt, worker.recorded) == (2, False)
-    assert [event.again for event in (method, store, worker)] == [False, False, True]
+    assert [event.retryable for event in (method, store, worker)] == [False, False, True]
 
 
 def test_a_killed_worker_is_replaced_and_both_slots_are_used_again(settings: RunSettings) -> None:

@@ -53,7 +53,7 @@ def test_a_cell_whose_worker_died_runs_again_without_retry_failed(grid: Grid, ca
     store, when = Store(tmp_path), "2026-01-01T00:00:00+00:00"
     own, lost, cut = grid.cells[:3]
     store.write_failure(Failure(own.id, "ValueError: no", "", "", 1, when))
-    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, when, again=True))
+    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, when, retryable=True))
     store.files.write(f"failures/{cut.id}.json", b"{")
     plan = make_plan(grid, catalog, store)
     assert {failure.id for failure in plan.failed} == {own.id, lost.id, cut.id}

@@ -150,7 +150,7 @@ def test_the_cells_of_a_grid_are_counted_by_their_ids(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     done, own, lost, damaged, untouched = cells = [samples.cell(seed) for seed in range(1, 6)]
     store.write_failure(Failure(own.id, "ValueError: no", "", "the log", 1, ""))
-    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, "", again=True))
+    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, "", retryable=True))
     store.write_result(samples.result(done))
     store.write_failure(Failure(done.id, "ValueError: of an earlier run", "", "", 1, ""))
     store.files.write(f"results/{damaged.id}.json", b"{")
