@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
@@ -25,18 +29,17 @@ class Adaptation:
         choice: which one was taken.
         equal_classes: the classes that the text head cannot tell apart; ``None`` without any.
         evaluation: the score on the test images; ``None`` without any.
-        held_out_per_class: class, images that the chosen candidate predicted correctly while held out, and all images.
+        labels_N: classes of the support's images.
         final_seconds, seconds: of adapting to all images, and of the whole command this time.
     """
 
     request: Request
     images: OwnImages
-    trials: tuple[Trial, ...]
-    folds: int
+    trials: Sequence[Trial]
     choice: Choice
     equal_classes: EqualClasses | None
     evaluation: Evaluation | None
-    held_out_per_class: tuple[tuple[str, int, int], ...]
+    labels_N: NDArray[np.int64]
     final_seconds: float
     seconds: float
 
@@ -44,6 +47,17 @@ class Adaptation:
     def chosen(self) -> Trial:
         """The candidate that was taken."""
         return self.trials[self.choice.best]
+
+    @property
+    def held_out_per_class(self) -> list[tuple[str, int, int]]:
+        """Class, images that the chosen candidate predicted correctly while held out, and all; none if none were."""
+        correct_N, labels_N = self.chosen.correct_N, self.labels_N
+        if correct_N is None:
+            return []
+        return [
+            (name, int(correct_N[labels_N == label].sum()), total)
+            for label, (name, total) in enumerate(zip(self.images.class_names, self.images.per_class, strict=True))
+        ]
 
     @property
     def level(self) -> tuple[Trial, ...]:
@@ -83,7 +97,7 @@ def adapt_page(done: Adaptation) -> str:
         name=done.request.folder.expanduser().absolute().name,
         rows=[(trial, _verdict(done, trial)) for trial in ranked],
         classes=sorted(done.held_out_per_class, key=lambda row: row[1] / row[2]),
-        images=sum(done.images.per_class),
+        images=done.images.total,
         model=done.request.model.name,
         trial_seconds=sum(trial.seconds for trial in done.trials),
         duration=human_duration,
@@ -93,7 +107,7 @@ def adapt_page(done: Adaptation) -> str:
 
 def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) -> ModelCard:
     """Return the model card. Its method is the chosen candidate."""
-    candidate, choice, size = done.chosen.candidate, done.choice, sum(done.images.per_class)
+    candidate, choice, size = done.chosen.candidate, done.choice, done.images.total
     method = MethodRef(
         candidate.method.name, candidate.method.version, candidate.method.identity_of(candidate.settings)
     )

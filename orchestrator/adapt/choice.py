@@ -10,6 +10,7 @@ Shape legend: M candidates, N images, R draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,15 +44,21 @@ class Choice:
     level: tuple[int, ...] = ()
 
 
-def choose(correct_MN: NDArray[np.bool_]) -> Choice:
-    """Return the candidate with the most correct images (the first if several tie), with the accuracy to expect."""
+def choose(correct: Sequence[NDArray[np.bool_] | None]) -> Choice:
+    """Return the candidate with the most correct images (the first if several tie), with the accuracy to expect.
+
+    Args:
+        correct: which of the N images each candidate predicts correctly; ``None`` for one that was not measured.
+    """
+    positions = [m for m, correct_N in enumerate(correct) if correct_N is not None]
+    correct_MN = np.stack([correct_N for correct_N in correct if correct_N is not None])
     totals_M = correct_MN.sum(axis=1)
     best, images = int(totals_M.argmax()), correct_MN.shape[1]
     optimism = _optimism(correct_MN)
     expected = max(0.0, totals_M[best] / images - optimism)
     low, high = wilson_interval(expected, images)
     level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]
-    return Choice(best, 100 * expected, low, high, 100 * optimism, tuple(level))
+    return Choice(positions[best], 100 * expected, low, high, 100 * optimism, tuple(positions[m] for m in level))
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:

@@ -22,17 +22,19 @@ from bolt.image_folders import (
     part_folders,
     unused_notes,
 )
+from orchestrator.adapt.request import Request
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.catalog.references import file_digest
 from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
-from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
+from orchestrator.datasets.adding import add_dataset, dataset_key
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
+FOLDS = 4
 _STAMP = "checked.txt"
 
 
@@ -56,36 +58,38 @@ class OwnImages:
     class_names: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def total(self) -> int:
+        """The number of training images."""
+        return sum(self.per_class)
+
+    @property
+    def folds(self) -> int:
+        """How many folds the training images are divided into; 0 if a class has a single image."""
+        fewest = min(self.per_class)
+        return 0 if fewest < 2 else min(FOLDS, fewest)
+
 
 def prepare_images(
-    folder: Path,
-    work: Path,
-    settings: RunSettings,
-    options: DatasetOptions,
-    advance: OnProgress = lambda done, of: None,
+    request: Request, train: Path, test: Path | None, advance: OnProgress = lambda done, of: None
 ) -> OwnImages:
     """Check the user's images, unless an earlier run did and no file has changed since.
 
     Args:
-        folder: class folders, or ``train/`` and perhaps ``test/`` with class folders.
-        work: the working folder.
-        settings: with the user's catalog files and data root, for backbones and sources.
-        options: prompts, whether mirrored images keep their class, and whether unreadable ones are excluded.
+        train, test: what :func:`image_parts` returned.
         advance: called with the number of decoded images and the total.
 
     Raises ``UserError`` for a folder without class folders, a class without images, and broken images.
     """
-    train, test = image_parts(folder)
+    folder, settings, options = request.folder, request.settings, request.images
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.words is not None:  # only then, so that images that were checked before stay so
         said.append(file_digest(options.words) if options.words.is_file() else "")
     stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], said])
-    root, catalog_file = work / "data", work / "catalog.yaml"
-    name = own_key(folder)
-    if name in load_catalog(settings.catalog_files).datasets:
-        name = f"{name}-own"
+    root, catalog_file, checked = request.work / "data", request.work / "catalog.yaml", request.work / _STAMP
+    taken = request.name in load_catalog(settings.catalog_files).datasets
+    name = f"{request.name}-own" if taken else request.name
     files = [*map(Path, settings.catalog_files), catalog_file]
-    checked = work / _STAMP
     earlier = checked.read_text("utf-8").splitlines() if checked.is_file() and catalog_file.is_file() else []
     notes = tuple(earlier[1:])
     if earlier[:1] != [stamp]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from bolt.model.saving import Form
-from orchestrator.adapt.own_images import image_parts, own_key
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.validation import check_templates
 from orchestrator.core.settings import RunSettings
@@ -24,6 +24,7 @@ class Request:
 
     Attributes:
         folder: the images.
+        name: of the working folder and of the dataset.
         model: the folder of the model, which must not exist; the page is beside it, with the suffix ``.html``.
         sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
         methods: the candidates as text; the default ones if empty.
@@ -32,6 +33,7 @@ class Request:
     """
 
     folder: Path
+    name: str
     model: Path
     backbone: str
     sources: str | None
@@ -44,7 +46,7 @@ class Request:
     @property
     def work(self) -> Path:
         """The working folder."""
-        return Path(self.settings.store_url, "adapt", own_key(self.folder))
+        return Path(self.settings.store_url, "adapt", self.name)
 
     @property
     def page(self) -> Path:
@@ -52,11 +54,12 @@ class Request:
         return self.model.with_name(self.model.name + ".html")
 
 
-def check_request(request: Request, catalog: Catalog) -> None:
+def check_request(request: Request, catalog: Catalog, parts: Sequence[Path]) -> None:
     """Check every option that needs no image. Raises ``UserError`` that names the option.
 
     Args:
         catalog: of the user's catalog files.
+        parts: the folders with the images, in which nothing may be written.
     """
     catalog.backbone(request.backbone, "--backbone")
     if request.images.templates:
@@ -80,7 +83,6 @@ def check_request(request: Request, catalog: Catalog) -> None:
     refuse_existing(request.model)
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
-    parts = [part for part in image_parts(request.folder) if part is not None]
     for option, path in (("-o", request.model), ("--store", Path(settings.store_url))):
         if any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(part)) for part in parts):
             raise UserError(

@@ -43,7 +43,7 @@ class AdaptCommand(TyperCommand):
 def _methods_with(setting: str) -> list[str]:
     """Return the default candidates that have a setting."""
     from bolt.methods import METHODS
-    from orchestrator.adapt.trials import WITH_SOURCES
+    from orchestrator.adapt.candidates import WITH_SOURCES
 
     return [name for name in WITH_SOURCES if setting in {field.name for field in fields(METHODS[name].settings_class)}]
 
@@ -91,9 +91,11 @@ def adapt(
 
     if "://" in settings.store_url:
         raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
+    name = own_key(folder)
     request = Request(
         folder=folder,
-        model=output or Path(f"{own_key(folder)}-model"),
+        name=name,
+        model=output or Path(f"{name}-model"),
         backbone=backbone,
         sources=sources,
         methods=split_methods(methods or ""),

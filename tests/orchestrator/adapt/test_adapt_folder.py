@@ -54,6 +54,7 @@ def adapt(
     )
     fields: dict[str, object] = {
         "folder": place / "ware",
+        "name": "ware",
         "model": place / "model",
         "backbone": "tiny-clip",
         "sources": None,
@@ -331,7 +332,7 @@ def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Pat
     Image.new("L", (4000, 4000)).save(ware / "BlueBottle" / "large.png")
     done = adapt(tmp_path, ("zero_shot",))
     assert done.images.class_names == ("green plate", "blue bottle", "красная кружка 🐍")
-    assert sum(done.images.per_class) == 8
+    assert done.images.total == 8
 
 
 @pytest.mark.slow

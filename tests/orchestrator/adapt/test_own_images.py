@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from orchestrator.adapt.own_images import OwnImages, prepare_images
+from orchestrator.adapt.own_images import OwnImages, image_parts, prepare_images
+from orchestrator.adapt.request import Request
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.util.errors import UserError
@@ -15,7 +16,11 @@ from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
 def prepare(place: Path, options: DatasetOptions) -> OwnImages:
-    return prepare_images(place / "ware", place / "work", RunSettings("runs"), options)
+    settings = RunSettings(str(place / "runs"))
+    request = Request(
+        place / "ware", "ware", place / "model", "tiny-clip", None, (), 1.0, "state_dict", options, settings
+    )
+    return prepare_images(request, *image_parts(request.folder))
 
 
 def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""The candidates of ``adapt`` as the cells of a small grid, so that sources and settings are those of any grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from bolt.methods.auto import FROZEN_CANDIDATES
+from bolt.methods.common.candidates import Candidate, parse_candidate
+from bolt.model.checkpoint_sources import checkpoint_paths
+from orchestrator.adapt.own_images import OwnImages
+from orchestrator.adapt.request import Request
+from orchestrator.catalog import load_catalog
+from orchestrator.catalog.edit import write_entries
+from orchestrator.catalog.location import display_path
+from orchestrator.grid import load_grid
+from orchestrator.models.adoption import adopt_checkpoints
+from orchestrator.planning.plan import Plan, source_models
+from orchestrator.util.console import print_line
+from orchestrator.util.errors import UserError
+
+WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "lora")
+WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
+"""The candidates, the most trusted first; the first one is taken if nothing can be held out, or if several tie."""
+
+TINY = "tiny-clip"
+TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
+TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmup_steps": 50}
+"""Rates that fit the tiny tower, as in ``grids/demo-fewshot.yaml``; those of the papers are for far larger towers."""
+
+
+def read_candidates(request: Request) -> list[Candidate]:
+    """Return the candidates that the user named, or else the default ones.
+
+    Raises ``UserError`` for one that cannot be read or is given twice, and for one that needs sources without any.
+    """
+    texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
+    if request.backbone == TINY and not request.methods:
+        texts = tuple(TINY_RATES.get(text, text) for text in texts)
+    try:
+        candidates = [parse_candidate(text) for text in texts]
+    except ValueError as error:
+        raise UserError(str(error), where="--methods") from None
+    for candidate in candidates:
+        if candidate.uses_sources and request.sources is None:
+            what = f"{candidate.method.name} needs source models"
+            raise UserError(what, where="--methods", hint="give --sources DOMAIN")
+    if len(set(texts)) < len(texts):
+        raise UserError("a candidate is given twice", where="--methods")
+    return candidates
+
+
+def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> Plan:
+    """Return the plan of a grid, written to the working folder, with one cell for each candidate, in their order.
+
+    Each is the method ``auto`` with this one candidate. Checkpoints of a folder are adopted as sources first.
+
+    Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
+    """
+    sources = _source_pool(request, images, console)
+    labels = [f"{number}: {candidate.text}" for number, candidate in enumerate(candidates)]
+    block = {
+        "track": "fewshot",
+        "backbones": [request.backbone],
+        "datasets": [images.entry.name],
+        "shots": [max(images.per_class)],
+        "seeds": [1],
+        "methods": [
+            {"auto": {"candidates": [candidate.text], "as": label}}
+            for candidate, label in zip(candidates, labels, strict=True)
+        ],
+        **({"sources": dict(sources)} if sources else {}),
+    }
+    content: dict[str, object] = {
+        "title": f"adapt {images.entry.name}",
+        "protocol": {"name": "strict", "short_classes": "take_all"},
+        "blocks": [block],
+    }
+    if request.backbone == TINY:
+        content["fine_tuning"] = TINY_FINE_TUNING
+    path = request.work / "grid.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    catalog, root = load_catalog(images.settings.catalog_files), images.settings.data_folder
+    grid = load_grid(path, catalog, data_root=root)
+    cells = {grid.label(cell): cell for cell in grid.cells}
+    return Plan(grid, catalog, root, tuple(cells[label] for label in labels), source_models(grid, catalog, root))
+
+
+def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:
+    """Return the pool of sources as in a grid file.
+
+    Checkpoints of a folder are adopted into the working folder's catalog.
+    """
+    if request.sources is None:
+        return None
+    folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
+    if not folder.is_dir():
+        return {"rule": "leave_one_out", "domain": request.sources}
+    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # those of an earlier run
+    try:
+        checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
+        adopt_checkpoints(checkpoints, request.backbone, None, files, say=partial(print_line, console=console))
+    except FileNotFoundError as error:
+        raise UserError(str(error), where="--sources") from None
+    except UserError as error:
+        unnamed = "--dataset" in error.hint
+        hint = "name each file after a dataset of the catalog; `data list` shows them" if unnamed else error.hint
+        raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
+    own_file = display_path(files[-1])
+    adopted = [
+        key.partition("/")[2]
+        for (section, key), file in load_catalog(files).files.items()
+        if section == "checkpoints" and file == own_file
+    ]
+    return {"rule": "leave_one_out", "datasets": adopted}
