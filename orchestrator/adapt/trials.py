@@ -24,7 +24,7 @@ from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import local_backend
 from orchestrator.execution.run import build_artifacts
-from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops
+from orchestrator.planning.estimate import assumed_gflops
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.console import print_line
@@ -82,7 +82,7 @@ def measure_candidates(
     """
     trials = [Trial(candidate, cell) for candidate, cell in zip(candidates, plan.cells, strict=True)]
     width = max(28, *(len(trial.text) for trial in trials))
-    left, rate = 60 * minutes, _assumed_gflops_per_second(settings)
+    left, rate = 60 * minutes, assumed_gflops(artifact_cache(settings).device, settings.threads)
     for number in sorted(range(len(trials)), key=lambda number: _gflop(trials[number], plan, folds, settings)):
         trial = trials[number]
         estimated = _gflop(trial, plan, folds, settings) / rate
@@ -173,8 +173,3 @@ def _gflop(trial: Trial, plan: Plan, folds: int, settings: RunSettings) -> float
         if store.artifact(spec.address, spec.identity) is None
     )
     return images * plan.catalog.backbone(trial.cell.backbone.name).gflops_per_image * max(1, folds) + artifacts
-
-
-def _assumed_gflops_per_second(settings: RunSettings) -> float:
-    on_gpu = artifact_cache(settings).device != "cpu"
-    return 1e3 * (assumed_gpu_tflops() if on_gpu else CORE_TFLOPS * settings.threads)

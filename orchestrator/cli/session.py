@@ -59,7 +59,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
                 plan.costs,
                 finished_before=len(plan.done),
                 slots=1 if options.local else max(1, usable_processors() // settings.threads),
-                gflops=assumed_gflops(settings.device),
+                gflops=assumed_gflops(settings.device, settings.threads),
                 build_progress=store.build_progress,
                 log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
             )

@@ -62,6 +62,11 @@ class CellEvent:
     retryable: bool = False
     gpu_mib: float = 0.0
 
+    @property
+    def key(self) -> str:
+        """The id of the cell, as the key of a :class:`TaskEvent` is the address of an artifact."""
+        return self.cell.id
+
 
 @dataclass(frozen=True)
 class TaskEvent:

@@ -75,7 +75,7 @@ def execute(
 
     def wait_for(phase: str) -> None:
         if not options.local:
-            counter.set_phase(phase)
+            counter.phase = phase
 
     def on_event(event: CellEvent) -> None:
         plan.costs.learn_memory(event.cell, event.gpu_mib)
@@ -92,14 +92,14 @@ def execute(
     with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
         wait_for("starting Ray workers")
         check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
-        failed = build_artifacts(plan.missing, backend, settings, store, counter.on_task, packing.share_of_build)
+        failed = build_artifacts(plan.missing, backend, settings, store, counter.on_event, packing.share_of_build)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
             reason = f"needs {cause.key}, which could not be built: {cause.error}"
             _record_failure(store, cell.id, reason, retryable=cause.retryable)
             counter.on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
-        counter.set_slots(backend.slots(cells))
+        counter.slots = backend.slots(cells)
         wait_for("starting Ray workers for the cells")
         backend.run_cells(cells, on_event)
     return len(plan.missing) - len(failed), len(cells)

@@ -91,7 +91,7 @@ class CostModel:
         self._seconds: dict[Hashable, dict[int, _RecentMean]] = defaultdict(lambda: defaultdict(_RecentMean))
         self._memory: dict[Hashable, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for result in done:
-            self.learn_seconds(self.work(result.cell), result.timings.total)
+            self.learn(self.work(result.cell), result.timings.total)
             self.learn_memory(result.cell, held_mib(result))
 
     def work(self, cell: Cell) -> Work:
@@ -99,7 +99,7 @@ class CostModel:
         gflop = self._gflops_of(cell)
         return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
 
-    def learn_seconds(self, work: Work, seconds: float) -> None:
+    def learn(self, work: Work, seconds: float) -> None:
         """Learn how long a finished piece of work took."""
         with self._lock:
             for group in work.groups:
@@ -113,8 +113,8 @@ class CostModel:
             for group in _memory_groups(cell):
                 self._memory[group][cell.shots] = max(mebibytes, self._memory[group][cell.shots])
 
-    def seconds(self, work: Work) -> float | None:
-        """How long a piece of work takes, by the mean of the nearest group; ``None`` without a measurement."""
+    def predict(self, work: Work) -> float | None:
+        """Seconds that a piece of work takes, by the mean of the nearest group; ``None`` without a measurement."""
         with self._lock:
             mean = _nearest(self._seconds, work.groups, work.shots)
             return mean.scaled_to(work.gflop) if mean else None
@@ -131,19 +131,13 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     backbone = catalog.backbone(cell.backbone.name)
     entry = catalog.dataset(cell.dataset.name)
     work = TRACKS[cell.track].tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
-    images = work.forward + method.training_forwards * work.training + images_scored(cell, catalog)
+    images = work.forward + method.training_forwards * work.training
+    if method.changes_tower:  # the test images pass through the cell's own tower
+        scorings = 1 + getattr(settings, "epochs", 0) * TRACKS[cell.track].scored_after_epochs
+        images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
     prompts = method.training_forwards * work.text_training * entry.classes
     text = prompts * text_sizes(backbone).gflops_per_prompt if prompts else 0.0
     return images * backbone.gflops_per_image + text
-
-
-def images_scored(cell: Cell, catalog: Catalog) -> int:
-    """Test images that pass through the cell's own tower; 0 for a cell that reads cached features of them."""
-    method, settings = configured_method(cell)
-    if not method.changes_tower:
-        return 0
-    scorings = 1 + getattr(settings, "epochs", 0) * TRACKS[cell.track].scored_after_epochs
-    return scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
 
 
 def same_but_seed(cell: Cell) -> Hashable:

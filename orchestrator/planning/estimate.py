@@ -38,15 +38,15 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
     return min(speeds, default=GPU_TFLOPS)
 
 
-def assumed_gflops(device: str | None) -> float:
-    """10^9 operations a second of this machine's GPU, or of one core where ``device`` is the CPU or no GPU is here."""
-    return 1e3 * (assumed_gpu_tflops() if device != "cpu" and local_gpus() else CORE_TFLOPS)
+def assumed_gflops(device: str | None, threads: int) -> float:
+    """10^9 operations a second of this machine's GPU, or of ``threads`` cores on the CPU or where no GPU is here."""
+    return 1e3 * (assumed_gpu_tflops() if device != "cpu" and local_gpus() else CORE_TFLOPS * threads)
 
 
 def estimate(plan: Plan) -> tuple[list[float], float]:
     """Seconds of each open cell that is like finished ones, and 10^12 operations of the others and the artifacts."""
     work = [plan.costs.work(cell) for cell in plan.todo]
-    seconds = [plan.costs.seconds(one) for one in work]
+    seconds = [plan.costs.predict(one) for one in work]
     gflop = sum(one.gflop for one, found in zip(work, seconds, strict=True) if found is None)
     gflop += sum(artifact.gflops(plan.catalog) for artifact in plan.missing)
     return [found for found in seconds if found is not None], gflop / 1e3

@@ -7,7 +7,6 @@ cannot take more than its share. So a cell that needs more fails alone, and is t
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from bolt.clip.text_tower import PROMPTS_AT_ONCE
 from orchestrator.artifacts.required import configured_method
@@ -18,8 +17,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.cost import CostModel, cell_gflops, same_but_seed
-from orchestrator.util.units import human_bytes
+from orchestrator.planning.cost import CostModel, same_but_seed
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """The possible shares. Each is half of the next, so that they fill a GPU without a remainder."""
@@ -37,25 +35,6 @@ ASSUMED_GPU_MIB = 80.0 * 1024
 """Assumed memory of a GPU where the plan is shown on a machine without one; printed as an assumption."""
 
 
-@dataclass(frozen=True)
-class Demand:
-    """The part of a GPU that a cell asks for.
-
-    Attributes:
-        share: fraction of one GPU.
-        mib: measured memory including CUDA's context; ``None`` without a measurement, where the share is assumed.
-    """
-
-    share: float
-    mib: float | None = None
-
-    @property
-    def summary(self) -> str:
-        """How many such cells one GPU holds, and whether that is measured or assumed."""
-        basis = f"{human_bytes(self.mib * 2**20)} measured" if self.mib else "assumed"
-        return f"{int(1 / self.share)} ({basis})"
-
-
 class Packing:
     """Decides which share of a GPU each cell asks for.
 
@@ -68,30 +47,32 @@ class Packing:
 
     def __init__(self, catalog: Catalog, costs: CostModel | None = None, gpu_mib: float | None = None) -> None:
         self.gpu_mib = gpu_mib
-        self._catalog, self._costs = catalog, costs or CostModel()
+        self.costs, self._catalog = costs or CostModel(), catalog
         self._too_small: dict[Hashable, float] = {}
 
-    def outgrew(self, cell: Cell, share: float) -> None:
+    def learn_oom(self, cell: Cell, share: float) -> None:
         """Learn that a cell ran out of memory in its share; cells that differ only in the seed get more from now on."""
         key = same_but_seed(cell)
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
 
-    def work(self, cell: Cell) -> float:
-        """10^9 operations of a cell in both towers."""
-        return cell_gflops(cell, self._catalog)
+    def memory_mib(self, cell: Cell) -> float | None:
+        """MiB of a GPU that a cell takes, CUDA's context included; ``None`` where no similar cell was measured."""
+        held = self.costs.memory_mib(cell)
+        return None if held is None else held + CONTEXT_MIB
 
-    def demand(self, cell: Cell) -> Demand:
-        """Return the share of a GPU that a cell asks for, from the memory of similar measured cells."""
-        held, gpu_mib = self._costs.memory_mib(cell), self.gpu_mib
-        mib = None if held is None else held + CONTEXT_MIB
+    def share(self, cell: Cell) -> float:
+        """Return the share of a GPU that a cell asks for, from the memory of similar measured cells, else assumed."""
+        mib, gpu_mib = self.memory_mib(cell), self.gpu_mib
         if mib is None or gpu_mib is None:
             share = assumed_share(cell, self._catalog, gpu_mib)
         else:
             share = smallest_share(mib * HEADROOM, gpu_mib)
         too_small = self._too_small.get(same_but_seed(cell), 0.0)
-        if share <= too_small:
-            share = next((larger for larger in SHARES if larger > too_small), 1.0)
-        return Demand(share, mib)
+        return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)
+
+    def request(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
+        """Return the CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
+        return Resources(settings.threads, self.share(cell) if uses_gpus(settings, gpus) else 0.0)
 
     def share_of_build(self, spec: ArtifactSpec) -> float:
         """Return the share of a GPU that the build of an artifact asks for; 0 for a kind that is built on the CPU."""
@@ -99,10 +80,6 @@ class Packing:
         if mib is None or self.gpu_mib is None:
             return spec.gpu_share
         return min(spec.gpu_share, max(LEAST_BUILD_SHARE, smallest_share(mib * HEADROOM, self.gpu_mib)))
-
-    def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
-        """Return the CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
-        return Resources(settings.threads, self.demand(cell).share if uses_gpus(settings, gpus) else 0.0)
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:

@@ -14,7 +14,7 @@ from orchestrator.planning.checks import bytes_to_build, check_disk_space, check
 from orchestrator.planning.cost import same_but_seed
 from orchestrator.planning.estimate import estimate_line, gpu_hours_line
 from orchestrator.planning.gpu_speeds import GpuKind
-from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
+from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Packing
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.console import plain_table
@@ -86,20 +86,20 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     """How many of the cells to do one GPU holds at a time, by method and backbone, and from which memory."""
     size, note = _gpu(gpu_bytes)
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
-    demands: dict[tuple[str, str], Demand] = {}
+    held: dict[tuple[str, str], tuple[float, str]] = {}  # the largest share, and how many such cells a GPU holds
     one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
     for cell in one_seed.values():
-        key = label_of(cell), cell.backbone.name
-        demands[key] = max(packing.demand(cell), demands.get(key, Demand(0.0)), key=lambda demand: demand.share)
-    backbones = list(dict.fromkeys(backbone for _, backbone in demands))
+        key, share, mib = (label_of(cell), cell.backbone.name), packing.share(cell), packing.memory_mib(cell)
+        basis = f"{human_bytes(mib * 2**20)} measured" if mib else "assumed"
+        held[key] = max(held.get(key, (0.0, "")), (share, f"{int(1 / share)} ({basis})"))
+    backbones = list(dict.fromkeys(backbone for _, backbone in held))
     table = _table(f"one GPU of {human_bytes(size * 2**20)}{note} holds", *backbones)
     alike: dict[tuple[str, ...], list[str]] = {}
-    for method in dict.fromkeys(method for method, _ in demands):
-        shown = (demands.get((method, backbone)) for backbone in backbones)
-        alike.setdefault(tuple(demand.summary if demand else "-" for demand in shown), []).append(method)
+    for method in dict.fromkeys(method for method, _ in held):
+        alike.setdefault(tuple(held.get((method, name), (0.0, "-"))[1] for name in backbones), []).append(method)
     for row, methods in alike.items():
         table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
-    measured = any(demand.mib is not None for demand in demands.values())
+    measured = any("measured" in text for _, text in held.values())
     basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
     basis += "assumed: a whole GPU where a tower is trained, else a quarter"
     return Group(table, Text(basis, style="dim"))

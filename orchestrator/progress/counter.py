@@ -1,18 +1,21 @@
-"""Counts what happens while a grid runs and estimates when it will be done."""
+"""Counts what happens while a grid runs, and estimates when it will be done.
+
+The estimate simulates the waiting work on the slots: each piece takes the first slot that becomes free.
+"""
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.planning.cost import CostModel, Work, artifact_work
-from orchestrator.progress.eta import Prediction, eta, remaining
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.store.building import fraction_done
 
@@ -25,6 +28,27 @@ SNAPSHOT_FAILURES = 2
 OVERHEAD_CELLS = 4
 """This many cells must have finished before the time lost between cells enters the estimate."""
 
+OVERDUE = 0.1
+"""Work that has taken longer than predicted is assumed to need this share of its age on top."""
+
+_CELLS = ""
+"""Stands for the folder of cells, where artifacts have that of their kind."""
+
+
+class Prediction(NamedTuple):
+    """How long work should take, in seconds, and the share of that (0 to 1) that rests on measurements."""
+
+    seconds: float
+    measured: float
+
+
+class _Pieces:
+    """Cells or artifacts: the work of all, that of the waiting ones, and when those under way were started."""
+
+    def __init__(self, work: dict[str, Work]) -> None:
+        self.work, self.waiting = work, dict(work)
+        self.started: dict[str, float] = {}
+
 
 class ProgressCounter:
     """Counts the events of a run. Its methods may be called from any thread.
@@ -33,10 +57,13 @@ class ProgressCounter:
         cells: the cells that will run, in that order.
         artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
         costs: predicts durations; it learns from every finished cell and artifact.
-        slots: how many cells can run at a time, as far as known.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
+
+    Attributes:
+        slots: how many cells can run at a time, as far as known.
+        phase: what the run waits for now. An event sets it to nothing: a cell starts, or an artifact ends.
     """
 
     def __init__(
@@ -52,75 +79,42 @@ class ProgressCounter:
         log_of: Callable[[str], str] = lambda failed: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._costs = costs or CostModel()
+        self.slots, self.phase = slots, ""
+        self._costs, self._gflops, self._finished_before = costs or CostModel(), gflops, finished_before
         self._build_progress, self._log_of, self._clock = build_progress, log_of, clock
-        self._slots, self._gflops = max(1, slots), gflops
         self._lock = threading.RLock()
-        self._cells = {cell.id: self._costs.work(cell) for cell in cells}
-        self._artifacts = {address: artifact_work(address, gflop) for address, gflop in (artifacts or {}).items()}
-        self._waiting, self._unbuilt = dict(self._cells), dict(self._artifacts)
-        self._running: dict[str, float] = {}
-        self._building: dict[str, float] = {}
+        self._cells = _Pieces({cell.id: self._costs.work(cell) for cell in cells})
+        built = (artifacts or {}).items()
+        self._artifacts = _Pieces({address: artifact_work(address, gflop) for address, gflop in built})
+        self._ended: Counter[tuple[str, str]] = Counter()  # by folder and kind of end
         self._reported: dict[str, str] = {}
-        self._stages = {
-            name: Stage(name, 0, 0, count) for name, count in Counter(map(_folder, self._artifacts)).items()
-        }
-        self._finished_before = finished_before
-        self._finished = self._failed = 0
-        self._ends: deque[float] = deque()
-        self._overhead, self._used, self._first_end = 1.0, 0.0, 0.0
         self._failures: list[Failed] = []
-        self._phase = ""
-        self._start = clock()
-        self._first_cell: float | None = None
+        self._start, self._first_cell, self._first_end = clock(), float("inf"), 0.0
+        self._ends: deque[float] = deque()
+        self._overhead, self._used = 1.0, 0.0
 
-    def set_slots(self, slots: int) -> None:
-        """Set how many cells can run at a time, once that is known."""
-        self._slots = max(1, slots)
-
-    def set_phase(self, phase: str) -> None:
-        """Set what the run waits for now. It counts until a cell starts or an artifact ends."""
-        self._phase = phase
-
-    def on_event(self, event: CellEvent) -> None:
-        """Count what happened to a cell."""
-        now, name = self._clock(), event.cell.id
+    def on_event(self, event: CellEvent | TaskEvent) -> None:
+        """Count what happened to a cell or an artifact."""
+        now, is_cell = self._clock(), isinstance(event, CellEvent)
+        pieces, folder = (self._cells, _CELLS) if is_cell else (self._artifacts, _folder(event.key))
         with self._lock:
-            self._phase = ""
-            self._waiting.pop(name, None)
+            if is_cell or event.kind != "started":  # the task of an artifact still waits for its worker
+                self.phase = ""
+            pieces.waiting.pop(event.key, None)
             if event.kind == "started":
-                self._first_cell = now if self._first_cell is None else self._first_cell
-                self._running[name] = now
+                pieces.started[event.key] = now
+                self._first_cell = min(self._first_cell, now) if is_cell else self._first_cell
                 return
-            self._running.pop(name, None)
-            self._ends.append(now)
-            if event.kind == "finished":
-                self._finished += 1
-                self._measure_overhead(now, event.seconds)
-                self._costs.learn_seconds(self._cells[name], event.seconds)
-            else:
-                self._failed += 1
-                self._fail(name, event.error, event.log)
-
-    def on_task(self, event: TaskEvent) -> None:
-        """Count what happened to an artifact."""
-        with self._lock:
-            if event.kind == "started":
-                self._building[event.key] = self._clock()
-                return
-            self._phase = ""
-            self._building.pop(event.key, None)
-            work, stage = self._unbuilt.pop(event.key), self._stages[_folder(event.key)]
-            if event.kind == "finished":
-                self._stages[stage.name] = replace(stage, built=stage.built + 1)
-                self._costs.learn_seconds(work, event.seconds)
-            else:
-                self._stages[stage.name] = replace(stage, failed=stage.failed + 1)
+            pieces.started.pop(event.key, None)
+            self._ended[folder, event.kind] += 1
+            if is_cell:
+                self._ends.append(now)
             if event.kind == "failed":
-                self._fail(event.key, event.error, event.log)
-
-    def _fail(self, name: str, error: str, log: str) -> None:
-        self._failures.append(Failed(name, error, self._log_of(name) or log))
+                self._failures.append(Failed(event.key, event.error, self._log_of(event.key) or event.log))
+            if event.kind == "finished":
+                if is_cell:
+                    self._measure_overhead(now, event.seconds)
+                self._costs.learn(pieces.work[event.key], event.seconds)
 
     def failures(self, first: int = 0) -> list[Failed]:
         """Return the failures of this run in their order, from number ``first`` on."""
@@ -129,33 +123,36 @@ class ProgressCounter:
 
     def read_build_progress(self) -> None:
         """Ask how far the artifacts under way are. It may wait for a remote store; snapshots never do."""
-        self._reported = {address: self._build_progress(address) for address in list(self._building)}
+        self._reported = {address: self._build_progress(address) for address in list(self._artifacts.started)}
 
     def snapshot(self) -> Snapshot:
         """Return counts and estimate at this moment; memory and GPUs are left empty."""
         now = self._clock()
         with self._lock:
-            left = self._eta(now)
-            running = sorted(self._running.items(), key=lambda item: item[1])
+            left, ended = self._left(now), self._ended
             return Snapshot(
                 elapsed=now - self._start,
-                stages=tuple(self._stages.values()),
+                stages=tuple(
+                    Stage(kind, ended[kind, "finished"], ended[kind, "failed"] + ended[kind, "skipped"], count)
+                    for kind, count in Counter(map(_folder, self._artifacts.work)).items()
+                ),
                 building=tuple(
                     InProgress(address, now - start, told=self._reported.get(address, ""))
-                    for address, start in self._building.items()
+                    for address, start in self._artifacts.started.items()
                 ),
                 before=self._finished_before,
-                finished=self._finished,
-                failed=self._failed,
-                waiting=len(self._waiting),
+                finished=ended[_CELLS, "finished"],
+                failed=ended[_CELLS, "failed"],
+                waiting=len(self._cells.waiting),
                 running=tuple(
-                    InProgress(name, now - start, self._costs.seconds(self._cells[name])) for name, start in running
+                    InProgress(cell, now - start, self._costs.predict(self._cells.work[cell]))
+                    for cell, start in sorted(self._cells.started.items(), key=lambda item: item[1])
                 ),
                 rate=self._rate(now),
                 eta=left.seconds,
                 measured=left.measured,
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
-                phase=self._phase,
+                phase=self.phase,
             )
 
     def _measure_overhead(self, now: float, seconds: float) -> None:
@@ -164,49 +161,73 @@ class ProgressCounter:
         Counts from the first finished cell on; before that, workers start and load their backbones. At the end, when no
         cell waits, slots are idle for another reason.
         """
-        if self._finished == 1:
+        finished = self._ended[_CELLS, "finished"]
+        if finished == 1:
             self._first_end = now
             return
         self._used += min(seconds, now - self._first_end)
-        under_way = sum(now - max(start, self._first_end) for start in self._running.values())
-        if self._waiting and self._finished >= OVERHEAD_CELLS and self._used + under_way:
-            self._overhead = max(1.0, self._slots * (now - self._first_end) / (self._used + under_way))
+        under_way = sum(now - max(start, self._first_end) for start in self._cells.started.values())
+        if self._cells.waiting and finished >= OVERHEAD_CELLS and self._used + under_way:
+            self._overhead = max(1.0, self.slots * (now - self._first_end) / (self._used + under_way))
 
-    def _predict(self, work: Work) -> Prediction:
-        seconds = self._costs.seconds(work)
-        return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
-
-    def _eta(self, now: float) -> Prediction:
+    def _left(self, now: float) -> Prediction:
         """Time until the artifacts are built, plus time for the cells after them.
 
         It is as measured as the less measured of the two: the assumed speed makes unmeasured cells look short.
         """
-        predict = cache(self._predict)  # many cells are alike: they differ in their seed only
-        artifacts = eta(
-            [predict(work) for address, work in self._unbuilt.items() if address not in self._building],
-            [
-                remaining(
-                    predict(self._artifacts[address]), now - start, fraction_done(self._reported.get(address, ""))
-                )
-                for address, start in self._building.items()
-            ],
-            slots=self._slots,
-        )
-        cells = eta(
-            [predict(work) for work in self._waiting.values()],
-            [remaining(predict(self._cells[name]), now - start) for name, start in self._running.items()],
-            slots=self._slots,
-            overhead=self._overhead,
-        )
+
+        @cache  # many cells are alike: they differ in their seed only
+        def predict(work: Work) -> Prediction:
+            seconds = self._costs.predict(work)
+            return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
+
+        def left_of(pieces: _Pieces, overhead: float) -> Prediction:
+            running = [
+                remaining(predict(pieces.work[name]), now - start, fraction_done(self._reported.get(name, "")))
+                for name, start in pieces.started.items()
+            ]
+            waiting = [predict(work) for work in pieces.waiting.values()]
+            return eta(waiting, running, slots=self.slots, overhead=overhead)
+
+        artifacts, cells = left_of(self._artifacts, 1.0), left_of(self._cells, self._overhead)
         return Prediction(artifacts.seconds + cells.seconds, min(artifacts.measured, cells.measured))
 
     def _rate(self, now: float) -> float:
         """Cells ended per second, over the last :data:`RATE_SECONDS`."""
         while self._ends and self._ends[0] < now - RATE_SECONDS:
             self._ends.popleft()
-        if self._first_cell is None or now <= self._first_cell:
-            return 0.0
-        return len(self._ends) / min(RATE_SECONDS, now - self._first_cell)
+        return len(self._ends) / min(RATE_SECONDS, now - self._first_cell) if now > self._first_cell else 0.0
+
+
+def remaining(whole: Prediction, age: float, share_done: float | None = None) -> Prediction:
+    """Return the seconds that work still needs which has been under way for ``age`` seconds.
+
+    If ``share_done`` is known and not 0, the rest takes as long in proportion. Otherwise it is what is left of
+    ``whole``, but at least ``OVERDUE * age``.
+    """
+    if share_done:
+        return Prediction(age * (1 - share_done) / share_done, 1.0)
+    return Prediction(max(whole.seconds - age, OVERDUE * age), whole.measured)
+
+
+def eta(waiting: list[Prediction], running: list[Prediction], *, slots: int, overhead: float = 1.0) -> Prediction:
+    """Return the seconds of wall clock from now until all of the work is done.
+
+    Args:
+        waiting: for what has not started, in the order it will.
+        running: for what is under way: the time it still needs.
+        overhead: wall clock per second of work on a slot, 1 where no time is lost between pieces.
+    """
+    free = sorted(piece.seconds for piece in running)
+    free = [0.0] * (max(slots, 1) - len(free)) + free
+    for piece in waiting:
+        heapq.heapreplace(free, free[0] + piece.seconds)
+    pieces = [*waiting, *running]
+    if total := sum(piece.seconds for piece in pieces):
+        measured = sum(piece.seconds * piece.measured for piece in pieces) / total
+    else:  # no work, or work without counted operations and without measurements
+        measured = min((piece.measured for piece in pieces), default=1.0)
+    return Prediction(overhead * max(free), measured)
 
 
 def _folder(address: str) -> str:

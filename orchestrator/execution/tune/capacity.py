@@ -42,7 +42,7 @@ class ClusterCapacity:
 
     def request(self, cell: Cell) -> Resources:
         """Return what a cell requests, by what is known now."""
-        return self._packing.resources(cell, self._settings, self.gpus)
+        return self._packing.request(cell, self._settings, self.gpus)
 
     def size(self) -> tuple[float, float]:
         """CPUs and GPUs that cells can be given out to: those that there are, or those the autoscaler can start."""

@@ -281,7 +281,7 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
         builder.progress(1500, 3000)
         assert Store(tmp_path).build_progress(address) == "1,500 of 3,000"
         shown = ProgressCounter([], {address: 1.0}, build_progress=Store(tmp_path).build_progress)
-        shown.on_task(TaskEvent(address, "started"))
+        shown.on_event(TaskEvent(address, "started"))
         shown.read_build_progress()
         assert shown.snapshot().line.startswith(f"artifacts 0/1, {address}: 1,500 of 3,000, ")
 

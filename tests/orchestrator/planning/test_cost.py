@@ -22,14 +22,14 @@ def _operations(gflop: float, cell: Cell) -> float:
 
 def seconds_of(costs: CostModel, cell: Cell, gflop: float) -> float | None:
     """What the model predicts for a cell that counts so many operations."""
-    return costs.seconds(CostModel(lambda cell: gflop).work(cell))
+    return costs.predict(CostModel(lambda cell: gflop).work(cell))
 
 
 def measured(*done: tuple[Cell, float, float]) -> CostModel:
     """A cost model that has learned: cell, operations, seconds."""
     costs = CostModel()
     for cell, gflop, seconds in done:
-        costs.learn_seconds(CostModel(partial(_operations, gflop)).work(cell), seconds)
+        costs.learn(CostModel(partial(_operations, gflop)).work(cell), seconds)
     return costs
 
 
@@ -80,10 +80,10 @@ def test_old_measurements_fade() -> None:
 
 def test_artifacts_are_predicted_by_artifacts() -> None:
     costs = measured((BOLT, 10, 1.0))
-    assert costs.seconds(artifact_work("sources/a", 10)) is None
-    costs.learn_seconds(artifact_work("sources/a", 10), 4.0)
-    assert costs.seconds(artifact_work("sources/b", 20)) == pytest.approx(8.0)
-    assert costs.seconds(artifact_work("features/b", 20)) == pytest.approx(8.0)
+    assert costs.predict(artifact_work("sources/a", 10)) is None
+    costs.learn(artifact_work("sources/a", 10), 4.0)
+    assert costs.predict(artifact_work("sources/b", 20)) == pytest.approx(8.0)
+    assert costs.predict(artifact_work("features/b", 20)) == pytest.approx(8.0)
     assert seconds_of(costs, BOLT, 10) == pytest.approx(1.0)
 
 

@@ -39,13 +39,13 @@ def cell(method: str = "linear_probe", shots: int = 4, dataset: str = "glyph-dig
 
 def test_without_measurements_shares_are_assumed_and_marked_as_assumed(catalog: Catalog) -> None:
     packing = Packing(catalog, gpu_mib=GPU)
-    assert [packing.demand(cell(method)).share for method in ("linear_probe", "bolt")] == [0.25, 1.0]
-    assert packing.demand(cell()).summary == "4 (assumed)"
-    assert Packing(catalog).demand(cell()).share == 0.25
+    assert [packing.share(cell(method)) for method in ("linear_probe", "bolt")] == [0.25, 1.0]
+    assert packing.memory_mib(cell()) is None
+    assert Packing(catalog).share(cell()) == 0.25
 
 
 def test_a_cell_that_reads_features_gets_more_than_a_quarter_of_a_small_gpu(catalog: Catalog) -> None:
-    assert Packing(catalog, gpu_mib=2 * CONTEXT_MIB).demand(cell()).share == 1.0
+    assert Packing(catalog, gpu_mib=2 * CONTEXT_MIB).share(cell()) == 1.0
 
 
 def test_a_cell_that_trains_on_the_text_side_needs_the_text_towers_weights_and_activations(catalog: Catalog) -> None:
@@ -54,7 +54,7 @@ def test_a_cell_that_trains_on_the_text_side_needs_the_text_towers_weights_and_a
         method: replace(cell(method, dataset="cub200"), backbone=BackboneRef("vit-l-14", "0"))
         for method in ("task_res", "coop")
     }
-    shares = {m: Packing(catalog, gpu_mib=12 * 1024).demand(made).share for m, made in large.items()}
+    shares = {m: Packing(catalog, gpu_mib=12 * 1024).share(made) for m, made in large.items()}
     assert shares == {"task_res": 0.25, "coop": 1 / 2}
 
 
@@ -85,29 +85,30 @@ def test_the_text_towers_sizes_are_read_from_the_model_configuration(
 def test_a_share_is_the_smallest_that_holds_the_measured_memory_and_some_more(
     catalog: Catalog, held: float, share: float
 ) -> None:
-    demand = Packing(catalog, CostModel(done=[on_gpu(cell("bolt"), held)]), GPU).demand(cell("bolt", seed=2))
-    assert (demand.share, demand.mib) == (share, held + CONTEXT_MIB)
+    packing = Packing(catalog, CostModel(done=[on_gpu(cell("bolt"), held)]), GPU)
+    assert packing.share(cell("bolt", seed=2)) == share
+    assert packing.memory_mib(cell("bolt", seed=2)) == held + CONTEXT_MIB
 
 
 def test_shares_follow_the_nearest_measured_cell(catalog: Catalog) -> None:
     done = [on_gpu(cell("bolt", 4), 4000), on_gpu(cell("bolt", 16), 12_000), on_gpu(cell("lora", 4), 30_000)]
     packing = Packing(catalog, CostModel(done=done), GPU)
-    assert packing.demand(cell("bolt", 4, dataset="glyph-inks")).share == 1 / 8
-    assert packing.demand(cell("bolt", 12)).share == 1 / 4
+    assert packing.share(cell("bolt", 4, dataset="glyph-inks")) == 1 / 8
+    assert packing.share(cell("bolt", 12)) == 1 / 4
     other_settings = replace(cell("bolt", 16), method=MethodRef("bolt", 1, (("top_k", 99),)))
-    assert packing.demand(other_settings).share == 1 / 4
-    assert packing.demand(replace(cell("bolt"), track="ood")).mib is None  # another track reads more images
+    assert packing.share(other_settings) == 1 / 4
+    assert packing.memory_mib(replace(cell("bolt"), track="ood")) is None  # another track reads more images
 
 
 def test_finished_cells_change_shares_and_cells_that_ran_out_of_memory_get_more(catalog: Catalog) -> None:
     costs = CostModel()
     packing = Packing(catalog, costs, GPU)
     costs.learn_memory(cell("bolt"), 4000)
-    assert packing.demand(cell("bolt")).share == 1 / 8
-    packing.outgrew(cell("bolt"), 1 / 8)
-    assert packing.demand(cell("bolt", seed=7)).share == 1 / 4
-    packing.outgrew(cell("bolt"), 1.0)
-    assert packing.demand(cell("bolt")).share == 1.0
+    assert packing.share(cell("bolt")) == 1 / 8
+    packing.learn_oom(cell("bolt"), 1 / 8)
+    assert packing.share(cell("bolt", seed=7)) == 1 / 4
+    packing.learn_oom(cell("bolt"), 1.0)
+    assert packing.share(cell("bolt")) == 1.0
 
 
 def test_a_cell_that_needs_more_than_a_gpu_gets_a_whole_one() -> None:
@@ -117,8 +118,8 @@ def test_a_cell_that_needs_more_than_a_gpu_gets_a_whole_one() -> None:
 def test_no_gpu_is_requested_without_gpus_or_on_the_cpu(catalog: Catalog) -> None:
     packing = Packing(catalog, gpu_mib=GPU)
     here, cpu = RunSettings("s"), RunSettings("s", device="cpu")
-    assert packing.resources(cell("bolt"), here, 8) == Resources(1, 1.0)
-    assert packing.resources(cell("bolt"), here, 0) == packing.resources(cell("bolt"), cpu, 8) == Resources(1)
+    assert packing.request(cell("bolt"), here, 8) == Resources(1, 1.0)
+    assert packing.request(cell("bolt"), here, 0) == packing.request(cell("bolt"), cpu, 8) == Resources(1)
 
 
 def test_a_plan_shows_how_many_cells_a_gpu_holds_and_what_that_is_based_on(catalog: Catalog, tmp_path: Path) -> None:

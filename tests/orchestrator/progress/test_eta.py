@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent
 from orchestrator.planning.cost import CostModel, Work
-from orchestrator.progress.counter import ProgressCounter
-from orchestrator.progress.eta import Prediction, eta, remaining, schedule
+from orchestrator.progress.counter import Prediction, ProgressCounter, eta, remaining
 from tests.helpers import cells as samples
 
 BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
@@ -37,7 +36,7 @@ def measured(*done: tuple[Cell, float, float]) -> CostModel:
     """A cost model that has learned: cell, operations, seconds."""
     costs = CostModel()
     for cell, gflop, seconds in done:
-        costs.learn_seconds(work(cell, gflop), seconds)
+        costs.learn(work(cell, gflop), seconds)
     return costs
 
 
@@ -45,10 +44,16 @@ def predictions(costs: CostModel) -> Callable[[Work], Prediction]:
     """What a run predicts by a cost model."""
 
     def predict(one: Work) -> Prediction:
-        seconds = costs.seconds(one)
+        seconds = costs.predict(one)
         return Prediction(one.gflop / SPEED, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
     return predict
+
+
+def schedule(running: list[float], waiting: list[float], slots: int) -> float:
+    """Seconds until work of these durations ends."""
+    left, still = ([Prediction(seconds, 1.0) for seconds in each] for each in (waiting, running))
+    return eta(left, still, slots=slots).seconds
 
 
 def test_work_takes_the_first_slot_that_becomes_free() -> None:

@@ -38,11 +38,11 @@ def test_events_are_counted_and_a_second_attempt_counts_once() -> None:
     stages = {"images/a": 0.0, "features/b": 10.0, "spectra/c": 0.0}
     logs = {"features/b": "/store/logs/b.log"}
     progress = ProgressCounter(cells, stages, clock=lambda: 0.0, log_of=lambda name: logs.get(name, ""))
-    progress.on_task(TaskEvent("images/a", "started"))
-    progress.on_task(TaskEvent("images/a", "finished"))
-    progress.on_task(TaskEvent("features/b", "started"))
-    progress.on_task(TaskEvent("features/b", "failed", error="OSError: disk", log="/logs/b"))
-    progress.on_task(TaskEvent("spectra/c", "skipped"))
+    progress.on_event(TaskEvent("images/a", "started"))
+    progress.on_event(TaskEvent("images/a", "finished"))
+    progress.on_event(TaskEvent("features/b", "started"))
+    progress.on_event(TaskEvent("features/b", "failed", error="OSError: disk", log="/logs/b"))
+    progress.on_event(TaskEvent("spectra/c", "skipped"))
     progress.on_event(CellEvent(cells[0], "started"))
     progress.on_event(CellEvent(cells[0], "started", attempt=2))
     progress.on_event(CellEvent(cells[0], "finished", seconds=2.0))
@@ -80,10 +80,10 @@ def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
     assert progress.snapshot().eta == 50.0
     assert not progress.snapshot().has_estimate  # the assumed speed has been wrong by a factor of ten
     assert "50 s" not in progress.snapshot().line
-    progress.on_task(TaskEvent("sources/a", "started"))
+    progress.on_event(TaskEvent("sources/a", "started"))
     now = 2.0
-    progress.on_task(TaskEvent("sources/a", "finished", seconds=2.0))
-    progress.on_task(TaskEvent("sources/b", "started"))
+    progress.on_event(TaskEvent("sources/a", "finished", seconds=2.0))
+    progress.on_event(TaskEvent("sources/b", "started"))
     now = 5.0
     progress.read_build_progress()
     shot = progress.snapshot()
@@ -94,11 +94,11 @@ def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
 def test_measured_artifacts_are_no_estimate_of_cells() -> None:
     """Ten seconds were once announced while artifacts were built, and the cells then took two minutes."""
     progress = ProgressCounter([samples.cell(1), samples.cell(2)], {"images/a": 1.0, "images/b": 1.0})
-    progress.on_task(TaskEvent("images/a", "started"))
-    progress.on_task(TaskEvent("images/a", "finished", seconds=2.0))
+    progress.on_event(TaskEvent("images/a", "started"))
+    progress.on_event(TaskEvent("images/a", "finished", seconds=2.0))
     assert not progress.snapshot().has_estimate
-    progress.on_task(TaskEvent("images/b", "started"))
-    progress.on_task(TaskEvent("images/b", "finished", seconds=2.0))
+    progress.on_event(TaskEvent("images/b", "started"))
+    progress.on_event(TaskEvent("images/b", "finished", seconds=2.0))
     progress.on_event(CellEvent(samples.cell(1), "started"))
     progress.on_event(CellEvent(samples.cell(1), "finished", seconds=9.0))
     assert progress.snapshot().has_estimate
@@ -107,12 +107,12 @@ def test_measured_artifacts_are_no_estimate_of_cells() -> None:
 
 def test_the_phase_is_shown_until_a_cell_starts_or_an_artifact_ends() -> None:
     progress = ProgressCounter([samples.cell(1)], {"images/a": 1.0})
-    progress.set_phase("starting Ray workers")
-    progress.on_task(TaskEvent("images/a", "started"))  # it waits for its worker
+    progress.phase = "starting Ray workers"
+    progress.on_event(TaskEvent("images/a", "started"))  # it waits for its worker
     assert progress.snapshot().line.endswith("starting Ray workers")
-    progress.on_task(TaskEvent("images/a", "finished", seconds=1.0))
+    progress.on_event(TaskEvent("images/a", "finished", seconds=1.0))
     assert "starting" not in progress.snapshot().line
-    progress.set_phase("starting Ray workers for the cells")
+    progress.phase = "starting Ray workers for the cells"
     assert "starting Ray workers for the cells" in view_text(progress.snapshot())
     progress.on_event(CellEvent(samples.cell(1), "started"))
     assert progress.snapshot().phase == ""
