@@ -129,7 +129,7 @@ def run_on_tune(
 
     settings = RunSettings(store.url)
     with suppress(KeyboardInterrupt):
-        run_cells(cells, settings, resources=lambda cell: Resources(), max_attempts=1, on_event=note, runner=RUNNER)
+        run_cells(cells, settings, request=lambda cell: Resources(), max_attempts=1, on_event=note, runner=RUNNER)
     run.rest = time.perf_counter() - begun - run.start
     return run
 

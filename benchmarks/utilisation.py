@@ -128,7 +128,7 @@ def ours(count: int, folder: Path) -> None:
     run_cells(
         make_cells(count),
         RunSettings(str(folder)),
-        resources=lambda cell: Resources(cpus=CPUS_OF_A_CELL, gpus=share_of(cell.seed)),
+        request=lambda cell: Resources(cpus=CPUS_OF_A_CELL, gpus=share_of(cell.seed)),
         max_attempts=3,
         on_event=check,
         runner=RUNNER,

@@ -22,7 +22,6 @@ from orchestrator.artifacts.spec import ArtifactSpec, artifact_cache
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.backend import local_backend
 from orchestrator.execution.run import build_artifacts
 from orchestrator.planning.estimate import assumed_gflops
 from orchestrator.planning.plan import Plan
@@ -144,7 +143,7 @@ def build(
 
     store.remove_failures([spec.address for spec in missing])
     with console.status(what) as status:
-        failed = build_artifacts(missing, local_backend(settings), settings, store, show)
+        failed = build_artifacts(missing, settings, store, show)
     for address, event in failed.items():
         raise UserError(f"{titles[address]} could not be built: {event.error}", where=address)
     return time.perf_counter() - started, sum(spec.gflops(plan.catalog) for spec in missing)

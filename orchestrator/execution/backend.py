@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
@@ -29,31 +30,21 @@ class Backend:
     """The functions that execute tasks and cells.
 
     Attributes:
-        gpus: the most GPUs that the run has or that the cluster can grow to; 0 in the local backend.
+        gpus: the most GPUs that the run has or that the cluster can grow to; 0 in this process.
         slots: how many of these cells can run at a time.
         run_graph: runs a graph of tasks, yielding events.
-        run_cells: runs cells and reports every event to a listener. A cell that fails does not stop the others. Raises
-            ``RunStopped`` when the store cannot be used.
+        run_cells: runs cells by the settings and reports every event to a listener. A cell that fails does not stop
+            the others. Raises ``RunStopped`` when the store cannot be used.
     """
 
     gpus: float
     slots: Callable[[Sequence[Cell]], int]
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
-    run_cells: Callable[[Sequence[Cell], Callable[[CellEvent], None]], None]
-
-
-def local_backend(settings: RunSettings) -> Backend:
-    """Execute in this process, one cell at a time: for ``--local``, tests and debuggers."""
-    return Backend(
-        gpus=0.0,
-        slots=lambda cells: 1,
-        run_graph=run_graph_locally,
-        run_cells=lambda cells, listener: run_cells_locally(cells, settings, on_event=listener),
-    )
+    run_cells: Callable[[Sequence[Cell], RunSettings, Callable[[CellEvent], None]], None]
 
 
 def run_cells_locally(
-    cells: Iterable[Cell], settings: RunSettings, *, on_event: Callable[[CellEvent], None], runner: str = RUNNER
+    cells: Sequence[Cell], settings: RunSettings, on_event: Callable[[CellEvent], None], runner: str = RUNNER
 ) -> None:
     """Run cells in this process, in the order given; see :class:`Backend`."""
     run: Callable[[Cell, RunSettings], CellEvent] = pkgutil.resolve_name(runner)
@@ -68,6 +59,10 @@ def run_cells_locally(
         on_event(event)
 
 
+LOCAL = Backend(gpus=0.0, slots=lambda cells: 1, run_graph=run_graph_locally, run_cells=run_cells_locally)
+"""This process, one task or cell at a time: for ``--local``, tests and debuggers."""
+
+
 @contextlib.contextmanager
 def ray_backend(settings: RunSettings, address: str | None, packing: Packing, cell_limit: float) -> Iterator[Backend]:
     """Return a backend on Ray. The connection lasts as long as the ``with`` block.
@@ -76,8 +71,6 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     computes what a cell requests, and learns of cells that ran out of GPU memory.
     """
     from orchestrator.execution.cluster import connect
-    from orchestrator.execution.tune.capacity import ClusterCapacity
-    from orchestrator.execution.tune.driver import run_cells
 
     # Threads are set before the arithmetic libraries load: sums depend on their number.
     worker_env = {
@@ -87,21 +80,18 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         "TOKENIZERS_PARALLELISM": "false",
     }
     with connect(address, worker_env=worker_env) as limits:
+        from orchestrator.execution.tune.capacity import ClusterCapacity  # imports Ray, after its environment is set
+        from orchestrator.execution.tune.driver import run_cells
+
         capacity = ClusterCapacity(limits, packing, settings)
-        yield Backend(
-            gpus=capacity.gpus,
-            slots=capacity.slots,
-            run_graph=run_graph_on_ray,
-            run_cells=lambda cells, listener: run_cells(
-                cells,
-                settings,
-                resources=capacity.request,
-                capacity=capacity.size,
-                on_gpu_oom=packing.learn_oom,
-                work=lambda cell: packing.costs.work(cell).gflop,
-                max_attempts=CELL_ATTEMPTS,
-                cell_limit=cell_limit,
-                on_event=listener,
-                runner=RUNNER,
-            ),
+        on_ray = partial(
+            run_cells,
+            request=capacity.request,
+            capacity=capacity.size,
+            on_gpu_oom=packing.learn_oom,
+            work=lambda cell: packing.costs.work(cell).gflop,
+            max_attempts=CELL_ATTEMPTS,
+            cell_limit=cell_limit,
+            runner=RUNNER,
         )
+        yield Backend(gpus=capacity.gpus, slots=capacity.slots, run_graph=run_graph_on_ray, run_cells=on_ray)

@@ -13,15 +13,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.join import check_workers, find_address, join, use_token
+from orchestrator.execution.join import check_address, check_workers, join, use_token
 from orchestrator.execution.process import delay_interrupt, environment_variables
 from orchestrator.util.scratch import ScratchFolder
 
 SHUTDOWN_SECONDS = 20.0
 """How long Ray's shutdown may take before this process leaves without it."""
 
+LOOPBACK = "127.0.0.1"
+
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # send no usage statistics
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # or Ray starts an instance by itself, in a thread that outlives its cluster
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative store path means the same in a worker as in the driver
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
@@ -51,8 +54,11 @@ def connect(
         os.environ.setdefault(name, value)
     if address is not None:
         use_token()
-        address = find_address(address)
-    _keep_quiet()
+        check_address(address)
+    with contextlib.suppress(ImportError):  # a private name: it keeps Ray from a paragraph for every worker that dies
+        from ray._private import worker
+
+        worker._worker_logs_enabled = False
     with contextlib.ExitStack() as stack:
         if address is None:
             base = tempfile.gettempdir()
@@ -74,13 +80,13 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
     """
     import ray
 
+    with contextlib.suppress(ImportError):  # a private name; ``ray.init`` has no argument for the interface
+        from ray._private import ray_constants
+
+        ray_constants.ENABLE_RAY_CLUSTER = False  # listen on the loopback interface only, as is checked below
     root = str(Path(__file__).resolve().parents[2])  # workers import this project from there, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    with (
-        _loopback_only(),
-        delay_interrupt(),
-        environment_variables({**worker_env, "PYTHONPATH": python_path}),
-    ):
+    with delay_interrupt(), environment_variables({**worker_env, "PYTHONPATH": python_path}):
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -90,6 +96,8 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
             logging_level=logging.ERROR,
             _temp_dir=str(folder / "r"),
         )
+    if ray.util.get_node_ip_address() != LOOPBACK:
+        raise RuntimeError("this version of Ray opens its ports to other machines, so no instance is started here")
 
 
 def _shut_down() -> None:
@@ -122,28 +130,3 @@ def _abandon() -> None:
         from ray._private import worker
 
         worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
-
-
-def _keep_quiet() -> None:
-    """Keep Ray from starting an instance by itself, and from printing a paragraph for every worker that dies."""
-    with contextlib.suppress(ImportError):  # private names, tried with Ray 2.60
-        from ray._private import auto_init_hook, worker
-
-        auto_init_hook.enable_auto_connect = False  # it would start one in a thread that outlives its cluster
-        worker._worker_logs_enabled = False
-
-
-@contextlib.contextmanager
-def _loopback_only() -> Iterator[None]:
-    """Have an instance that is started in the block listen on the loopback interface only.
-
-    ``ray.init`` has no argument for it, and a Ray that lacks the private name must not start an open instance.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before

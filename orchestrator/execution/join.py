@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,54 +36,31 @@ _WRONG_TOKEN = b"InvalidAuthToken"
 
 
 def use_token() -> None:
-    """Turn Ray's token authentication on where this machine has a token.
+    """Turn Ray's token authentication on where this machine has a token; Ray must not have been imported yet.
 
     A driver that joins by an explicit address does not turn it on by itself, and a cluster with a token refuses it.
     """
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
-        os.environ["RAY_AUTH_MODE"] = "token"
-        if "ray" in sys.modules:  # its native code has read its environment variables already
-            with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
-                from ray._raylet import Config  # type: ignore[attr-defined]
-
-                Config.initialize("")
+    if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
-def find_address(address: str) -> str:
-    """Return the address that ``auto`` or ``host:port`` stands for. Raises ``UserError`` when nothing listens there."""
-    found = _find_running_instance() if address == "auto" else address
-    if found is None:
-        hint = "start one with `ray start --head`, or leave the option out for a local instance"
-        raise UserError("no running Ray cluster was found on this machine", where="--address auto", hint=hint)
-    if "://" in found:
-        return found
-    host, separator, port = found.rpartition(":")
+def check_address(address: str) -> None:
+    """Raise ``UserError`` if this is neither ``auto`` nor the ``HOST:PORT`` of something that listens there."""
+    if address == "auto" or "://" in address:
+        return
+    host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit():
         hint = "give 'auto' or HOST:PORT"
         raise UserError(f"{address!r} is not the address of a Ray cluster", where="--address", hint=hint)
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except OSError as error:
-        raise _cannot_join(found, str(error)) from None
-    return found
-
-
-def _find_running_instance() -> str | None:
-    """Return the address of the Ray instance that runs on this machine, ``None`` without one."""
-    try:
-        from ray._private.services import canonicalize_bootstrap_address
-    except ImportError:  # a private name, tried with Ray 2.60
-        reason = "this version of Ray does not say where it runs"
-        raise UserError(reason, where="--address auto", hint="give HOST:PORT") from None
-    with contextlib.suppress(ConnectionError):
-        address: str | None = canonicalize_bootstrap_address("auto")
-        return address
-    return None
+        raise _cannot_join(address, str(error)) from None
 
 
 def join(address: str, worker_env: Mapping[str, str]) -> None:
-    """Connect this process to the cluster at ``host:port``. Raises ``UserError`` when the cluster refuses it.
+    """Connect this process to the cluster at ``auto`` or ``host:port``. Raises ``UserError`` when it is refused.
 
     ``worker_env`` are environment variables of this driver's workers.
     """

@@ -17,7 +17,7 @@ from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.backend import Backend, local_backend, ray_backend
+from orchestrator.execution.backend import LOCAL, Backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.packing import Packing, uses_gpus
@@ -89,10 +89,10 @@ def execute(
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
     wait_for("joining the Ray cluster" if options.address else "starting Ray")
-    with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
+    with nullcontext(LOCAL) if options.local else on_ray as backend:
         wait_for("starting Ray workers")
         check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
-        failed = build_artifacts(plan.missing, backend, settings, store, counter.on_event, packing.share_of_build)
+        failed = build_artifacts(plan.missing, settings, store, counter.on_event, backend, packing.share_of_build)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
             reason = f"needs {cause.key}, which could not be built: {cause.error}"
@@ -101,16 +101,16 @@ def execute(
         cells = [cell for cell in plan.todo if cell not in blocked]
         counter.slots = backend.slots(cells)
         wait_for("starting Ray workers for the cells")
-        backend.run_cells(cells, on_event)
+        backend.run_cells(cells, settings, on_event)
     return len(plan.missing) - len(failed), len(cells)
 
 
 def build_artifacts(
     specs: Sequence[ArtifactSpec],
-    backend: Backend,
     settings: RunSettings,
     store: Store,
-    on_task: Callable[[TaskEvent], None],
+    on_event: Callable[[TaskEvent], None],
+    backend: Backend = LOCAL,
     share_of: Callable[[ArtifactSpec], float] = lambda spec: spec.gpu_share,
 ) -> dict[str, TaskEvent]:
     """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address."""
@@ -134,7 +134,7 @@ def build_artifacts(
             root = failed.get(event.failed_dependency, event)
             failed[event.key] = replace(event, retryable=root.retryable)
             _record_failure(store, event.key, event.error, event.traceback)
-        on_task(event)
+        on_event(event)
     return failed
 
 

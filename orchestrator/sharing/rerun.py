@@ -16,7 +16,6 @@ from orchestrator.cells.measure import measure
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.backend import local_backend
 from orchestrator.execution.run import build_artifacts
 from orchestrator.grid import Grid, SourcePlan
 from orchestrator.planning.checks import check_inputs
@@ -66,7 +65,7 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
     _check_identities(drawn, loaded)
     plan = _plan(bundle, drawn, loaded)
     check_inputs(plan)
-    failed = build_artifacts(plan.missing, local_backend(settings), settings, loaded.store, lambda event: None)
+    failed = build_artifacts(plan.missing, settings, loaded.store, lambda event: None)
     for event in failed.values():
         raise UserError(f"{event.key} could not be built: {event.error}", where=loaded.store.url)
     for result in drawn:

@@ -114,30 +114,28 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
             self.error = self.error or RunStopped(self._store_url, event.error)
             self._waiting.stop()
         elif not (event.problem and self._retry_with_more(trial, event.problem)):
-            self._end(trial, replace(event, error=self._with_advice(trial, event.problem, event.error)))
+            self._end(trial, event)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         text, number = _error_text(trial), trial.config["cell"]
-        line = worker.failure_line(text)
         if worker.cannot_start(text):
             # The cause is not this cell, and each further attempt would cost seconds.
-            self.error = self.error or RuntimeError(f"workers cannot start: {line}\n{text}")
+            self.error = self.error or RuntimeError(f"workers cannot start: {worker.failure_line(text)}\n{text}")
             self.events.put(None)
             return
-        failed = CellEvent(self._cells[number], "failed", traceback=text, recorded=False)
-        if overdue := self._overdue.pop(trial.trial_id, ""):
-            self._end(trial, replace(failed, error=overdue))
-            return
         kills_before, self._oom_kills = self._oom_kills, worker.oom_kill_count()
-        memory = worker.out_of_memory(text, kernel_killed=self._oom_kills > kills_before)
-        if memory and self._retry_with_more(trial, "main_memory"):
-            return
-        (self._node_losses if worker.node_lost(text) else self._failures)[number] += 1
-        if not memory and self._failures[number] < self._max_attempts and self._node_losses[number] < NODE_LOSSES:
-            self._requeue(trial, _request(trial), first=True)
-            return
-        error = self._with_advice(trial, "main_memory" if memory else "", line)
-        self._end(trial, replace(failed, error=error, retryable=not memory and worker.worker_died(text)))
+        event = worker.failure(self._cells[number], text, kernel_killed=self._oom_kills > kills_before)
+        if overdue := self._overdue.pop(trial.trial_id, ""):
+            self._end(trial, replace(event, error=overdue, problem="", retryable=False))
+        elif event.problem:
+            if not self._retry_with_more(trial, event.problem):
+                self._end(trial, event)
+        else:
+            (self._node_losses if worker.node_lost(text) else self._failures)[number] += 1
+            if self._failures[number] < self._max_attempts and self._node_losses[number] < NODE_LOSSES:
+                self._requeue(trial, _request(trial), first=True)
+            else:
+                self._end(trial, event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Do nothing: the cell's result has come before."""
@@ -156,20 +154,16 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         self._requeue(trial, more, first=False)
         return True
 
-    def _with_advice(self, trial: Trial, problem: str, error: str) -> str:
-        """Return the error of a cell, with what can be done if it ran out of memory."""
-        if not problem:
-            return error
+    def _advice(self, trial: Trial, problem: str, error: str) -> str:
+        """Return the error of a cell that ran out of memory, with how it was tried and what can be done."""
         last = _request(trial)
         first = self._first_request.get(trial.config["cell"], last)
         if problem == "gpu_memory":
             whole = f"with {last.gpus:g} GPUs" if last.gpus != 1 else "with a whole GPU"
             tried = f"with {first.gpus:g} of a GPU, and again with a whole one" if first != last else whole
-            error = f"{error} ({tried}; it needs a GPU with more memory, a smaller batch or a smaller backbone)"
-        else:
-            tried = "beside others, and again alone on a node" if first != last else "alone on a node"
-            error = f"out of main memory {tried}: {error} (it needs a machine with more memory, or a smaller batch)"
-        return one_line(error, 600)
+            return f"{error} ({tried}; it needs a GPU with more memory, a smaller batch or a smaller backbone)"
+        tried = "beside others, and again alone on a node" if first != last else "alone on a node"
+        return f"out of main memory {tried}: {error} (it needs a machine with more memory, or a smaller batch)"
 
     def _requeue(self, trial: Trial, request: Resources, *, first: bool) -> None:
         self._workers.pop(trial.trial_id, None)
@@ -178,9 +172,11 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     def _end(self, trial: Trial, event: CellEvent) -> None:
         self._workers.pop(trial.trial_id, None)
         number = trial.config["cell"]
-        if number not in self._ended:
-            self._ended.add(number)
-            self.events.put(replace(event, attempt=max(1, self._starts[number])))
+        if number in self._ended:
+            return
+        self._ended.add(number)
+        error = one_line(self._advice(trial, event.problem, event.error), 600) if event.problem else event.error
+        self.events.put(replace(event, error=error, attempt=max(1, self._starts[number])))
 
 
 def _kill(actor: Any) -> None:

@@ -46,7 +46,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
     Args:
         count: cells are numbered from 0.
         request_of: what a cell requests now.
-        capacity: CPUs and GPUs of the cluster, or of what it can grow to. Asked again every :data:`REFRESH_SECONDS`,
+        capacity: what the cluster has, or can grow to. Asked again every :data:`REFRESH_SECONDS`,
             so that nodes that join are used.
         work_of: operations of a cell, by which the last ones are compared.
     """
@@ -55,7 +55,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self,
         count: int,
         request_of: Callable[[int], Resources],
-        capacity: Callable[[], tuple[float, float]],
+        capacity: Callable[[], Resources],
         work_of: Callable[[int], float] = lambda number: 0.0,
     ) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._retry_last: deque[_Cell] = deque()
         self._running: dict[str, Resources] = {}
         self._freed: list[Resources] = []
-        self._size = (0.0, 0.0)
+        self._size = Resources(0, 0)
         self._refreshed = float("-inf")
         self._full = False
         self._stopped = False
@@ -160,18 +160,14 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
     def _share(self, request: Resources) -> float:
         """Return the share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""
-        cpus, gpus = self._size
-        return max(request.cpus / max(cpus, 1.0), request.gpus / max(gpus, 1.0))
+        return max(request.cpus / max(self._size.cpus, 1.0), request.gpus / max(self._size.gpus, 1.0))
 
     def _fits(self, request: Resources) -> bool:
         if not self._running:
             return True  # if nothing runs, submit it anyway: Ray waits for a node that can run it
-        used_cpus = sum(running.cpus for running in self._running.values())
-        used_gpus = sum(running.gpus for running in self._running.values())
-        cpus, gpus = self._size
-        return (not request.cpus or used_cpus + request.cpus <= cpus + _ROUNDING) and (
-            not request.gpus or used_gpus + request.gpus <= gpus + _ROUNDING
-        )
+        cpus = self._size.cpus - sum(running.cpus for running in self._running.values()) + _ROUNDING
+        gpus = self._size.gpus - sum(running.gpus for running in self._running.values()) + _ROUNDING
+        return (not request.cpus or request.cpus <= cpus) and (not request.gpus or request.gpus <= gpus)
 
 
 def _remove_first(cells: deque[_Cell], accepts: Callable[[Resources], bool]) -> _Cell | None:

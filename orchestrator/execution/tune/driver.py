@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty
 
 import ray
@@ -16,7 +16,6 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, ClusterLost, check_alive
-from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
 from orchestrator.execution.tune.capacity import cluster_size
 from orchestrator.execution.tune.cell_queue import CellQueue
@@ -27,7 +26,7 @@ from orchestrator.util.scratch import ScratchFolder
 STOP_SECONDS = 60.0
 """How long Tune may take to stop before this process leaves without it."""
 
-_TUNE_ENVIRONMENT = {
+TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no csv, json and tensorboard files per trial: 10 ms each
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # this module handles Ctrl-C
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's snapshots are never restored
@@ -42,11 +41,11 @@ _TUNE_ENVIRONMENT = {
 def run_cells(
     cells: Sequence[Cell],
     settings: RunSettings,
-    *,
-    resources: Callable[[Cell], Resources],
-    max_attempts: int,
     on_event: Callable[[CellEvent], None],
-    capacity: Callable[[], tuple[float, float]] = cluster_size,
+    *,
+    request: Callable[[Cell], Resources],
+    max_attempts: int,
+    capacity: Callable[[], Resources] = cluster_size,
     on_gpu_oom: Callable[[Cell, float], None] = lambda cell, share: None,
     work: Callable[[Cell], float] = lambda cell: 0.0,
     cell_limit: float = 0.0,
@@ -56,18 +55,18 @@ def run_cells(
 
     Args:
         cells: what to run. A worker keeps what it has loaded, so neighbours should share backbone and data.
-        resources: what a cell requests when it is given out. Workers are reused among cells with the same request.
+        request: what a cell requests when it is given out. Workers are reused among cells with the same request.
+        on_event: called in the thread that called ``run_cells``, one event at a time.
         max_attempts: how often a cell is started whose worker dies, or whose runner raises. Losing a whole node does
             not count, unless it happens to one cell ten times. A cell that runs out of memory is started once more,
             with a whole GPU or, for main memory, alone on a node.
-        on_event: called in the thread that called ``run_cells``, one event at a time.
-        capacity: CPUs and GPUs of the cluster, or of what it can grow to; by default what it has now.
+        capacity: what the cluster has, or can grow to; by default what it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
         work: operations of a cell, by which the longest of the last cells is found.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
         runner: the function that runs one cell, as ``module:function``.
 
-    ``resources``, ``capacity``, ``work`` and ``on_gpu_oom`` are called in Tune's thread.
+    ``request``, ``capacity``, ``work`` and ``on_gpu_oom`` are called in Tune's thread.
 
     On ``KeyboardInterrupt``, the workers are stopped and it is raised on; finished cells are in the store. Raises
     :class:`~orchestrator.execution.health.ClusterLost` when the cluster is lost;
@@ -76,11 +75,12 @@ def run_cells(
     """
     if not cells:
         return
-    waiting = CellQueue(
-        len(cells), lambda number: resources(cells[number]), capacity, lambda number: work(cells[number])
-    )
+    os.environ.update(TUNE_ENVIRONMENT)
+    for logger in ("ray.tune", "ray.air", "ray.train"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    waiting = CellQueue(len(cells), lambda number: request(cells[number]), capacity, lambda number: work(cells[number]))
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
-    with _quiet(), ScratchFolder("tune") as folder:
+    with ScratchFolder("tune") as folder:
         chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
         trainable = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
         arguments = (trainable, waiting, callback, str(folder))
@@ -153,18 +153,3 @@ def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: Tun
 
 def _trial_name(trial: Trial) -> str:
     return f"cell-{trial.config['cell']}-{trial.trial_id}"
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Tune's loggers for the block, and set those of its settings that are environment variables only."""
-    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air", "ray.train")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        with environment_variables(_TUNE_ENVIRONMENT):
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

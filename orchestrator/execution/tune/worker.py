@@ -14,7 +14,7 @@ import ray
 from ray import tune
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent
+from orchestrator.core.events import CellEvent, FailureKind
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.process import worker_log
 from orchestrator.util.errors import one_line
@@ -77,14 +77,17 @@ def node_lost(text: str) -> bool:
     return worker_died(text) and ("node has died" in text or "is unavailable:" in text)
 
 
-def out_of_memory(text: str, kernel_killed: bool) -> bool:
-    """Whether a worker was killed because main memory ran out: by Ray or, as far as can be known, by the kernel.
+def failure(cell: Cell, text: str, kernel_killed: bool) -> CellEvent:
+    """Return the failure of a cell whose runner has raised or whose worker has died, as Tune reports it.
 
+    A worker can be killed because main memory ran out: by Ray or, as far as can be known, by the kernel.
     ``kernel_killed`` says whether this machine's kernel has just killed a process for lack of memory. Ray does not
     learn which one, and nothing is known of other machines.
     """
     by_ray = "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]
-    return by_ray or (kernel_killed and worker_died(text))
+    problem: FailureKind = "main_memory" if by_ray or (kernel_killed and worker_died(text)) else ""
+    line, retryable = failure_line(text), not problem and worker_died(text)
+    return CellEvent(cell, "failed", error=line, problem=problem, traceback=text, recorded=False, retryable=retryable)
 
 
 def oom_kill_count() -> int:

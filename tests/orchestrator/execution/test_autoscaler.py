@@ -26,6 +26,7 @@ HEAD_ID = "f" * 56
 
 DRIVER = """
 import json, os, sys
+from dataclasses import astuple
 from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.cluster import connect
@@ -34,9 +35,9 @@ from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
 from orchestrator.planning.packing import Packing
 with connect(sys.argv[1]) as limits:
     capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings("x"))
-    before = cluster_size()[1], capacity.size()
+    before = cluster_size().gpus, astuple(capacity.size())
     (*_, end) = run_graph_on_ray({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
-    after = cluster_size()[1], capacity.size()
+    after = cluster_size().gpus, astuple(capacity.size())
 print(json.dumps([*before, end.kind, *after]))
 """
 

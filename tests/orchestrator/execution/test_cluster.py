@@ -61,7 +61,7 @@ def kill(event):
 with connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
     from orchestrator.execution.tune.driver import run_cells
     try:
-        run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1,
+        run_cells([samples.cell()], RunSettings(folder), request=lambda cell: Resources(), max_attempts=1,
                   on_event=kill, runner="tests.helpers.cells:sleep_long")
     except ClusterLost as error:
         print("lost:", error)

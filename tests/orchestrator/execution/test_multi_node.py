@@ -43,7 +43,7 @@ def show(event):
 address, folder, losses = sys.argv[1:]
 callback.NODE_LOSSES = int(losses)
 with connect(address):
-    run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1, on_event=show,
+    run_cells([samples.cell()], RunSettings(folder), request=lambda cell: Resources(), max_attempts=1, on_event=show,
               runner="tests.helpers.cells:sleep_long")
 """
 
@@ -100,12 +100,12 @@ def stop_when_enough(event):
         raise KeyboardInterrupt
 
 with connect(address) as limits:
-    assert until(lambda: cluster_size()[0] == 1)  # a node that was killed counts until Ray has noticed its end
+    assert until(lambda: cluster_size().cpus == 1)  # a node that was killed counts until Ray has noticed its end
     capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings(folder))
     slots = capacity.slots([samples.cell()])
     try:
         run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), max_attempts=2,
-                  resources=capacity.request, capacity=capacity.size, on_event=stop_when_enough,
+                  request=capacity.request, capacity=capacity.size, on_event=stop_when_enough,
                   runner="tests.helpers.cells:nap")
     except KeyboardInterrupt:
         pass

@@ -40,7 +40,7 @@ def run(
     settings: RunSettings,
     runner: str,
     *,
-    resources: Callable[[Cell], Resources] = lambda cell: Resources(),
+    request: Callable[[Cell], Resources] = lambda cell: Resources(),
     on_event: Callable[[CellEvent], None] = lambda event: None,
     attempts: int = 2,
     **more: Any,
@@ -57,7 +57,7 @@ def run(
     run_cells(
         cells,
         settings,
-        resources=resources,
+        request=request,
         max_attempts=attempts,
         on_event=collect,
         runner=f"{samples.HERE}:{runner}",
@@ -89,7 +89,7 @@ def test_every_cell_runs_once_nearly_in_order_in_reused_workers(settings: RunSet
 
 def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(10)]
-    reported = run(cells, settings, "misbehave", resources=lambda cell: ONE_WORKER)
+    reported = run(cells, settings, "misbehave", request=lambda cell: ONE_WORKER)
     assert count_ends(reported) == {cell.id: 1 for cell in cells}
     events = {event.cell.seed: event for event in reported if event.kind != "started"}
     assert {seed for seed, event in events.items() if event.kind == "finished"} == {0, 2, 4, 6, 8}
@@ -137,7 +137,7 @@ def test_cells_see_only_the_gpus_they_request(settings: RunSettings) -> None:
     def share(cell: Cell) -> Resources:
         return Resources(cpus=1, gpus=0.5) if cell.seed < 4 else Resources(cpus=2)
 
-    events = run(cells, settings, "note_visible_gpus", resources=share)
+    events = run(cells, settings, "note_visible_gpus", request=share)
     assert count_ends(events) == {cell.id: 1 for cell in cells}
     seen = [notes(cell, settings)[0][0] for cell in cells]
     assert set(seen[:4]) <= {"devices=0", "devices=1"}
@@ -151,7 +151,7 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
         cells,
         settings,
         "need_memory",
-        resources=lambda cell: Resources(cpus=1, gpus=0.25),
+        request=lambda cell: Resources(cpus=1, gpus=0.25),
         on_gpu_oom=lambda cell, share: out_of_memory.append((cell.seed, share)),
     )
     assert count_ends(events) == {cell.id: 1 for cell in cells}
@@ -170,7 +170,7 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
 
 def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(4)]
-    events = run(cells, settings, "hang_if_seed_is_one", resources=lambda cell: ONE_WORKER, cell_limit=LIMIT_SECONDS)
+    events = run(cells, settings, "hang_if_seed_is_one", request=lambda cell: ONE_WORKER, cell_limit=LIMIT_SECONDS)
     assert count_ends(events) == {cell.id: 1 for cell in cells}
     last = {event.cell.seed: event for event in events if event.kind != "started"}
     assert {seed for seed, event in last.items() if event.kind == "finished"} == {0, 2, 3}
@@ -182,12 +182,14 @@ def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: R
 def test_gpus_that_join_are_asked_for_their_memory(cluster: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestrator.execution.tune import capacity
 
-    sizes = chain([(2.0, 0.0)], repeat((2.0, 2.0)))  # two GPUs join
+    sizes = chain([Resources(2, 0)], repeat(Resources(2, 2)))  # two GPUs join
     monkeypatch.setattr(capacity, "cluster_size", lambda: next(sizes))
     monkeypatch.setattr(capacity, "_smallest_on_this_node", lambda: 1024.0)
     packing = Packing(load_catalog())
     grown = capacity.ClusterCapacity(cluster, packing, RunSettings("unused"))
-    wait_for(lambda: grown.size() == (2.0, 2.0) and packing.gpu_mib == 1024.0)
+    assert packing.gpu_mib is None
+    assert grown.size() == Resources(2, 2)
+    assert packing.gpu_mib == 1024.0
 
 
 def test_an_unusable_store_stops_the_run_and_fails_no_cell(settings: RunSettings) -> None:
@@ -206,7 +208,7 @@ def test_workers_are_reused_when_requests_alternate(settings: RunSettings) -> No
         cells,
         settings,
         "write_nothing",
-        resources=lambda cell: Resources(cpus=0.25, gpus=2.0 if cell.seed % 4 else 1.0),
+        request=lambda cell: Resources(cpus=0.25, gpus=2.0 if cell.seed % 4 else 1.0),
     )
     assert count_ends(events) == {cell.id: 1 for cell in cells}
     assert len({notes(cell, settings)[0][1] for cell in cells}) <= 5  # one for both GPUs, two for one, and two more
@@ -221,7 +223,7 @@ def test_ctrl_c_stops_the_workers_and_leaves_the_cluster_usable(settings: RunSet
 
     with pytest.raises(KeyboardInterrupt):
         run(cells, settings, "sleep_long", on_event=interrupt)
-    again = run(cells[:4], settings, "write_nothing", resources=lambda cell: ONE_WORKER)
+    again = run(cells[:4], settings, "write_nothing", request=lambda cell: ONE_WORKER)
     assert count_ends(again) == {cell.id: 1 for cell in cells[:4]}
     ended = [cell.seed for cell in cells for note in notes(cell, settings) if note[0] == "finished"]
     assert ended == [0, 1, 2, 3]  # once each: the sleeping cells were not waited for
@@ -236,7 +238,7 @@ def test_an_exception_of_on_event_ends_the_run(settings: RunSettings) -> None:
             [samples.cell(number) for number in range(4)],
             settings,
             "write_nothing",
-            resources=lambda cell: ONE_WORKER,
+            request=lambda cell: ONE_WORKER,
             on_event=full,
         )
 

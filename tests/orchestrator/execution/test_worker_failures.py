@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.execution.tune import worker
+from tests.helpers import cells as samples
 
 DIED = "The actor died unexpectedly before finishing this task.\n\tclass_name: Worker\n\tpid: 7\n"
 KILLED = DIED + "Worker unexpectedly exits with a connection error code 2. End of file."
@@ -18,9 +19,15 @@ def test_a_lost_node_is_told_from_a_dead_worker_and_from_an_exception() -> None:
 
 
 def test_lack_of_memory_is_recognised_by_rays_text_or_by_the_kernels_count() -> None:
-    by_text = [worker.out_of_memory(text, kernel_killed=False) for text in (KILLED, LOW_MEMORY, RAISED)]
-    assert by_text == [False, True, False]
-    assert [worker.out_of_memory(text, kernel_killed=True) for text in (KILLED, RAISED)] == [True, False]
+    found = {
+        (text, killed): worker.failure(samples.cell(), text, kernel_killed=killed)
+        for text in (KILLED, LOW_MEMORY, RAISED)
+        for killed in (False, True)
+    }
+    assert {key for key, event in found.items() if event.problem == "main_memory"} == {
+        (LOW_MEMORY, False), (LOW_MEMORY, True), (KILLED, True),
+    }  # fmt: skip
+    assert {key for key, event in found.items() if event.retryable} == {(KILLED, False)}
     assert worker.oom_kill_count() >= 0
 
 
