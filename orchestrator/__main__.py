@@ -34,16 +34,10 @@ def main() -> None:
         print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)
         sys.exit(130)
     finally:
-        _skip_last_collections()
-
-
-def _skip_last_collections() -> None:
-    """Keep Python from looking for unreachable cycles while it exits: with PyTorch and MLflow loaded, that takes 1.8 s.
-
-    Not if Triton is loaded: its binding prints a page about leaks when its objects are not collected.
-    """
-    if "triton" not in sys.modules:
-        gc.freeze()
+        # With PyTorch and MLflow loaded, Python would look for unreachable cycles for a second while it exits. Triton's
+        # binding prints a page about leaks when its objects are not collected.
+        if "triton" not in sys.modules:
+            gc.freeze()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from orchestrator.cli.workspace import Workspace
 from orchestrator.execution.run import RunOptions, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import assumed_gflops, estimate_line
+from orchestrator.planning.plan import make_plan
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
@@ -40,7 +41,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
     grid, catalog, store, settings = workspace.grid, workspace.catalog, workspace.store, workspace.settings
     runs = GridRuns(grid, catalog, store)
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
-        plan = workspace.plan(retry_failed=options.retry_failed)
+        plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         check_inputs(plan)
         check_disk_space(plan, store, options.disk_budget)
         if options.address is None:  # the nodes of a cluster have caches of their own

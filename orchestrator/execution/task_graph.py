@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
@@ -42,41 +43,6 @@ class GraphTask:
     gpus: float = 0.0
 
 
-class Frontier:
-    """The state of a graph that runs: which tasks can start, and which are skipped because another one failed.
-
-    Raises ``ValueError`` for a graph that has a cycle.
-    """
-
-    def __init__(self, tasks: Mapping[str, GraphTask]) -> None:
-        self._tasks, self._rank = tasks, {key: rank for rank, key in enumerate(tasks)}
-        self._sorter = TopologicalSorter({key: task.dependencies for key, task in tasks.items()})
-        self._sorter.prepare()
-        self._ready = [(self._rank[key], key) for key in self._sorter.get_ready()]
-        heapq.heapify(self._ready)
-        self._causes: dict[str, str] = {}  # of failed and skipped tasks: the task whose failure caused it
-
-    def take(self) -> str | None:
-        """Return the next task that can run, in the graph's order; ``None`` while all others wait for running ones."""
-        return heapq.heappop(self._ready)[1] if self._ready else None
-
-    def end(self, event: TaskEvent) -> Iterator[TaskEvent]:
-        """Record the event that ended a task; yields that event and one for every task that is skipped for it."""
-        yield event
-        if event.kind == "failed":
-            self._causes[event.key] = event.key
-        self._sorter.done(event.key)
-        while new := self._sorter.get_ready():
-            for key in new:
-                failed = self._tasks[key].dependencies & self._causes.keys()
-                if not failed:
-                    heapq.heappush(self._ready, (self._rank[key], key))
-                    continue
-                self._causes[key] = cause = self._causes[min(failed, key=self._rank.__getitem__)]
-                yield TaskEvent(key, "skipped", error=f"needs {cause}, which failed", failed_dependency=cause)
-                self._sorter.done(key)
-
-
 def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
     """Call a task's function; returns the event that ends the task, which pickles whatever the function raised.
 
@@ -103,12 +69,10 @@ def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
 def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
     """Run a graph in this process, one task at a time, in the graph's order as far as dependencies allow.
 
-    A task that fails does not stop those that do not depend on it. Raises ``ValueError`` as :class:`Frontier`.
+    A task that fails does not stop those that do not depend on it. Raises ``ValueError`` for a graph with a cycle.
     """
-    frontier = Frontier(tasks)
-    while (key := frontier.take()) is not None:
-        yield TaskEvent(key, "started")
-        yield from frontier.end(call_task(key, tasks[key]))
+    ends: deque[TaskEvent] = deque()
+    return _run_graph(tasks, 1, lambda key, task: ends.append(call_task(key, task)), ends.popleft)
 
 
 def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
@@ -118,37 +82,72 @@ def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
     dies is started again. When the iterator is left early (on Ctrl-C, for example), running tasks end with the
     connection: cancelling a task by force can bring Ray down when it ends at that moment.
 
-    Raises ``ValueError`` as :class:`Frontier`, and :class:`~orchestrator.execution.health.ClusterLost` when the cluster
-    is lost.
+    Raises ``ValueError`` for a graph with a cycle, and :class:`~orchestrator.execution.health.ClusterLost` when the
+    cluster is lost.
     """
     import ray
     from ray.exceptions import RayError
 
-    frontier = Frontier(tasks)
-    limit = max(4, int(ray.cluster_resources().get("CPU", 0)))
     remote = ray.remote(_call_in_worker)
     running: dict[Any, str] = {}
-    while True:
-        while len(running) < limit and (key := frontier.take()) is not None:
-            task = tasks[key]
-            options = remote.options(
-                num_cpus=task.cpus, num_gpus=task.gpus, max_retries=TASK_RETRIES, retry_exceptions=False, name=key
-            )
-            running[options.remote(key, task)] = key
-            yield TaskEvent(key, "started")
-        if not running:
-            return
-        done, _ = ray.wait(list(running), num_returns=1, timeout=HEALTH_CHECK_SECONDS)
-        if not done:
+
+    def start(key: str, task: GraphTask) -> None:
+        options = remote.options(
+            num_cpus=task.cpus, num_gpus=task.gpus, max_retries=TASK_RETRIES, retry_exceptions=False, name=key
+        )
+        running[options.remote(key, task)] = key
+
+    def next_end() -> TaskEvent:
+        while not (done := ray.wait(list(running), num_returns=1, timeout=HEALTH_CHECK_SECONDS)[0]):
             check_alive()
-            continue
         key = running.pop(done[0])
         try:
-            event = ray.get(done[0])
+            event: TaskEvent = ray.get(done[0])
+            return event
         except RayError as error:
             lost = f"its worker was lost: {one_line(error)}"
-            event = TaskEvent(key, "failed", error=lost, traceback=str(error), retryable=True)
-        yield from frontier.end(event)
+            return TaskEvent(key, "failed", error=lost, traceback=str(error), retryable=True)
+
+    return _run_graph(tasks, max(4, int(ray.cluster_resources().get("CPU", 0))), start, next_end)
+
+
+def _run_graph(
+    tasks: Mapping[str, GraphTask],
+    limit: int,
+    start: Callable[[str, GraphTask], None],
+    next_end: Callable[[], TaskEvent],
+) -> Iterator[TaskEvent]:
+    """Start the tasks that can run, in the graph's order and at most ``limit`` at a time, until all have ended.
+
+    ``next_end`` waits for the event that ends one of the tasks that were started. A task is skipped if another one that
+    it depends on has failed or was skipped.
+    """
+    rank = {key: number for number, key in enumerate(tasks)}
+    sorter = TopologicalSorter({key: task.dependencies for key, task in tasks.items()})
+    sorter.prepare()
+    ready: list[tuple[int, str]] = []
+    causes: dict[str, str] = {}  # of failed and skipped tasks: the task whose failure caused it
+    running = 0
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            if not (failed := tasks[key].dependencies & causes.keys()):
+                heapq.heappush(ready, (rank[key], key))
+                continue
+            causes[key] = cause = causes[min(failed, key=rank.__getitem__)]
+            sorter.done(key)
+            yield TaskEvent(key, "skipped", error=f"needs {cause}, which failed", failed_dependency=cause)
+        while ready and running < limit:
+            _, key = heapq.heappop(ready)
+            running += 1
+            yield TaskEvent(key, "started")
+            start(key, tasks[key])
+        if running:
+            event = next_end()
+            running -= 1
+            if event.kind == "failed":
+                causes[event.key] = event.key
+            sorter.done(event.key)
+            yield event
 
 
 def _call_in_worker(key: str, task: GraphTask) -> TaskEvent:

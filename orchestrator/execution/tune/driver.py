@@ -30,9 +30,6 @@ TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no csv, json and tensorboard files per trial: 10 ms each
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # this module handles Ctrl-C
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's snapshots are never restored
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "TUNE_WARN_THRESHOLD_S": "60",
-    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # the queue of cells gives out no more than fit
     "RAY_AIR_NEW_OUTPUT": "0",
 }

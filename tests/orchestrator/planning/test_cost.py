@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
-from orchestrator.planning.cost import CostModel, artifact_work, held_mib
+from orchestrator.planning.cost import CostModel, Work, artifact_work, held_mib
 from orchestrator.store.results import Result
 from tests.helpers import cells as samples
 
 BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
 
 
-def _operations(gflop: float, cell: Cell) -> float:
-    return gflop
-
-
-def seconds_of(costs: CostModel, cell: Cell, gflop: float) -> float | None:
-    """What the model predicts for a cell that counts so many operations."""
-    return costs.predict(CostModel(lambda cell: gflop).work(cell))
+def work(cell: Cell, gflop: float) -> Work:
+    """The work of a cell that counts so many operations."""
+    return CostModel(lambda cell: gflop).work(cell)
 
 
 def measured(*done: tuple[Cell, float, float]) -> CostModel:
     """A cost model that has learned: cell, operations, seconds."""
     costs = CostModel()
     for cell, gflop, seconds in done:
-        costs.learn(CostModel(partial(_operations, gflop)).work(cell), seconds)
+        costs.learn(work(cell, gflop), seconds)
     return costs
 
 
@@ -42,8 +37,8 @@ def on_gpu(cell: Cell, mebibytes: float) -> Result:
 
 def test_seconds_grow_with_the_operations_within_a_group() -> None:
     costs = measured((BOLT, 10, 1.0), (BOLT, 30, 3.0), (PROBE, 0, 0.1), (PROBE, 0, 0.3))
-    assert seconds_of(costs, BOLT, 200) == pytest.approx(20.0)
-    assert seconds_of(costs, PROBE, 0) == pytest.approx(0.2)
+    assert costs.predict(work(BOLT, 200)) == pytest.approx(20.0)
+    assert costs.predict(work(PROBE, 0)) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -61,19 +56,19 @@ def test_seconds_grow_with_the_operations_within_a_group() -> None:
 )
 def test_what_was_never_measured_borrows_from_its_nearest_relative(cell: Cell, gflop: float, seconds: float) -> None:
     costs = measured((BOLT, 10, 1.0), (replace(BOLT, shots=1), 5, 1.0), (PROBE, 0, 0.5))
-    assert seconds_of(costs, cell, gflop) == pytest.approx(seconds)
+    assert costs.predict(work(cell, gflop)) == pytest.approx(seconds)
 
 
 def test_without_similar_cells_there_is_no_prediction() -> None:
-    assert seconds_of(CostModel(), BOLT, 100) is None
-    assert seconds_of(measured((PROBE, 0, 9.0)), BOLT, 100) is None  # cached features say nothing about towers
+    assert CostModel().predict(work(BOLT, 100)) is None
+    assert measured((PROBE, 0, 9.0)).predict(work(BOLT, 100)) is None  # cached features say nothing about towers
     assert CostModel().memory_mib(BOLT) is None
 
 
 def test_old_measurements_fade() -> None:
     """Earlier results may be of another machine; this run's own soon outweigh them."""
     costs = measured(*[(BOLT, 10, 100.0)] * 200, *[(BOLT, 10, 1.0)] * 60)
-    predicted = seconds_of(costs, BOLT, 10)
+    predicted = costs.predict(work(BOLT, 10))
     assert predicted is not None
     assert predicted < 10
 
@@ -84,7 +79,7 @@ def test_artifacts_are_predicted_by_artifacts() -> None:
     costs.learn(artifact_work("sources/a", 10), 4.0)
     assert costs.predict(artifact_work("sources/b", 20)) == pytest.approx(8.0)
     assert costs.predict(artifact_work("features/b", 20)) == pytest.approx(8.0)
-    assert seconds_of(costs, BOLT, 10) == pytest.approx(1.0)
+    assert costs.predict(work(BOLT, 10)) == pytest.approx(1.0)
 
 
 def test_memory_is_the_most_of_the_most_similar_cells() -> None:

@@ -21,23 +21,10 @@ from orchestrator.core.events import CellEvent
 from orchestrator.planning.cost import CostModel, Work
 from orchestrator.progress.counter import Prediction, ProgressCounter, eta, remaining
 from tests.helpers import cells as samples
+from tests.orchestrator.planning.test_cost import BOLT, PROBE, measured, work
 
-BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
 SPEED = 2.0
 """10^9 operations a second that the tests assume for what is unlike anything measured."""
-
-
-def work(cell: Cell, gflop: float) -> Work:
-    """The work of a cell that counts so many operations."""
-    return CostModel(lambda cell: gflop).work(cell)
-
-
-def measured(*done: tuple[Cell, float, float]) -> CostModel:
-    """A cost model that has learned: cell, operations, seconds."""
-    costs = CostModel()
-    for cell, gflop, seconds in done:
-        costs.learn(work(cell, gflop), seconds)
-    return costs
 
 
 def predictions(costs: CostModel) -> Callable[[Work], Prediction]:
