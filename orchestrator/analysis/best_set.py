@@ -1,19 +1,12 @@
 """The best set over datasets: which methods may be the best on datasets like those that were measured.
 
-The test depends on the number of datasets that two methods share, and on nothing else: Student's paired t-test below 10
-datasets, Wilcoxon's exact signed-rank test from 10 on. ``benchmarks/coverage.py`` measures the reasons:
-
-- With either test, the truly best method is in the set in at least 95 % of draws with 5, 8 and 16 datasets: for normal,
-  tied, skewed and heavy-tailed scores, and if one method scatters five times more than the others.
-- Below 10 datasets there are too few ranks. Take a lead of 3 points, differences with a deviation of 2 points and 11
-  methods. With 5 datasets the signed-rank test finds the lead over one rival in 0 % of draws and the t-test in 32 %;
-  with 8 datasets in 58 % and 74 %. With 8 datasets and 14 methods the signed-rank test can never exclude a method.
-- With 10 datasets they are close: 87 % and 90 %. But if the rivals lose 20 points more on one dataset in ten, the
-  t-test finds the best of 6 methods in 4 % of draws only, because a few large differences widen its interval. The
-  signed-rank test finds it in 83 %.
+The number of datasets that two methods share chooses the test, and nothing else does: Student's paired t-test from 5
+on, the joint sign-flip test of ``sign_flips`` from 8 on. Both are about the mean difference. ``benchmarks/coverage.py``
+measures how often the set is right, and docs/verdict.md has the figures behind each choice.
 
 Fewer than 5 datasets support no statement. Where accuracies tie, the t-test on 3 datasets keeps the best of 11 methods
-in only 88 % of draws, because three equal differences show no spread.
+in only 88 % of draws, because three equal differences show no spread. Below 8 datasets there are too few flips: 2^5 of
+them hardly reach the p that excludes a method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
@@ -22,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 
 import numpy as np
@@ -34,15 +26,25 @@ from orchestrator.analysis.comparison import (
     POWER,
     Comparison,
     MethodScore,
+    Test,
+    by_pair,
     make_comparison,
-    significance_per_test,
+    significance_per_pair,
 )
-from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, paired_t_tests, signed_rank_tests
+from orchestrator.analysis.paired_tests import (
+    CONFIDENCE,
+    Floats,
+    Ints,
+    PairedTests,
+    paired_t_tests,
+    with_skew_intervals,
+)
+from orchestrator.analysis.sign_flips import flipped_statistics, joint_p
 
 MIN_DATASETS = 5
 """With fewer shared datasets, no method is excluded and no pair is called level."""
-SIGNED_RANK_FROM = 10
-"""From this many shared datasets on, Wilcoxon's signed-rank test decides, and below it Student's t-test."""
+JOINT_FROM = 8
+"""From this many shared datasets on, pairs are tested jointly; with fewer, one by one."""
 
 
 def best_set(
@@ -75,38 +77,79 @@ def best_set(
         for method, means, seeds, fixed in zip(methods, means_MD, seeds_MD, fixed_M, strict=True)
     ]
     first, second = np.triu_indices(len(methods), 1)
-    tests = tests_over_datasets(_mean_over_seeds(scores_MDS[first] - scores_MDS[second]))
+    differences_PD = _mean_over_seeds(scores_MDS[first] - scores_MDS[second])
+    tests = tests_over_datasets(differences_PD)
 
-    def more(place: int) -> int | None:
+    def more(place: int, rivals: int) -> int | None:
         """About how many more datasets would settle a pair."""
         return more_datasets(
-            float(tests.effect[place]),
-            (float(tests.lower[place]), float(tests.upper[place])),
+            float(tests.difference[place]),
+            float(tests.deviation[place]),
             int(tests.n[place]),
-            significance=significance_per_test(len(methods)),
+            significance=significance_per_pair(rivals),
             smallest_difference=smallest_difference,
         )
 
-    usable_P = tests.n >= MIN_DATASETS
     return make_comparison(
-        method_scores, tests, usable_P, more, scope="datasets", smallest_difference=smallest_difference
+        method_scores,
+        tests,
+        tests.n >= MIN_DATASETS,
+        exclusion_test(len(methods), differences_PD, tests),
+        more,
+        scope="datasets",
+        smallest_difference=smallest_difference,
     )
 
 
 def tests_over_datasets(differences_PD: Floats) -> PairedTests:
-    """The test of each row that its number of datasets asks for. NaN marks a dataset that a pair does not share."""
+    """Student's test of each pair, with intervals that allow for skew where pairs are tested jointly.
+
+    NaN marks a dataset that a pair does not share.
+    """
     tests = paired_t_tests(differences_PD)
-    many = tests.n >= SIGNED_RANK_FROM
-    if many.any():
-        signed_rank = signed_rank_tests(differences_PD[many])
-        for field in fields(PairedTests):
-            getattr(tests, field.name)[many] = getattr(signed_rank, field.name)
-    return tests
+    return with_skew_intervals(tests, differences_PD, tests.n >= JOINT_FROM)
+
+
+def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> Test:
+    """Return the test of each method against all rivals that are left.
+
+    Rivals with which it shares 8 datasets or more are tested jointly, the others one by one. The level is divided among
+    both groups by the number of rivals.
+    """
+    places, ones = np.arange(len(tests.n)), np.ones(len(tests.n))
+    place_MM = by_pair(methods, places, places, 0)
+    sign_MM = by_pair(methods, ones, -ones, 0.0)  # the tests are about method i against method j for i < j
+    n_MM = by_pair(methods, tests.n, tests.n, 0)
+    p_MM = by_pair(methods, tests.p_first, tests.p_second, 1.0)
+    flipped_PF = flipped_statistics(differences_PD) if (tests.n >= JOINT_FROM).any() else None
+
+    def p_of(method: int, left: Ints) -> tuple[float, int]:
+        """Return the p of one method, and the rival that is most clearly better."""
+        joint = left[n_MM[left, method] >= JOINT_FROM]
+        single = left[(n_MM[left, method] >= MIN_DATASETS) & (n_MM[left, method] < JOINT_FROM)]
+        p, rival, rivals = 1.0, method, len(joint) + len(single)
+        if len(single):
+            smallest = int(single[p_MM[single, method].argmin()])
+            p, rival = float(p_MM[smallest, method]) * rivals, smallest
+        if len(joint):
+            assert flipped_PF is not None
+            statistics_PF = flipped_PF[place_MM[joint, method]] * sign_MM[joint, method, None]
+            together = joint_p(statistics_PF) * rivals / len(joint)
+            if together < p:
+                p, rival = together, int(joint[statistics_PF[:, 0].argmax()])
+        return min(p, 1.0), rival
+
+    def test(left: Ints) -> tuple[Floats, Ints]:
+        """Return the p of each method that is left, and its strongest rival."""
+        found = [p_of(int(method), left) for method in left]
+        return np.array([p for p, _ in found]), np.array([rival for _, rival in found])
+
+    return test
 
 
 def more_datasets(
-    effect: float,
-    interval: tuple[float, float],
+    difference: float,
+    deviation: float,
     n: int,
     *,
     significance: float,
@@ -116,11 +159,12 @@ def more_datasets(
 
     The pair is settled when one method is significantly better, or when the interval of the difference lies within plus
     or minus ``smallest_difference``. N is the smallest number whose t quantiles for the significance and for the power
-    add up to effect * sqrt(N), or to the distance between difference and range in units of the interval's width.
+    add up to the root of N times the difference, or its distance from that range, over the deviation.
 
     Args:
-        effect: observed size of the difference in standard deviations of one dataset's difference.
-        interval: the 95 % interval of the difference in points, in either direction; NaN if there is none.
+        difference: observed mean difference in points, in either direction.
+        deviation: standard deviation of one dataset's difference.
+        n: number of datasets that the pair shares.
         significance: one-sided p at which a method is excluded.
 
     Returns:
@@ -128,23 +172,19 @@ def more_datasets(
     """
     if n < 2:
         return None
-    needed = _datasets_for(effect, 1 - significance, POWER)
-    if all(map(math.isfinite, interval)):
-        middle, half = (interval[1] + interval[0]) / 2, (interval[1] - interval[0]) / 2
-        deviation = half * math.sqrt(n) / float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
-        distance = smallest_difference - abs(middle)
-        # Near a difference of 0 the interval may leave the range on either side, so each side gets half of the
-        # probability of a miss, 1 - POWER.
-        level = (
-            _datasets_for(distance / deviation, (1 + CONFIDENCE) / 2, (1 + POWER) / 2) if deviation else MIN_DATASETS
-        )
-        needed = min(needed, level)
+    needed = _datasets_for(abs(difference), deviation, 1 - significance, POWER)
+    # Near a difference of 0 the interval may leave the range on either side, so each side gets half of the probability
+    # of a miss, 1 - POWER.
+    distance = smallest_difference - abs(difference)
+    needed = min(needed, _datasets_for(distance, deviation, (1 + CONFIDENCE) / 2, (1 + POWER) / 2))
     return min(max(needed, n + 1, MIN_DATASETS) - n, LARGEST_COUNT)
 
 
-def _datasets_for(effect: float, confidence: float, power: float) -> int:
-    """Return the smallest N whose t quantiles for ``confidence`` and ``power`` add up to effect * sqrt(N)."""
-    return int(np.searchsorted(-_detectable(confidence, power), -effect)) + 2 if effect > 0 else 2 * LARGEST_COUNT
+def _datasets_for(distance: float, deviation: float, confidence: float, power: float) -> int:
+    """Return the smallest N whose t quantiles for ``confidence`` and ``power`` reach distance * sqrt(N) / deviation."""
+    if distance <= 0:
+        return 2 * LARGEST_COUNT
+    return int(np.searchsorted(-_detectable(confidence, power), -distance / deviation)) + 2 if deviation else 2
 
 
 @cache

@@ -1,9 +1,10 @@
 """From tests of all pairs of methods to a comparison: the methods that may be the best, and what is known of them.
 
-A method is out of the best set if some other method is significantly better: one-sided p <= 0.05 / (m - 1) for m
-methods. The truly best method leaves the set only if it loses one of its m - 1 tests, so it stays with a probability of
-at least 95 %. These are comparisons with the best (Hsu, Annals of Statistics 12, 1984). Choosing the winner first and
-testing it against the others would not keep the 95 %.
+A method is out of the best set if the others that are still in it hold a significantly better one. Methods that are
+out stop counting, and those that are left are tested again, until no more of them leaves. The truly best method leaves
+only if it loses one of these tests, so it stays with a probability of 95 % (docs/verdict.md has the simulations). These
+are comparisons with the best (Hsu, Annals of Statistics 12, 1984), in steps. Choosing the winner first and testing it
+against the others would not keep the 95 %.
 
 ``best_set`` makes the tests over datasets, ``one_dataset`` on one dataset.
 
@@ -15,17 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE
-from orchestrator.analysis.paired_tests import PairedTests
+from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests
 from orchestrator.util.units import pluralize
 
-ERROR_RATE = 0.05
-"""Probability, at most, that the best set misses the truly best method."""
+LEVEL = 0.045
+"""The p at which a method is out. Steps add a little to it: the set misses the truly best method in at most 5 %."""
+RULE = 2
+"""The version of the rule that decides who may be the best. Verdicts of earlier versions may name other methods."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
@@ -36,6 +39,9 @@ LARGEST_COUNT = 1000
 Scope = Literal["datasets", "dataset", "draw"]
 """What a statement is about: datasets like these; this dataset; this dataset with this draw of the support images."""
 Outcome = Literal["best", "level", "undecided", "single"]
+
+Test = Callable[[Ints], tuple[Floats, Ints]]
+"""``the methods that are left -> the p of each, and the rival that is most clearly better than it``, as positions."""
 
 _SCOPE_TEXTS: Mapping[Scope, str] = {
     "datasets": "",
@@ -52,8 +58,8 @@ class MethodScore:
         mean: mean accuracy in percent over everything the method was measured on.
         n: number of datasets that ``mean`` is over, or of seeds if the comparison is about one dataset.
         seeds: smallest number of seeds on any dataset; 0 if the method does not depend on a seed.
-        difference: the method's lead over the first method of the comparison in points, by the estimate that belongs
-            to the test; ``None`` for the first method itself and for a method that shares nothing with it.
+        difference: the method's lead over the first method of the comparison in points; ``None`` for the first method
+            itself and for a method that shares nothing with it.
         interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few for one.
         beaten_by: the method that is better with the smallest p; ``None`` for the methods of the best set.
     """
@@ -166,19 +172,58 @@ class Comparison:
         return "more seeds alone would not settle it, the test images are too few"
 
 
-def significance_per_test(methods: int) -> float:
-    """Return the p at which a one-sided test excludes a method, in a comparison of ``methods`` methods.
+def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
+    """Return the test that multiplies the smallest p of a method's rivals by their number.
 
-    It is 0.05 / (m - 1).
+    Args:
+        p_MM: one-sided p for "method i is better than method j".
+        usable_MM: the pairs with data enough for a test; the others do not count as rivals.
     """
-    return ERROR_RATE / max(methods - 1, 1)
+
+    def test(left: Ints) -> tuple[Floats, Ints]:
+        """Return the p of each method that is left, and its strongest rival."""
+        among = np.ix_(left, left)
+        p, rivals = np.where(usable_MM[among], p_MM[among], 1.0), usable_MM[among].sum(axis=0)
+        return np.minimum(p.min(axis=0) * np.maximum(rivals, 1), 1.0), left[p.argmin(axis=0)]
+
+    return test
+
+
+def eliminate(methods: int, test: Test) -> Ints:
+    """Return the position of the method that each method loses to, -1 for the methods of the best set.
+
+    If methods were measured on different datasets, tests can contradict each other: a circle in which every method that
+    is left is beaten. Then all of them stay.
+    """
+    beaten_by = np.full(methods, -1)
+    while len(left := np.flatnonzero(beaten_by < 0)) > 1:
+        p, rivals = test(left)
+        out = p <= LEVEL
+        if not out.any() or out.all():
+            break
+        beaten_by[left[out]] = rivals[out]
+    return beaten_by
+
+
+def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diagonal: Any) -> NDArray[Any]:
+    """Spread values of the pairs i < j over an MM array: ``of_first`` at (i, j), ``of_second`` at (j, i)."""
+    first, second = np.triu_indices(methods, 1)
+    values_MM = np.full((methods, methods), diagonal)
+    values_MM[first, second], values_MM[second, first] = of_first, of_second
+    return values_MM
+
+
+def significance_per_pair(rivals: int) -> float:
+    """Return the p at which one of so many ``rivals`` excludes a method if they are tested pair by pair."""
+    return LEVEL / max(rivals, 1)
 
 
 def make_comparison(
     scores: Sequence[MethodScore],
     tests: PairedTests,
     usable_P: NDArray[np.bool_],
-    more: Callable[[int], int | None],
+    test: Test,
+    more: Callable[[int, int], int | None],
     *,
     scope: Scope,
     images: int | None = None,
@@ -186,25 +231,18 @@ def make_comparison(
 ) -> Comparison:
     """Return the comparison that tests of all pairs add up to.
 
-    If methods were measured on different datasets, tests can contradict each other: a circle in which every method is
-    beaten. Then every method stays in the best set.
-
     Args:
         scores: one for each method, without ``difference``, ``interval`` and ``beaten_by``, which are filled in here.
         tests: of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
-        usable_P: the pairs with data enough for a test. The others keep their difference and n, without p or interval.
-        more: for the place of a pair in ``tests``, how many more datasets or seeds would settle it.
+        usable_P: the pairs with data enough for a test. The others keep their difference and n, without an interval.
+        test: decides which methods are out.
+        more: (place of a pair in ``tests``, rivals of a method in the best set) -> how many more datasets or seeds
+            would settle the pair.
     """
-    first, second = np.triu_indices(len(scores), 1)
-    place_MM = np.zeros((len(scores), len(scores)), dtype=int)
-    place_MM[first, second] = place_MM[second, first] = np.arange(len(first))
-    p_MM = np.ones(place_MM.shape)
-    p_MM[first, second] = np.where(usable_P, tests.p_first, 1.0)
-    p_MM[second, first] = np.where(usable_P, tests.p_second, 1.0)
-    beats_MM = np.asarray(p_MM <= significance_per_test(len(scores)))
-    if beats_MM.any(axis=0).all():
-        beats_MM[:] = False
-    beaten_M = np.asarray(beats_MM.any(axis=0))
+    beaten_by_M = eliminate(len(scores), test)
+    beaten_M = beaten_by_M >= 0
+    places = np.arange(len(usable_P))
+    place_MM = by_pair(len(scores), places, places, 0)
 
     def lead(i: int, j: int) -> tuple[float | None, tuple[float, float] | None]:
         """Return the lead of method i over method j with its interval; ``None`` for what is unknown."""
@@ -219,15 +257,14 @@ def make_comparison(
     methods = []
     for i in order:
         difference, interval = (None, None) if i == order[0] else lead(i, order[0])
-        rival = int(np.argmin(np.where(beats_MM[:, i], p_MM[:, i], np.inf)))
-        beaten_by = scores[rival].method if beaten_M[i] else None
+        beaten_by = scores[beaten_by_M[i]].method if beaten_M[i] else None
         methods.append(replace(scores[i], difference=difference, interval=interval, beaten_by=beaten_by))
-    pairs = []
-    for i, j in combinations([i for i in order if not beaten_M[i]], 2):
+    pairs, best = [], [i for i in order if not beaten_M[i]]
+    for i, j in combinations(best, 2):
         difference, interval = lead(i, j)
         level = interval is not None and max(-interval[0], interval[1]) <= smallest_difference
         place = int(place_MM[i, j])
-        needed = None if level else more(place)
+        needed = None if level else more(place, len(best) - 1)
         n = int(tests.n[place])
         pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, needed))
     n = max((score.n for score in scores), default=0)

@@ -35,8 +35,10 @@ from orchestrator.analysis.comparison import (
     POWER,
     Comparison,
     MethodScore,
+    by_pair,
     make_comparison,
-    significance_per_test,
+    pairwise_test,
+    significance_per_pair,
 )
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, t_values
 from orchestrator.analysis.rows import Row
@@ -217,15 +219,19 @@ def best_set_on_dataset(
     about_draw = bool(seeded_P.any()) and int(tests.n[seeded_P].max()) < 2
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
-    def more(place: int) -> int | None:
+    def more(place: int, rivals: int) -> int | None:
         """About how many more seeds would settle a pair."""
         pair = parts[place]
-        return pair.more_seeds(significance_per_test(len(methods)), smallest_difference / 100) if pair else None
+        return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None
+
+    p_MM = by_pair(len(methods), tests.p_first, tests.p_second, 1.0)
+    usable_MM = by_pair(len(methods), usable_P, usable_P, False)
 
     return make_comparison(
         [_score(method, correct[method], len(own)) for method, own in zip(methods, seeds, strict=True)],
         tests,
         usable_P,
+        pairwise_test(p_MM, usable_MM),
         more,
         scope="draw" if about_draw else "dataset",
         images=max((len(row) for method in methods for row in correct[method].values()), default=0),
@@ -260,6 +266,6 @@ def _tests(parts: Sequence[VarianceParts | None]) -> PairedTests:
         upper=difference + half,
         p_first=one_sided_p(t, share, seeds, images),
         p_second=one_sided_p(-t, share, seeds, images),
-        effect=np.abs(t) / np.sqrt(np.maximum(seeds, 1)),
+        deviation=error * np.sqrt(np.maximum(seeds, 1)),
         n=seeds.astype(int),
     )

@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.analysis import SMALLEST_DIFFERENCE
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import methods_without_seeds, seedless_methods
+from orchestrator.analysis.comparison import RULE
 from orchestrator.analysis.one_dataset import ReadPredictions, best_set_on_dataset, correct_by_method
 from orchestrator.analysis.recommendation import Cost, Verdict, recommend
 from orchestrator.analysis.rows import Row
@@ -66,6 +67,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
         costs = {"trained_numbers": cost.trainable_parameters, "seconds": cost.seconds, "memory": cost.memory}
         methods.append({**asdict(score), "in_best_set": score.in_best_set, **costs})
     return {
+        "rule": RULE,
         "k": verdict.k,
         "scope": comparison.scope,
         "n": comparison.n,

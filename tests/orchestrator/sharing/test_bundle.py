@@ -22,7 +22,7 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import read_grid_results
 from orchestrator.sharing.bundle import MANIFEST, MOST_GROWTH, make_bundle, read_bundle, write_bundle
 from orchestrator.sharing.rerun import rerun_bundle
-from orchestrator.sharing.verify import first_difference, verify_bundle
+from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -248,14 +248,19 @@ def test_the_commands(bundle: Path, stores: Stores, whole: Store, tmp_path: Path
     assert isinstance(CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "e.zip")]).exception, UserError)
 
 
-def test_earlier_words_of_a_recommendation_are_the_same_and_other_numbers_are_not() -> None:
-    def difference(factor: str) -> str:
-        stored = {"recommendation": f"use A at k = 1: it trains {factor} times fewer numbers, and B is as good"}
-        return first_difference("verdict.json", json.dumps(stored).encode(), json.dumps(computed).encode())
+def test_a_verdict_by_an_earlier_rule_is_not_compared_and_everything_else_is(bundle: Path, tmp_path: Path) -> None:
+    def earlier(files: dict[str, bytes], row: bytes = b"") -> None:
+        records = [{**record, "best_set": []} for record in json.loads(files["verdict.json"])]
+        files["verdict.json"] = json.dumps([{k: v for k, v in r.items() if k != "rule"} for r in records]).encode()
+        files["rows.csv"] += row
 
-    computed = {"recommendation": "use A at k = 1: it has 3.6 times fewer trainable parameters, and B is as good"}
-    assert difference("3.6") == ""
-    assert "recommendation" in difference("4.6")
+    found, computed = verify_bundle(rewritten(bundle, tmp_path / "earlier.zip", earlier))
+    assert found.problems == {}
+    assert "rows.csv" in computed
+    assert "verdict.json" not in computed
+    assert "verdict.json" in verify_bundle(bundle)[1]
+    assert named(rewritten(bundle, tmp_path / "b.zip", lambda files: earlier(files, b"x\n"))) == {"rows.csv"}
+    assert "earlier rule" in CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "earlier.zip")]).output
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "cells.json", "text_limits.json", "verdict.json"])
