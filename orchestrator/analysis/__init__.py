@@ -3,8 +3,12 @@
 ``rows`` has one row per cell and test split. ``verdict`` turns rows into the answers that pages, the terminal, MLflow
 and ``verdict.json`` share; start there. ``best_set`` compares methods over datasets and returns a ``comparison``;
 ``one_dataset`` makes the same record from the test images of one dataset. ``recommendation`` names the cheapest of the
-best methods. ``comparable`` says which rows take part.
+best methods by their ``costs``. ``comparable`` says which rows take part.
 """
+
+from typing import Literal
 
 SMALLEST_DIFFERENCE = 1.0
 """The smallest difference that matters, in points of accuracy. Methods that differ by less are level."""
+CostKind = Literal["operations", "memory", "parameters"]
+"""What the recommendation saves first: operations to adapt, memory, or trainable parameters."""

@@ -77,17 +77,17 @@ def best_set(
         for method, means, seeds, fixed in zip(methods, means_MD, seeds_MD, fixed_M, strict=True)
     ]
     first, second = np.triu_indices(len(methods), 1)
-    differences_PD = _mean_over_seeds(scores_MDS[first] - scores_MDS[second])
+    differences_PDS = scores_MDS[first] - scores_MDS[second]
+    differences_PD = _mean_over_seeds(differences_PDS)
     tests = tests_over_datasets(differences_PD)
 
-    def more(place: int, rivals: int) -> int | None:
-        """About how many more datasets would settle a pair."""
-        return more_datasets(
-            float(tests.difference[place]),
-            float(tests.deviation[place]),
-            int(tests.n[place]),
-            significance=significance_per_pair(rivals),
-            smallest_difference=smallest_difference,
+    def more(place: int, rivals: int) -> tuple[int | None, int | None]:
+        """About how many more datasets would settle a pair, and how many more seeds."""
+        difference, deviation, n = float(tests.difference[place]), float(tests.deviation[place]), int(tests.n[place])
+        settings = {"significance": significance_per_pair(rivals), "smallest_difference": smallest_difference}
+        return (
+            more_datasets(difference, deviation, n, **settings),
+            more_seeds(difference, deviation, differences_PDS[place], **settings),
         )
 
     return make_comparison(
@@ -178,6 +178,41 @@ def more_datasets(
     distance = smallest_difference - abs(difference)
     needed = min(needed, _datasets_for(distance, deviation, (1 + CONFIDENCE) / 2, (1 + POWER) / 2))
     return min(max(needed, n + 1, MIN_DATASETS) - n, LARGEST_COUNT)
+
+
+def more_seeds(
+    difference: float,
+    deviation: float,
+    differences_DS: Floats,
+    *,
+    significance: float,
+    smallest_difference: float = SMALLEST_DIFFERENCE,
+) -> int | None:
+    """About how many more seeds on the same datasets would settle a pair as :func:`more_datasets` says it.
+
+    The variance of a dataset's difference has a part of the datasets and a part of the seeds, which falls with their
+    number. ``None`` if the datasets' part is the larger one or too large alone, and if no dataset has two seeds.
+
+    Args:
+        differences_DS: the differences by dataset and seed, NaN where there is none.
+    """
+    seeds_D = np.isfinite(differences_DS).sum(axis=1)
+    several = seeds_D > 1
+    n = int((seeds_D > 0).sum())
+    if n < MIN_DATASETS or not several.any():
+        return None
+    by_seed = float(np.nanvar(differences_DS[several], axis=1, ddof=1).mean())
+    seeds = float(seeds_D[seeds_D > 0].mean())
+    by_dataset = max(deviation**2 - by_seed / seeds, 0.0)
+    distance = abs(difference)
+    reach = max(
+        distance / _detectable(1 - significance, POWER)[n - 2],
+        (smallest_difference - distance) / _detectable((1 + CONFIDENCE) / 2, (1 + POWER) / 2)[n - 2],
+    )
+    if by_dataset >= min(reach**2, by_seed / seeds):
+        return None
+    needed = max(math.ceil(by_seed / (reach**2 - by_dataset) - seeds), 1)
+    return needed if needed <= LARGEST_COUNT else None
 
 
 def _datasets_for(distance: float, deviation: float, confidence: float, power: float) -> int:

@@ -89,6 +89,8 @@ class Pair:
         level: whether the interval lies within plus or minus the smallest difference that matters.
         more: about how many more datasets (or seeds) would settle an undecided pair with a probability of 80 %, either
             as level or with one method better; ``None`` for a level pair and where there is no estimate.
+        more_seeds: the same by more seeds on the same datasets, for a comparison over datasets; ``None`` if the
+            differences scatter more between datasets than between seeds, or if no number of seeds would.
     """
 
     first: str
@@ -98,6 +100,7 @@ class Pair:
     n: int
     level: bool
     more: int | None
+    more_seeds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,10 +144,20 @@ class Comparison:
 
     @property
     def more(self) -> int | None:
-        """About how many more datasets (or seeds) would settle every undecided pair; ``None`` without an estimate."""
-        counts = [pair.more for pair in self.pairs if not pair.level]
-        known = [count for count in counts if count is not None]
-        return max(known) if known and len(known) == len(counts) else None
+        """About how many more datasets (or seeds) would settle which method is best; ``None`` without an estimate."""
+        return _largest([pair.more for pair in self._open_pairs])
+
+    @property
+    def more_seeds(self) -> int | None:
+        """About how many more seeds on each dataset would; ``None`` if seeds are not what is missing."""
+        count = _largest([pair.more_seeds for pair in self._open_pairs])
+        return count if count is not None and count <= MANY else None
+
+    @property
+    def _open_pairs(self) -> list[Pair]:
+        """The pairs that are not level; those of the first method if there are any, as they say whether it is best."""
+        pairs = [pair for pair in self.pairs if not pair.level]
+        return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
 
     def statement(self, display_names: Mapping[str, str] | None = None) -> str:
         """Return the outcome in a few words.
@@ -163,6 +176,10 @@ class Comparison:
 
     def _what_would_settle(self) -> str:
         noun = self.unit
+        if self.more_seeds is not None:
+            return f"about {pluralize(self.more_seeds, 'more seed')} on each dataset would settle it"
+        if self.scope == "datasets" and self.more is not None and self.more <= MANY:
+            return f"about {pluralize(self.more, 'more dataset')} like these would settle it"
         if self.more is not None and self.more <= MANY:
             return f"about {pluralize(self.more, f'more {noun}')} would settle it"
         if self.more is not None:
@@ -170,6 +187,12 @@ class Comparison:
         if any(pair.n < 2 for pair in self.pairs):
             return f"too few shared {noun}s to say how many more would settle it"
         return "more seeds alone would not settle it, the test images are too few"
+
+
+def _largest(counts: Sequence[int | None]) -> int | None:
+    """Return the largest of the counts; ``None`` if one is unknown."""
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None
 
 
 def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
@@ -223,7 +246,7 @@ def make_comparison(
     tests: PairedTests,
     usable_P: NDArray[np.bool_],
     test: Test,
-    more: Callable[[int, int], int | None],
+    more: Callable[[int, int], tuple[int | None, int | None]],
     *,
     scope: Scope,
     images: int | None = None,
@@ -236,8 +259,8 @@ def make_comparison(
         tests: of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
         usable_P: the pairs with data enough for a test. The others keep their difference and n, without an interval.
         test: decides which methods are out.
-        more: (place of a pair in ``tests``, rivals of a method in the best set) -> how many more datasets or seeds
-            would settle the pair.
+        more: (place of a pair in ``tests``, rivals of a method in the best set) -> ``more`` and ``more_seeds`` of the
+            pair.
     """
     beaten_by_M = eliminate(len(scores), test)
     beaten_M = beaten_by_M >= 0
@@ -264,8 +287,8 @@ def make_comparison(
         difference, interval = lead(i, j)
         level = interval is not None and max(-interval[0], interval[1]) <= smallest_difference
         place = int(place_MM[i, j])
-        needed = None if level else more(place, len(best) - 1)
+        needed = (None, None) if level else more(place, len(best) - 1)
         n = int(tests.n[place])
-        pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, needed))
+        pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, *needed))
     n = max((score.n for score in scores), default=0)
     return Comparison(scope, tuple(methods), tuple(pairs), n, images, smallest_difference)

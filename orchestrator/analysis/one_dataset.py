@@ -219,10 +219,10 @@ def best_set_on_dataset(
     about_draw = bool(seeded_P.any()) and int(tests.n[seeded_P].max()) < 2
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
-    def more(place: int, rivals: int) -> int | None:
+    def more(place: int, rivals: int) -> tuple[int | None, None]:
         """About how many more seeds would settle a pair."""
         pair = parts[place]
-        return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None
+        return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None, None
 
     p_MM = by_pair(len(methods), tests.p_first, tests.p_second, 1.0)
     usable_MM = by_pair(len(methods), usable_P, usable_P, False)

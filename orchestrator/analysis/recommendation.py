@@ -6,32 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.analysis import CostKind
 from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.costs import FELT, Cost, cheapest, kinds
 
 LISTED = 3
 """The sentence names at most this many of the methods beside the recommended one."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one run of a method costs; ``None`` if it was not measured.
-
-    Attributes:
-        trainable_parameters: how many the method has.
-        seconds: time to adapt.
-        memory: largest memory in bytes.
-    """
-
-    trainable_parameters: int | None = None
-    seconds: float | None = None
-    memory: int | None = None
-
-    @property
-    def order(self) -> tuple[float, float, float]:
-        """What costs are compared by, in this order: the attributes. Unknown costs are the highest."""
-        costs = (self.trainable_parameters, self.seconds, self.memory)
-        parameters, seconds, memory = (math.inf if cost is None else cost for cost in costs)
-        return parameters, seconds, memory
 
 
 @dataclass(frozen=True)
@@ -42,11 +22,13 @@ class Verdict:
         k: images per class; 0 on a track without k.
         comparison: the methods and which of them may be the best; methods are labels.
         costs: what one run of each method costs, median over the cells of the comparison.
+        saves: the kind of cost that counts first, source models apart.
     """
 
     k: int
     comparison: Comparison
     costs: Mapping[str, Cost]
+    saves: CostKind = "operations"
 
     @property
     def recommended(self) -> str | None:
@@ -56,7 +38,23 @@ class Verdict:
         limit, the cheapest method would win wherever the data are too few to exclude it. ``None`` if no method was
         measured.
         """
-        return min(_close(self), key=lambda method: self.cost(method).order, default=None)
+        close = _close(self)
+        return cheapest(close, self.costs, self.saves) if close else None
+
+    @property
+    def loss(self) -> float | None:
+        """The most points that the recommended method is behind the best one, at 95 %.
+
+        The largest upper end of the intervals between another method of the best set and it. ``None`` if it is the only
+        one there, or if the data are too few for an interval.
+        """
+        pairs = [pair for pair in self.comparison.pairs if self.recommended in (pair.first, pair.second)]
+        ends = []
+        for pair in pairs:
+            if pair.interval is None:
+                return None
+            ends.append(-pair.interval[0] if pair.first == self.recommended else pair.interval[1])
+        return max(0.0, *ends) if ends else None
 
     def cost(self, method: str) -> Cost:
         """Return what one run of a method costs."""
@@ -72,13 +70,24 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
     shown = display_names or {}
     ordered = sorted(verdicts, key=lambda verdict: verdict.k)
     ks = [verdict.k for verdict in ordered]
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in ordered:
         if (method := verdict.recommended) is not None:
-            clause = shown.get(method, method), _reason(verdict, method, shown)
-            groups.setdefault(clause, []).append(verdict.k)
-    clauses = (f"use {name}{_at(own, ks)}{reason}" for (name, reason), own in groups.items())
+            groups.setdefault((shown.get(method, method), _reason(verdict, method, shown)), []).append(verdict)
+    clauses = (
+        f"use {name}{_at([verdict.k for verdict in own], ks)}{reason}{_loss(own)}"
+        for (name, reason), own in groups.items()
+    )
     return "; ".join(clauses) or "nothing to recommend: no method was measured"
+
+
+def _loss(verdicts: Sequence[Verdict]) -> str:
+    """Say what one may lose at any of these k, in brackets; empty where a bound is not known."""
+    losses = [verdict.loss for verdict in verdicts]
+    known = [loss for loss in losses if loss is not None]
+    if not known or len(known) < len(losses):
+        return ""
+    return f" (at 95 %, it is at most {math.ceil(10 * max(known)) / 10:g} points behind the best)"
 
 
 def _close(verdict: Verdict) -> list[str]:
@@ -106,21 +115,22 @@ def _reason(verdict: Verdict, method: str, shown: Mapping[str, str]) -> str:
     return f"{advantage} {listed} {verb} as good"
 
 
+_WORDS = {
+    "sources": ("needs no source models", ""),
+    "operations": ("takes no passes through the tower to adapt", "takes {} times fewer operations to adapt"),
+    "memory": ("needs no memory", "needs {} times less memory"),
+    "parameters": ("has no trainable parameters", "has {} times fewer trainable parameters"),
+}
+"""What a method saves in each kind of cost: all of it, or so many times."""
+
+
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
-    """How much cheaper the method is than the cheapest rival, in the first kind of cost in which they differ."""
-    own, other = verdict.cost(method), min(map(verdict.cost, rivals), key=lambda cost: cost.order)
-    kinds = (
-        (
-            own.trainable_parameters,
-            other.trainable_parameters,
-            "has no trainable parameters",
-            "has {} times fewer trainable parameters",
-        ),
-        (own.seconds, other.seconds, "takes no time", "takes {} times less time"),
-        (own.memory, other.memory, "needs no memory", "needs {} times less memory"),
-    )
-    for mine, theirs, nothing, ratio in kinds:
-        if mine is not None and theirs is not None and 1.05 * mine < theirs:  # less would read "1.0 times"
+    """Say how much cheaper the method is than the cheapest rival, in the first kind of cost that clearly differs."""
+    own, other = verdict.cost(method), verdict.cost(cheapest(rivals, verdict.costs, verdict.saves))
+    for kind in kinds(verdict.saves):
+        mine, theirs = own.of(kind), other.of(kind)
+        if FELT * mine < theirs < math.inf:
+            nothing, ratio = _WORDS[kind]
             times = theirs / mine if mine else 0.0
             return ratio.format(f"{times:,.0f}" if times >= 9.95 else f"{times:.1f}") if mine else nothing
     return "costs no more"

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
-from orchestrator.analysis import SMALLEST_DIFFERENCE
+from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import methods_without_seeds, seedless_methods
-from orchestrator.analysis.comparison import RULE
+from orchestrator.analysis.comparison import RULE, Comparison
+from orchestrator.analysis.costs import costs_of
 from orchestrator.analysis.one_dataset import ReadPredictions, best_set_on_dataset, correct_by_method
-from orchestrator.analysis.recommendation import Cost, Verdict, recommend
+from orchestrator.analysis.recommendation import Verdict, recommend
 from orchestrator.analysis.rows import Row
 from orchestrator.store.results import Result
-
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
     for score in comparison.methods:
         cost = verdict.cost(score.method)
         costs = {"trained_numbers": cost.trainable_parameters, "seconds": cost.seconds, "memory": cost.memory}
+        costs |= {"operations": cost.operations, "needs_sources": cost.sources}
         methods.append({**asdict(score), "in_best_set": score.in_best_set, **costs})
     return {
         "rule": RULE,
@@ -76,7 +75,10 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
         "outcome": comparison.outcome,
         "best_set": comparison.best_set,
         "more": comparison.more,
+        "more_seeds": comparison.more_seeds,
         "recommended": verdict.recommended,
+        "loss": verdict.loss,
+        "cost": verdict.saves,
         "statement": verdict.statement(display_names),
         "methods": methods,
         "pairs": [asdict(pair) for pair in comparison.pairs],
@@ -89,6 +91,7 @@ def answers_of(
     results: Sequence[Result] = (),
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
+    saves: CostKind = "operations",
 ) -> tuple[VerdictSeries, ...]:
     """One answer for each track, protocol, backbone and domain, in the order of the rows.
 
@@ -103,25 +106,33 @@ def answers_of(
         results: of the rows' cells.
         read_predictions: reads the predictions of results; without it there is no answer about single datasets.
         smallest_difference: in points of accuracy; methods that differ by less are level.
+        saves: the kind of cost that the recommendation saves first.
     """
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:
         if row.averaged:
             places.setdefault((row.track, row.protocol, row.backbone), {}).setdefault(row.domain, []).append(row)
-    answers = []
+    answers: list[VerdictSeries] = []
+    by_id = {result.cell.id: result for result in results}
     for (track, protocol, backbone), by_domain in places.items():
         groups = dict(by_domain)
         if len(by_domain) > 1:
             groups[""] = [row for own in by_domain.values() for row in own]
         for domain, own in groups.items():
-            answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(_verdicts(own, smallest_difference))))
+            comparisons = _comparisons(own, smallest_difference)
+            verdicts = (Verdict(k, found, costs_of(rows, by_id), saves) for k, found, rows in comparisons)
+            answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts)))
             if domain and read_predictions is not None:
-                answers += _dataset_answers(own, results, read_predictions, smallest_difference)
+                answers += _dataset_answers(own, by_id, read_predictions, smallest_difference, saves)
     return tuple(answers)
 
 
 def _dataset_answers(
-    rows: Sequence[Row], results: Sequence[Result], read_predictions: ReadPredictions, smallest_difference: float
+    rows: Sequence[Row],
+    results: Mapping[str, Result],
+    read_predictions: ReadPredictions,
+    smallest_difference: float,
+    saves: CostKind,
 ) -> Iterable[VerdictSeries]:
     """Return the answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
     tests = dict.fromkeys(row.test for row in rows)
@@ -131,47 +142,31 @@ def _dataset_answers(
     for test in tests:
         by_k = _rows_by_k([row for row in rows if row.test == test], fixed)
         cell_ids = {row.cell_id for own in by_k.values() for row in own}
-        predictions = read_predictions([result for result in results if result.cell.id in cell_ids])
+        predictions = read_predictions([result for cell_id, result in results.items() if cell_id in cell_ids])
         verdicts = []
         for k, own in by_k.items():
             if (correct := correct_by_method(own, predictions)) is not None:
                 comparison = best_set_on_dataset(
                     correct, without_seeds=without_seeds, smallest_difference=smallest_difference
                 )
-                verdicts.append(Verdict(k, comparison, _costs(own)))
+                verdicts.append(Verdict(k, comparison, costs_of(own, results), saves))
         if verdicts:
             first = rows[0]
             yield VerdictSeries(first.track, first.protocol, first.domain, first.backbone, tuple(verdicts), test)
 
 
-def _verdicts(rows: Sequence[Row], smallest_difference: float) -> Iterable[Verdict]:
-    """Return the verdict at every k over the datasets of the rows."""
+def _comparisons(rows: Sequence[Row], smallest_difference: float) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
+    """Yield every k with the comparison over the datasets, and the rows that it is made of."""
     without_seeds = methods_without_seeds(rows)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
         for row in own:
             # A test split may have the same name in two domains.
             scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = row.accuracy
-        comparison = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference)
-        yield Verdict(k, comparison, _costs(own))
+        yield k, best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference), own
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
     """Return the rows that are compared at each k. A fixed method has the same rows at every k."""
     ks = sorted({row.k for row in rows} - {0}) or [0]
     return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}
-
-
-def _costs(rows: Sequence[Row]) -> dict[str, Cost]:
-    """Return what one cell of each method costs: the median over its cells, each given by one of its rows."""
-    cells: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        cells.setdefault(row.method, {})[row.cell_id] = row
-    return {
-        method: Cost(
-            trainable_parameters=round(median(row.trainable_parameters for row in own.values())),
-            seconds=median(row.fit_seconds for row in own.values()),
-            memory=round(median(row.peak_memory_mib for row in own.values()) * _MIB),
-        )
-        for method, own in cells.items()
-    }

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.analysis import CostKind
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import validated
@@ -37,6 +38,7 @@ class Grid:
             adopted.
         labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
         smallest_difference: the smallest difference between two methods that matters, in points of accuracy.
+        saves: the kind of cost that the recommendation saves first.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Grid:
     backbones: Mapping[str, BackboneEntry]
     labels: Mapping[Cell, str]
     smallest_difference: float
+    saves: CostKind = "operations"
 
     def label(self, cell: Cell) -> str:
         """Return what reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
@@ -124,6 +127,7 @@ def load_grid(
         backbones={name: catalog.backbones[name] for name in dict.fromkeys(cell.backbone.name for cell in cells)},
         labels=labels,
         smallest_difference=file.verdict.smallest_difference,
+        saves=file.verdict.cost,
     )
 
 

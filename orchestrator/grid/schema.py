@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from bolt.protocol import Precision
-from orchestrator.analysis import SMALLEST_DIFFERENCE
+from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.catalog.validation import PositiveInt, StrictModel, printable
 from orchestrator.util.errors import short_repr, shorten
 
@@ -133,9 +133,11 @@ class VerdictChoice(StrictModel):
 
     Attributes:
         smallest_difference: the smallest difference in accuracy that matters, in points.
+        cost: the kind of cost that the recommendation saves first.
     """
 
     smallest_difference: Annotated[float, Field(gt=0, le=100)] = SMALLEST_DIFFERENCE
+    cost: CostKind = "operations"
 
 
 class GridFile(StrictModel):

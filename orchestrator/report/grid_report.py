@@ -32,6 +32,7 @@ def read_grid_results(plan: Plan, store: Store) -> GridResults:
         text_limits=text_limits(plan, store),
         read_predictions=store.read_predictions,
         smallest_difference=grid.smallest_difference,
+        saves=grid.saves,
     )
 
 

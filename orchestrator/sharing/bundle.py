@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
 from orchestrator import __version__
+from orchestrator.analysis import CostKind
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -122,6 +123,7 @@ class Bundle:
             },
             text_limits=self.text_limits,
             smallest_difference=float(self.manifest["smallest_difference"]),
+            saves=self.manifest["cost"],
         )
         tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
         tables += [table for own in report_tables(arranged).values() for table in own]
@@ -230,6 +232,7 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
         manifest = json.loads(content)
         smallest = manifest.setdefault("smallest_difference", 0)
         known = manifest["format"] == FORMAT and isinstance(manifest["files"], dict)
+        known &= manifest.setdefault("cost", "operations") in get_args(CostKind)
         return dict(manifest) if known and type(smallest) in (int, float) and smallest > 0 else {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -246,6 +249,7 @@ def _manifest(plan: Plan) -> dict[str, Any]:
         "title": grid.title,
         "description": grid.description,
         "smallest_difference": grid.smallest_difference,
+        "cost": grid.saves,
         "project": {"name": "bolt-orchestrator", "version": __version__},
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "measured_with": [json.loads(text) for text in measured_with],

@@ -109,6 +109,7 @@ def verdict(
         label_of=loaded.label,
         read_predictions=opened.read_predictions,
         smallest_difference=loaded.smallest_difference,
+        saves=loaded.saves,
     ).answers
 
 

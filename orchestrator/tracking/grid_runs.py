@@ -100,6 +100,7 @@ class GridRuns:
                 label_of=self._grid.label,
                 read_predictions=self._store.read_predictions,
                 smallest_difference=self._grid.smallest_difference,
+                saves=self._grid.saves,
             )
 
         def attempt(on_progress: OnProgress) -> SyncReport:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from orchestrator.analysis import SMALLEST_DIFFERENCE
+from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.one_dataset import ReadPredictions
@@ -128,6 +128,7 @@ def arrange_results(
     text_limits: Sequence[EqualClasses] = (),
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
+    saves: CostKind = "operations",
 ) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
@@ -165,6 +166,7 @@ def arrange_results(
             results=ordered,
             read_predictions=read_predictions,
             smallest_difference=smallest_difference,
+            saves=saves,
         ),
         missing=tuple(cell for cell in planned if cell.id not in ended),
         names_of=names_of,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis.best_set import JOINT_FROM, MIN_DATASETS, best_set, more_datasets
+from orchestrator.analysis.best_set import JOINT_FROM, MIN_DATASETS, best_set, more_datasets, more_seeds
 from orchestrator.analysis.comparison import LARGEST_COUNT, LEVEL, MANY
 from orchestrator.catalog.location import grids_folder
 
@@ -90,7 +90,9 @@ def test_an_undecided_pair_says_how_many_datasets_would_settle_it() -> None:
     comparison = best_set(scores_of({"a": spread(70, by=4), "b": spread(72, by=4, seed=1)}))
     assert comparison.outcome == "undecided"
     assert comparison.more is not None
-    assert comparison.statement() == f"undecided: b, a; about {comparison.more} more datasets would settle it"
+    assert (
+        comparison.statement() == f"undecided: b, a; about {comparison.more} more datasets like these would settle it"
+    )
 
 
 @pytest.mark.parametrize(("count", "nearly"), [(MANY, False), (MANY + 1, True), (LARGEST_COUNT, True)])
@@ -118,6 +120,42 @@ def test_the_number_of_datasets_for_level_has_a_power_of_80_percent() -> None:
     draws = np.random.default_rng(0).normal(0, spread_of_one, (4000, 8 + more))
     reach = np.abs(draws.mean(axis=1)) + stats.t.ppf(0.975, 7 + more) * stats.sem(draws, axis=1)
     assert (reach <= 1).mean() == pytest.approx(0.8, abs=0.04)
+
+
+def test_only_pairs_with_the_first_method_say_how_many_datasets_are_missing() -> None:
+    """b and c are nearly equal, which does not matter for which method is best."""
+    lead, noise = np.random.default_rng(1).normal(0, 3, (2, 8))
+    lead, noise = lead - lead.mean(), noise - noise.mean()
+    comparison = best_set(scores_of({"a": 70 + lead, "b": 68 - lead / 2, "c": 67.9 + noise}))
+    by_pair = {(pair.first, pair.second): pair.more or 0 for pair in comparison.pairs}
+    assert comparison.more == max(by_pair["a", "b"], by_pair["a", "c"]) < by_pair["b", "c"]
+
+
+def test_seeds_are_asked_for_where_they_scatter_more_than_datasets() -> None:
+    def scores(by_seed: float, by_dataset: float) -> Scores:
+        places = [(f"d{place}", seed) for place in range(8) for seed in (1, 2)]
+        noise = np.random.default_rng(3).normal(0, by_seed, 16) + np.repeat(np.linspace(-by_dataset, by_dataset, 8), 2)
+        a = dict(zip(places, 72.5 + noise - noise.mean(), strict=True))
+        return {"a": a, "b": dict.fromkeys(places, 70.0)}
+
+    seeds = best_set(scores(8, 0))
+    assert seeds.more_seeds is not None
+    assert f"about {seeds.more_seeds} more seeds on each dataset" in seeds.statement()
+    datasets = best_set(scores(1, 7))
+    assert datasets.more_seeds is None
+    assert "more datasets like these" in datasets.statement()
+
+
+def test_the_number_of_seeds_has_a_power_of_80_percent() -> None:
+    by_dataset, by_seed, lead, n = 1.0, 4.0, 2.0, 8
+    rng, differences = np.random.default_rng(0), np.zeros((n, 2))
+    differences[:] = by_seed / math.sqrt(2) * np.array([1, -1])  # a deviation of by_seed between the seeds
+    deviation = math.sqrt(by_dataset**2 + by_seed**2 / 2)
+    more = more_seeds(lead, deviation, differences, significance=0.045)
+    assert more is not None
+    draws = rng.normal(lead, math.hypot(by_dataset, by_seed / math.sqrt(2 + more)), (4000, n))
+    assert (stats.ttest_1samp(draws, 0, axis=1, alternative="greater").pvalue <= 0.045).mean() >= 0.78
+    assert more_seeds(lead, 6.0, differences, significance=0.045) is None, "the datasets alone scatter too much"
 
 
 def test_no_number_of_datasets_is_promised_without_a_spread_or_beyond_the_limit() -> None:

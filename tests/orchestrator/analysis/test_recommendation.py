@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from orchestrator.analysis.comparison import Comparison, MethodScore, Pair
-from orchestrator.analysis.recommendation import Cost, Verdict, recommend
+from orchestrator.analysis import CostKind
+from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.comparison import RULE, Comparison, MethodScore, Pair
+from orchestrator.analysis.costs import Cost
+from orchestrator.analysis.recommendation import Verdict, recommend
 from orchestrator.analysis.verdict import VerdictSeries
 
 COSTS = {
-    "bolt": Cost(trainable_parameters=1_000, seconds=5.0, memory=100),
-    "lora": Cost(trainable_parameters=80_000, seconds=9.0, memory=300),
-    "atlas": Cost(trainable_parameters=200_000, seconds=7.0, memory=200),
-    "zero_shot": Cost(trainable_parameters=0, seconds=0.0, memory=0),
+    "bolt": Cost(sources=True, operations=800, memory=100, trainable_parameters=1_000),
+    "lora": Cost(sources=False, operations=4_000, memory=300, trainable_parameters=80_000),
+    "atlas": Cost(sources=True, operations=8_000, memory=200, trainable_parameters=200),
+    "zero_shot": Cost(sources=False, operations=0, memory=50, trainable_parameters=0),
 }
 
 
@@ -43,7 +49,7 @@ def comparison(behind: Mapping[str, float], *, level: bool = False, beaten: Sequ
 
 
 BOLT = comparison({"bolt": 0.0, "lora": 3.0}, beaten=["lora"])
-LEVEL = comparison({"lora": 0.0, "bolt": 0.2, "atlas": 0.4}, level=True)
+LEVEL = comparison({"atlas": 0.0, "bolt": 0.2, "lora": 3.0}, level=True, beaten=["lora"])
 UNDECIDED = comparison({"lora": 0.0, "bolt": 0.2, "atlas": 0.4})
 
 
@@ -51,47 +57,77 @@ def sentence(*comparisons: tuple[int, Comparison], costs: Mapping[str, Cost] = C
     return recommend([Verdict(k, result, costs) for k, result in comparisons])
 
 
-def test_the_cheapest_of_level_methods_is_recommended_with_what_it_saves() -> None:
+def test_the_cheapest_of_level_methods_is_recommended_with_what_it_saves_and_what_it_may_lose() -> None:
     verdicts = [Verdict(k, BOLT, COSTS) for k in (1, 2, 4)] + [Verdict(16, LEVEL, COSTS)]
     assert [verdict.recommended for verdict in verdicts] == ["bolt"] * 4
-    assert recommend(verdicts, {"bolt": "BOLT", "lora": "LoRA", "atlas": "aTLAS"}) == (
-        "use BOLT up to k = 4; use BOLT at k = 16: it has 80 times fewer trainable parameters, "
-        "and LoRA and aTLAS are as good"
+    assert recommend(verdicts, {"bolt": "BOLT", "atlas": "aTLAS"}) == (
+        "use BOLT up to k = 4; use BOLT at k = 16: it takes 10 times fewer operations to adapt, and aTLAS is as good "
+        "(at 95 %, it is at most 0.5 points behind the best)"
     )
 
 
 def test_undecided_methods_are_not_called_level() -> None:
-    assert "lora and atlas may be as good" in sentence((16, UNDECIDED))
-    assert "lora and atlas are as good" in sentence((16, LEVEL))
+    assert "it needs no source models, and bolt and atlas may be as good" in sentence((16, UNDECIDED))
+    assert "atlas is as good" in sentence((16, LEVEL))
+
+
+def test_the_loss_is_the_largest_end_of_the_intervals_between_the_others_and_the_recommended_method() -> None:
+    pairs = (
+        Pair("bolt", "lora", 0.6, (-0.4, 1.6), 8, False, 6),
+        Pair("bolt", "atlas", 0.9, (-3.0, 4.8), 8, False, 6),
+        Pair("lora", "atlas", 0.3, (-2.3, 2.9), 8, False, 6),
+    )
+    verdict = Verdict(4, replace(comparison({"bolt": 0.0, "lora": 0.6, "atlas": 0.9}), pairs=pairs), COSTS)
+    assert (verdict.recommended, verdict.loss) == ("lora", 2.3)
+    assert "at most 2.3 points" in recommend([verdict])
+    unknown = replace(pairs[0], interval=None)
+    without = replace(verdict, comparison=replace(verdict.comparison, pairs=(unknown, *pairs[1:])))
+    assert without.loss is None
+    assert "points" not in recommend([without])
+    assert Verdict(4, BOLT, COSTS).loss is None
+
+
+def test_the_bound_on_the_loss_holds_in_95_percent_of_draws() -> None:
+    """Six methods half a point apart, the worst of them the cheapest."""
+    rng, held, draws = np.random.default_rng(0), 0, 200
+    costs = {f"m{i}": Cost(operations=2.0**-i) for i in range(6)}
+    for _ in range(draws):
+        scores = rng.normal(60 - 0.5 * np.arange(6)[:, None], math.sqrt(2), (6, 8))
+        table = {f"m{i}": {(f"d{d}", 0): float(scores[i, d]) for d in range(8)} for i in range(6)}
+        verdict = Verdict(4, best_set(table), costs)
+        held += 0.5 * int((verdict.recommended or "")[1:]) <= (verdict.loss or 0.0)
+    assert held / draws >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / draws)
 
 
 def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> None:
     few = comparison({"bolt": 0.0, "zero_shot": 20.0})
     assert Verdict(1, few, COSTS).recommended == "bolt"
-    assert sentence((1, few)) == "use bolt at k = 1, but zero_shot may be as good"
+    assert sentence((1, few)).startswith("use bolt at k = 1, but zero_shot may be as good")
     near = comparison({"bolt": 0.0, "zero_shot": 1.0})
     assert Verdict(1, near, COSTS).recommended == "zero_shot"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "winner", "words"),
+    ("first", "second", "saves", "winner", "words"),
     [
-        (Cost(10, 1.0, 1), Cost(15, 1.0, 1), "a", "has 1.5 times fewer trainable parameters"),
-        (Cost(0, 9.0, 9), Cost(15, 1.0, 1), "a", "has no trainable parameters"),
-        (Cost(10, 6.0, 1), Cost(10, 2.0, 9), "b", "takes 3.0 times less time"),
-        (Cost(10, 2.0, 4), Cost(10, 2.0, 8), "a", "needs 2.0 times less memory"),
-        (Cost(10, 2.0, 4), Cost(10, 2.0, 4), "a", "costs no more"),
-        (Cost(), Cost(10, 2.0, 4), "b", "costs no more"),
-        (Cost(10, None, 4), Cost(10, None, 2), "b", "needs 2.0 times less memory"),
+        (Cost(True, 1, 1, 1), Cost(False, 9, 9, 9), "operations", "b", "needs no source models"),
+        (Cost(False, 10, 9, 9), Cost(False, 20, 1, 1), "operations", "a", "takes 2.0 times fewer operations"),
+        (Cost(False, 0, 9, 9), Cost(False, 20, 1, 1), "operations", "a", "takes no passes through the tower"),
+        (Cost(False, 10, 9, 9), Cost(False, 20, 1, 1), "memory", "b", "needs 9.0 times less memory"),
+        (Cost(False, 10, 9, 9), Cost(False, 20, 1, 1), "parameters", "b", "has 9.0 times fewer trainable parameters"),
+        (Cost(False, 10, 9, 0), Cost(False, 20, 1, 1), "parameters", "a", "has no trainable parameters"),
+        (Cost(False, 12, 9, 9), Cost(False, 10, 1, 1), "operations", "b", "needs 9.0 times less memory"),
+        (Cost(False, 10, 12, 7), Cost(False, 11, 10, 1), "operations", "b", "has 7.0 times fewer trainable parameters"),
+        (Cost(False, 10, 12, 7, 9.0), Cost(False, 11, 10, 8, 1.0), "operations", "a", "costs no more"),
+        (Cost(), Cost(False, 10, 4, 2), "operations", "b", "costs no more"),
     ],
 )
-def test_numbers_decide_before_seconds_and_seconds_before_memory(
-    first: Cost, second: Cost, winner: str, words: str
+def test_source_models_count_first_then_what_is_saved_and_small_differences_never(
+    first: Cost, second: Cost, saves: CostKind, winner: str, words: str
 ) -> None:
-    pair = comparison({"a": 0.0, "b": 0.1}, level=True)
-    verdict = Verdict(4, pair, {"a": first, "b": second})
+    verdict = Verdict(4, comparison({"a": 0.0, "b": 0.1}, level=True), {"a": first, "b": second}, saves)
     assert verdict.recommended == winner
-    assert recommend([verdict]).startswith(f"use {winner} at k = 4: it {words}, and ")
+    assert recommend([verdict]).startswith(f"use {winner} at k = 4: it {words}")
 
 
 def test_a_long_list_of_methods_names_three_and_counts_the_others() -> None:
@@ -118,9 +154,11 @@ def test_a_verdict_becomes_json_with_its_comparison() -> None:
     (record,) = json.loads(json.dumps(answer.records({"bolt": "BOLT"})))
     assert record["recommended"] == "bolt"
     assert (record["track"], record["domain"], record["dataset"], record["k"]) == ("fewshot", "aerial", None, 16)
-    assert record["best_set"] == ["lora", "bolt", "atlas"]
-    assert record["statement"] == "level: lora, BOLT, atlas"
-    assert [method["in_best_set"] for method in record["methods"]] == [True] * 3
+    assert record["best_set"] == ["atlas", "bolt"]
+    assert (record["loss"], record["cost"], record["more_seeds"], record["rule"]) == (0.5, "operations", None, RULE)
+    assert record["statement"] == "level: atlas, BOLT"
+    assert [method["in_best_set"] for method in record["methods"]] == [True, True, False]
+    assert (record["methods"][1]["operations"], record["methods"][1]["needs_sources"]) == (800, True)
     assert record["methods"][1]["difference"] == pytest.approx(-0.2)
     pair = record["pairs"][0]
-    assert (pair["first"], pair["second"], pair["interval"], pair["level"]) == ("lora", "bolt", [-0.5, 0.5], True)
+    assert (pair["first"], pair["second"], pair["interval"], pair["level"]) == ("atlas", "bolt", [-0.5, 0.5], True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bolt.methods import METHODS
 from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.verdict import VerdictSeries, answers_of
@@ -68,6 +69,24 @@ def test_costs_are_medians_over_cells() -> None:
     (answer,) = arrange(results).answers
     cost = answer.verdicts[0].costs["BOLT"]
     assert (cost.trainable_parameters, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
+
+
+def test_operations_are_counted_from_the_cells_and_source_models_are_named() -> None:
+    """Linear probe reads features of the support; LoRA takes each support image through the tower in each epoch."""
+    results = grid({"linear_probe": 55.0, "lora": 60.0, "zero_shot": 0.0}, ks=(4,), datasets=DATASETS[:2])
+    results += [result(cell("bolt", rule="leave_one_out"), 60.0)]
+    results = [replace(r, support_size=0 if r.cell.method.name == "zero_shot" else 40) for r in results]
+    (answer,) = arrange(results).answers
+    costs = answer.verdicts[0].costs
+    assert costs["Zero-shot"].operations == 0
+    for shown, name in (("Linear probe", "linear_probe"), ("lora", "lora")):
+        method = METHODS[name]
+        settings = method.configure({})
+        passes, last_view = method.tower_passes(40, settings), method.support_feature_views(settings)
+        cached = 40 * (last_view + 1) if last_view is not None else 0
+        assert costs[shown].operations == cached + passes.forward + method.training_forwards * passes.training > 0
+        assert costs[shown].sources is False
+    assert costs["BOLT"].sources
 
 
 def test_variants_planned_on_fewer_datasets_take_no_part() -> None:

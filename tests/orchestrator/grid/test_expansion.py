@@ -123,9 +123,12 @@ def test_an_expansion_is_the_product_once(
     assert len({cell.id for cell in grid.cells}) == len(grid.cells)
 
 
-def test_the_smallest_difference_that_matters_changes_no_cell(load: LoadGrid) -> None:
-    plain, chosen = load(), load(f"{GRID}\nverdict: {{smallest_difference: 2.5}}\n")
+def test_how_methods_are_compared_changes_no_cell(load: LoadGrid) -> None:
+    plain, chosen = load(), load(f"{GRID}\nverdict: {{smallest_difference: 2.5, cost: memory}}\n")
     assert (plain.smallest_difference, chosen.smallest_difference) == (1.0, 2.5)
+    assert (plain.saves, chosen.saves) == ("operations", "memory")
     assert chosen.cells == plain.cells
     with pytest.raises(UserError, match="smallest_difference"):
         load(f"{GRID}\nverdict: {{smallest_difference: 0}}\n")
+    with pytest.raises(UserError, match="cost"):
+        load(f"{GRID}\nverdict: {{cost: seconds}}\n")

@@ -1,0 +1,120 @@
+"""Costs of a method: what a person pays to use it, and the order in which that counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+from typing import Any, get_args
+
+from orchestrator.analysis import CostKind
+from orchestrator.analysis.rows import Row
+from orchestrator.core.cell import MethodRef
+from orchestrator.store.results import Result
+from orchestrator.tracks import TRACKS
+from orchestrator.util.errors import UserError
+
+FELT = 1.25
+"""Costs within this factor count as equal: nobody feels less, and one measurement of memory says no more."""
+PROMPT_SHARE = 0.2
+"""A prompt through the text tower, in images through the image tower: that of ViT-B/32. Larger towers have less."""
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of a method costs; ``None`` if it is not known.
+
+    Attributes:
+        sources: whether it reads source models, which must be at hand.
+        operations: counted work to adapt, in forward passes of one image through the image tower.
+        memory: largest memory in bytes.
+        trainable_parameters: how many the method has, which is what must be kept to predict with it.
+        seconds: measured time to adapt. Nothing is chosen by it: other work on the machine changes it.
+    """
+
+    sources: bool | None = None
+    operations: float | None = None
+    memory: int | None = None
+    trainable_parameters: int | None = None
+    seconds: float | None = None
+
+    def of(self, kind: str) -> float:
+        """Return one kind of :func:`kinds`; infinity if it is not known."""
+        found = {
+            "sources": self.sources,
+            "operations": self.operations,
+            "memory": self.memory,
+            "parameters": self.trainable_parameters,
+        }[kind]
+        return math.inf if found is None else float(found)
+
+
+def kinds(first: CostKind) -> tuple[str, ...]:
+    """Return the kinds of costs in the order in which they count: source models, what a person chose, the others."""
+    return "sources", first, *(kind for kind in get_args(CostKind) if kind != first)
+
+
+def cheapest(methods: Sequence[str], costs: Mapping[str, Cost], first: CostKind) -> str:
+    """Return the method that costs least: kind by kind, those remain that cost the least within ``FELT``."""
+    left = list(methods)
+    for kind in kinds(first):
+        paid = {method: costs.get(method, Cost()).of(kind) for method in left}
+        least = min(paid.values())
+        left = [method for method in left if paid[method] <= FELT * least]
+    return left[0]
+
+
+def costs_of(rows: Iterable[Row], results: Mapping[str, Result]) -> dict[str, Cost]:
+    """Return what one cell of each method costs: the median over its cells, each given by one of its rows.
+
+    Args:
+        results: by cell id. Without the result of a cell, its operations and sources are not known.
+    """
+    cells: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        cells.setdefault(row.method, {})[row.cell_id] = row
+    return {method: _cost(list(own.values()), results) for method, own in cells.items()}
+
+
+def _cost(rows: Sequence[Row], results: Mapping[str, Result]) -> Cost:
+    counted = [_counted(results[row.cell_id]) if row.cell_id in results else None for row in rows]
+    known = [found for found in counted if found is not None]
+    return Cost(
+        sources=any(sources for sources, _ in known) if known else None,
+        operations=median(operations for _, operations in known) if known else None,
+        memory=round(median(row.peak_memory_mib for row in rows) * _MIB),
+        trainable_parameters=round(median(row.trainable_parameters for row in rows)),
+        seconds=median(row.fit_seconds for row in rows),
+    )
+
+
+def _counted(result: Result) -> tuple[bool, float] | None:
+    """Return whether a cell read source models, and the operations of adapting; ``None`` for a method of the past."""
+    from bolt.methods import METHODS  # imports torch
+
+    cell = result.cell
+    settings = _settings(cell.method, cell.track)
+    if settings is None:
+        return None
+    method, support = METHODS[cell.method.name], result.support_size
+    tested = sum(found.total for found in result.evaluations)
+    passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
+    images = passes.forward + method.training_forwards * passes.training
+    if support and (last_view := method.support_feature_views(settings)) is not None:
+        images += support * (last_view + 1)  # the features that the store caches for every method
+    prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
+    return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
+
+
+@lru_cache(maxsize=1024)
+def _settings(method: MethodRef, track: str) -> Any:
+    """Return a method's settings on a track; ``None`` if this version does not have them."""
+    from bolt.methods import METHODS  # imports torch
+
+    try:
+        return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
+    except (LookupError, ValueError, UserError):
+        return None
