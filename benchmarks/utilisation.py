@@ -87,7 +87,7 @@ def sleep_and_record(number: int, folder: str) -> None:
 def sleep(cell: Cell, settings: RunSettings) -> CellEvent:
     """Run a cell: sleep."""
     sleep_and_record(cell.seed, settings.store_url)
-    return CellEvent(cell, "finished", 0.0)
+    return CellEvent(cell, "finished")
 
 
 def recorded_cells(folder: Path) -> list[RecordedCell]:

@@ -30,7 +30,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
     store = Store(settings.store_url)
 
     def ended(kind: Literal["finished", "failed"], error: str = "", **more: Any) -> CellEvent:
-        return CellEvent(cell, kind, time.perf_counter() - started, error, **more)
+        return CellEvent(cell, kind, seconds=time.perf_counter() - started, error=error, **more)
 
     def record_result() -> None:
         if adapter is not None:

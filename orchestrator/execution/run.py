@@ -128,7 +128,7 @@ def build_artifacts(
     }
     failed: dict[str, TaskEvent] = {}
     for event in backend.run_graph(tasks):
-        if event.store_failed:
+        if event.problem == "store":
             raise RunStopped(store.url, event.error)
         if event.kind in ("failed", "skipped"):
             root = failed.get(event.failed_dependency, event)

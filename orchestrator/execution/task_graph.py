@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.core.events import TaskEvent
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, check_alive
@@ -49,21 +49,18 @@ def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
     ``KeyboardInterrupt`` and ``SystemExit`` are raised on.
     """
     started = time.perf_counter()
+
+    def ended(kind: Literal["finished", "failed"], **more: Any) -> TaskEvent:
+        return TaskEvent(key, kind, seconds=time.perf_counter() - started, log=log, **more)
+
     try:
         task.function(*task.args)
     except Exception as error:
-        store_failed = is_store_error(error)
-        return TaskEvent(
-            key,
-            "failed",
-            error=store_error(error) if store_failed else one_line(error),
-            traceback=traceback.format_exc(),
-            seconds=time.perf_counter() - started,
-            log=log,
-            retryable=isinstance(error, CorruptArtifact),
-            store_failed=store_failed,
-        )
-    return TaskEvent(key, "finished", seconds=time.perf_counter() - started, log=log)
+        trace = traceback.format_exc()
+        if is_store_error(error):
+            return ended("failed", error=store_error(error), problem="store", traceback=trace)
+        return ended("failed", error=one_line(error), traceback=trace, retryable=isinstance(error, CorruptArtifact))
+    return ended("finished")
 
 
 def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:

@@ -78,7 +78,7 @@ def _note(cell: Cell, settings: RunSettings, text: str) -> None:
 def write_nothing(cell: Cell, settings: RunSettings) -> CellEvent:
     """Finish at once and leave a note."""
     _note(cell, settings, "finished")
-    return CellEvent(cell, "finished", 0.0)
+    return CellEvent(cell, "finished")
 
 
 def nap(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -87,7 +87,7 @@ def nap(cell: Cell, settings: RunSettings) -> CellEvent:
     if not Path(settings.store_url, "enough").exists():
         time.sleep(0.4)
     _note(cell, settings, "finished")
-    return CellEvent(cell, "finished", 0.4)
+    return CellEvent(cell, "finished", seconds=0.4)
 
 
 def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -99,7 +99,7 @@ def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellEvent:
 def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellEvent:
     """Leave a note of the GPUs that this process sees."""
     _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
-    return CellEvent(cell, "finished", 0.0)
+    return CellEvent(cell, "finished")
 
 
 def sleep_long(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -107,7 +107,7 @@ def sleep_long(cell: Cell, settings: RunSettings) -> CellEvent:
     _note(cell, settings, "begun")
     time.sleep(600)
     _note(cell, settings, "finished")
-    return CellEvent(cell, "finished", 600.0)
+    return CellEvent(cell, "finished", seconds=600.0)
 
 
 def misbehave(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -118,8 +118,8 @@ def misbehave(cell: Cell, settings: RunSettings) -> CellEvent:
     if cell.seed == 7:
         raise OSError("no space left on device")
     if cell.seed % 4 == 1:
-        return CellEvent(cell, "failed", 0.0, "ValueError: one too many")
-    return CellEvent(cell, "finished", 0.0)
+        return CellEvent(cell, "failed", error="ValueError: one too many")
+    return CellEvent(cell, "finished")
 
 
 def need_memory(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -132,8 +132,8 @@ def need_memory(cell: Cell, settings: RunSettings) -> CellEvent:
     elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
         kind = "main_memory"
     if kind:
-        return CellEvent(cell, "failed", 0.0, "out of memory", problem=kind, traceback="Traceback", recorded=False)
-    return CellEvent(cell, "finished", 0.0, gpu_mib=100.0)
+        return CellEvent(cell, "failed", error="out of memory", problem=kind, traceback="Traceback", recorded=False)
+    return CellEvent(cell, "finished", gpu_mib=100.0)
 
 
 def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> CellEvent:
@@ -145,4 +145,4 @@ def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> CellEvent:
     """From seed 2 on, the disk is full."""
     if cell.seed < 2:
         return write_nothing(cell, settings)
-    return CellEvent(cell, "failed", 0.0, "the disk is full", problem="store", recorded=False)
+    return CellEvent(cell, "failed", error="the disk is full", problem="store", recorded=False)

@@ -101,7 +101,8 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         number = trial.config["cell"]
         self._starts[number] += 1
-        actor = getattr(trial.temporary_state, "ray_actor", None)  # private; without it, a worker cannot be ended early
+        # Private names; without them, a worker cannot be ended early.
+        actor = getattr(getattr(trial, "temporary_state", None), "ray_actor", None)
         self._workers[trial.trial_id] = actor, time.monotonic()
         self.events.put(CellEvent(self._cells[number], "started", attempt=self._starts[number]))
 

@@ -39,7 +39,8 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Keep the worker of a trial that has just finished."""
-        if (cache := getattr(tune_controller, "_actor_cache", None)) is not None:
+        cache = getattr(tune_controller, "_actor_cache", None)
+        if hasattr(cache, "increase_max") and hasattr(cache, "decrease_max"):
             cache.increase_max(trial.placement_group_factory)
             self._kept.append((cache, trial.placement_group_factory))
 

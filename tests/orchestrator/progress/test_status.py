@@ -17,7 +17,7 @@ from orchestrator.core.events import CellEvent
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import StatusFile, read_status
+from orchestrator.progress.status_file import Status, StatusFile, read_status
 from orchestrator.progress.status_view import status_view, store_view, watch
 from orchestrator.store import Store
 from orchestrator.store.files import Files
@@ -36,6 +36,13 @@ def file_in(folder: Path, grid: str = "demo") -> tuple[Path, StatusFile]:
     return path, StatusFile(Files(folder), grid, "Demo", COMMAND)
 
 
+def status_in(folder: Path) -> Status:
+    """The status of the grid's last run."""
+    found = read_status(Files(folder), "demo")
+    assert found is not None
+    return found
+
+
 def printed(view: object) -> str:
     """A view as plain text."""
     console = plain_console()
@@ -46,8 +53,7 @@ def printed(view: object) -> str:
 def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
     _, file = file_in(tmp_path)
     file.write("running", FULL)
-    found = read_status(Files(tmp_path), "demo")
-    assert found is not None
+    found = status_in(tmp_path)
     assert found.shot == FULL
     assert (found.grid, found.title, found.command, found.state) == ("demo", "Demo", COMMAND, "running")
     assert TypeAdapter(Snapshot).validate_json(json.dumps(asdict(Snapshot()))) == Snapshot()
@@ -73,15 +79,11 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
     with ProgressDisplay(progress, file, plain_console()):
         progress.on_event(CellEvent(cells[0], "started"))
         wait_for(lambda: bool((found := read_status(Files(tmp_path), "demo")) and found.shot.running))
-        found = read_status(Files(tmp_path), "demo")
-        assert found is not None
+        found = status_in(tmp_path)
         assert found.state == "running"
         assert [one.name for one in found.shot.running] == [cells[0].id]
         assert found.shot.waiting == 1
-    ended = read_status(Files(tmp_path), "demo")
-    assert ended is not None
-    assert ended.state == "ended"
-    assert ended.state != "running"
+    assert status_in(tmp_path).state == "ended"
     assert [entry.name for entry in path.parent.iterdir()] == ["demo.json"]
 
 
@@ -97,33 +99,25 @@ os.kill(os.getpid(), 9)
 
 def test_a_killed_driver_is_reported_as_died(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
-    found = read_status(Files(tmp_path), "demo")
-    assert found is not None
+    found = status_in(tmp_path)
     assert found.state == "died"
     assert found.headline(time.time()).endswith("continue with: the command")
 
 
-@pytest.mark.parametrize(("host", "age", "state"), [("elsewhere", 5, "running"), ("elsewhere", 60, "silent")])
-def test_a_driver_on_another_machine_is_judged_by_the_age_of_its_status(
-    tmp_path: Path, host: str, age: float, state: str
+@pytest.mark.parametrize(
+    ("altered", "by", "state"),
+    [({"host": "elsewhere"}, {"at": -5}, "running"), ({"host": "elsewhere"}, {"at": -60}, "silent"),
+     ({}, {"started": -3600}, "died")],
+)  # fmt: skip
+def test_a_driver_is_judged_by_its_age_elsewhere_and_by_its_process_here(
+    tmp_path: Path, altered: dict[str, str], by: dict[str, float], state: str
 ) -> None:
+    """Another process may have the id of a dead driver, but it was started at another time."""
     path, file = file_in(tmp_path)
     file.write("running", FULL)
     body = json.loads(path.read_text())
-    path.write_text(json.dumps({**body, "host": host, "at": body["at"] - age}))
-    found = read_status(Files(tmp_path), "demo")
-    assert found is not None
-    assert found.state == state
-
-
-def test_another_process_with_the_pid_of_a_dead_driver_is_not_mistaken_for_it(tmp_path: Path) -> None:
-    path, file = file_in(tmp_path)
-    file.write("running", FULL)
-    body = json.loads(path.read_text())
-    path.write_text(json.dumps({**body, "started": body["started"] - 3600}))
-    found = read_status(Files(tmp_path), "demo")
-    assert found is not None
-    assert found.state == "died"
+    path.write_text(json.dumps({**body, **altered, **{name: body[name] + more for name, more in by.items()}}))
+    assert status_in(tmp_path).state == state
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "running"}', '{"format": 0}', '{"format": 1, "at": 0}'])
