@@ -21,34 +21,19 @@ class TextSizes:
     """Sizes of a text tower; the defaults are those of the original ViT-B models.
 
     Attributes:
-        vocab_size: number of tokens that it knows.
         context_length: most tokens that a prompt may have.
         width, layers: of its transformer.
     """
 
-    vocab_size: int = 49408
     context_length: int = 77
     width: int = 512
     layers: int = 12
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in the tower: embeddings, and 12 width^2 a block; biases and the projection are left out."""
-        return (self.vocab_size + self.context_length) * self.width + 12 * self.layers * self.width**2
 
     @property
     def gflops_per_prompt(self) -> float:
         """10^9 operations of one prompt's forward pass, a multiply-add counted as two."""
         tokens = min(PROMPT_TOKENS, self.context_length)
         return 2 * self.layers * tokens * (12 * self.width**2 + 2 * tokens * self.width) / 1e9
-
-    @property
-    def training_floats_per_prompt(self) -> int:
-        """Numbers kept for the backward pass of one prompt: per token and block 11 of the tower's width.
-
-        Counted: 10 with frozen weights, 11 with adapters on the attention.
-        """
-        return 11 * min(PROMPT_TOKENS, self.context_length) * self.width * self.layers
 
 
 @cache

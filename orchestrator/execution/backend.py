@@ -31,14 +31,12 @@ class Backend:
 
     Attributes:
         gpus: the most GPUs that the run has or that the cluster can grow to; 0 in this process.
-        slots: how many of these cells can run at a time.
         run_graph: runs a graph of tasks, yielding events.
         run_cells: runs cells by the settings and reports every event to a listener. A cell that fails does not stop
             the others. Raises ``RunStopped`` when the store cannot be used.
     """
 
     gpus: float
-    slots: Callable[[Sequence[Cell]], int]
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
     run_cells: Callable[[Sequence[Cell], RunSettings, Callable[[CellEvent], None]], None]
 
@@ -59,7 +57,7 @@ def run_cells_locally(
         on_event(event)
 
 
-LOCAL = Backend(gpus=0.0, slots=lambda cells: 1, run_graph=run_graph_locally, run_cells=run_cells_locally)
+LOCAL = Backend(gpus=0.0, run_graph=run_graph_locally, run_cells=run_cells_locally)
 """This process, one task or cell at a time: for ``--local``, tests and debuggers."""
 
 
@@ -94,4 +92,4 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
             cell_limit=cell_limit,
             runner=RUNNER,
         )
-        yield Backend(gpus=capacity.gpus, slots=capacity.slots, run_graph=run_graph_on_ray, run_cells=on_ray)
+        yield Backend(gpus=capacity.gpus, run_graph=run_graph_on_ray, run_cells=on_ray)

@@ -61,7 +61,7 @@ def execute(
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
     Args:
-        counter: counts what happens, and learns how many cells can run at a time and what Ray is waited for.
+        counter: counts what happens, and learns what Ray is waited for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
 
     Returns how many artifacts were built, and how many cells were started.
@@ -99,7 +99,6 @@ def execute(
             _record_failure(store, cell.id, reason, retryable=cause.retryable)
             counter.on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
-        counter.slots = backend.slots(cells)
         wait_for("starting Ray workers for the cells")
         backend.run_cells(cells, settings, on_event)
     return len(plan.missing) - len(failed), len(cells)

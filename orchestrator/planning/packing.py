@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from bolt.clip.text_tower import PROMPTS_AT_ONCE
-from orchestrator.artifacts.required import configured_method
-from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from bolt.methods import METHODS
+from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
-from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
@@ -63,10 +61,10 @@ class Packing:
     def share(self, cell: Cell) -> float:
         """Return the share of a GPU that a cell asks for, from the memory of similar measured cells, else assumed."""
         mib, gpu_mib = self.memory_mib(cell), self.gpu_mib
-        if mib is None or gpu_mib is None:
-            share = assumed_share(cell, self._catalog, gpu_mib)
-        else:
+        if mib is not None and gpu_mib is not None:
             share = smallest_share(mib * HEADROOM, gpu_mib)
+        else:  # one that is too small costs one start: the cell is then measured with a whole GPU
+            share = 1.0 if METHODS[cell.method.name].changes_tower else FROZEN_SHARE
         too_small = self._too_small.get(same_but_seed(cell), 0.0)
         return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)
 
@@ -85,30 +83,6 @@ class Packing:
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:
     """Return the smallest share of a GPU that holds the memory; a whole GPU where none does."""
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)
-
-
-def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
-    """Return the share of a cell that is unlike any measured one, or on GPUs of unknown size.
-
-    A cell that trains no image tower needs at least the tower, the features that it may read of its target and of one
-    test split at a time, and CUDA's context; one that trains on the text side also the text tower, and what the
-    backward pass keeps of the prompts that pass it together.
-    """
-    method, settings = configured_method(cell)
-    if method.changes_tower:
-        return 1.0
-    if gpu_mib is None:
-        return FROZEN_SHARE
-    views = method.support_feature_views(settings) or 0
-    backbone, target = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
-    tested = max(catalog.dataset(ref.name).sizes.test for ref in (cell.dataset, *cell.evaluate_on))
-    rows = target.classes * (1 + cell.shots * (1 + views)) + tested
-    floats = backbone.parameters + rows * backbone.embed_dim
-    if method.trains_text(settings):
-        text = text_sizes(backbone)
-        floats += text.parameters + min(target.classes, PROMPTS_AT_ONCE) * text.training_floats_per_prompt
-    mib = CONTEXT_MIB + FLOAT_BYTES * floats / 2**20
-    return max(FROZEN_SHARE, smallest_share(mib * HEADROOM, gpu_mib))
 
 
 def uses_gpus(settings: RunSettings, gpus: float) -> bool:

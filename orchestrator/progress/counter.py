@@ -25,9 +25,6 @@ RATE_SECONDS = 300.0
 SNAPSHOT_FAILURES = 2
 """A snapshot shows this many of the last failures."""
 
-OVERHEAD_CELLS = 4
-"""This many cells must have finished before the time lost between cells enters the estimate."""
-
 OVERDUE = 0.1
 """Work that has taken longer than predicted is assumed to need this share of its age on top."""
 
@@ -57,12 +54,12 @@ class ProgressCounter:
         cells: the cells that will run, in that order.
         artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
         costs: predicts durations; it learns from every finished cell and artifact.
+        slots: how many artifacts can be built at a time, and cells run until one has ended: then it is known how many.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
 
     Attributes:
-        slots: how many cells can run at a time, as far as known.
         phase: what the run waits for now. An event sets it to nothing: a cell starts, or an artifact ends.
     """
 
@@ -79,8 +76,9 @@ class ProgressCounter:
         log_of: Callable[[str], str] = lambda failed: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.slots, self.phase = slots, ""
-        self._costs, self._gflops, self._finished_before = costs or CostModel(), gflops, finished_before
+        self.phase = ""
+        self._costs, self._slots, self._gflops = costs or CostModel(), slots, gflops
+        self._finished_before = finished_before
         self._build_progress, self._log_of, self._clock = build_progress, log_of, clock
         self._lock = threading.RLock()
         self._cells = _Pieces({cell.id: self._costs.work(cell) for cell in cells})
@@ -89,9 +87,9 @@ class ProgressCounter:
         self._ended: Counter[tuple[str, str]] = Counter()  # by folder and kind of end
         self._reported: dict[str, str] = {}
         self._failures: list[Failed] = []
-        self._start, self._first_cell, self._first_end = clock(), float("inf"), 0.0
+        self._start, self._first_cell, self._first_end = clock(), float("inf"), float("inf")
         self._ends: deque[float] = deque()
-        self._overhead, self._used = 1.0, 0.0
+        self._most_running = 0
 
     def on_event(self, event: CellEvent | TaskEvent) -> None:
         """Count what happened to a cell or an artifact."""
@@ -103,18 +101,21 @@ class ProgressCounter:
             pieces.waiting.pop(event.key, None)
             if event.kind == "started":
                 pieces.started[event.key] = now
-                self._first_cell = min(self._first_cell, now) if is_cell else self._first_cell
+                if is_cell:
+                    self._first_cell = min(self._first_cell, now)
+                    self._most_running = max(self._most_running, len(pieces.started))
                 return
-            pieces.started.pop(event.key, None)
+            start = pieces.started.pop(event.key, now)
             self._ended[folder, event.kind] += 1
             if is_cell:
                 self._ends.append(now)
             if event.kind == "failed":
                 self._failures.append(Failed(event.key, event.error, self._log_of(event.key) or event.log))
             if event.kind == "finished":
-                if is_cell:
-                    self._measure_overhead(now, event.seconds)
-                self._costs.learn(pieces.work[event.key], event.seconds)
+                # Time that is lost between cells counts. Before the first end, workers start and load their backbones.
+                seconds = max(event.seconds, now - start) if start >= self._first_end else event.seconds
+                self._first_end = min(self._first_end, now) if is_cell else self._first_end
+                self._costs.learn(pieces.work[event.key], seconds)
 
     def failures(self, first: int = 0) -> list[Failed]:
         """Return the failures of this run in their order, from number ``first`` on."""
@@ -155,21 +156,6 @@ class ProgressCounter:
                 phase=self.phase,
             )
 
-    def _measure_overhead(self, now: float, seconds: float) -> None:
-        """Measure the time lost between cells: the time there were slots for, over the time that cells used.
-
-        Counts from the first finished cell on; before that, workers start and load their backbones. At the end, when no
-        cell waits, slots are idle for another reason.
-        """
-        finished = self._ended[_CELLS, "finished"]
-        if finished == 1:
-            self._first_end = now
-            return
-        self._used += min(seconds, now - self._first_end)
-        under_way = sum(now - max(start, self._first_end) for start in self._cells.started.values())
-        if self._cells.waiting and finished >= OVERHEAD_CELLS and self._used + under_way:
-            self._overhead = max(1.0, self.slots * (now - self._first_end) / (self._used + under_way))
-
     def _left(self, now: float) -> Prediction:
         """Time until the artifacts are built, plus time for the cells after them.
 
@@ -181,15 +167,16 @@ class ProgressCounter:
             seconds = self._costs.predict(work)
             return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
-        def left_of(pieces: _Pieces, overhead: float) -> Prediction:
+        def left_of(pieces: _Pieces, slots: int) -> Prediction:
             running = [
                 remaining(predict(pieces.work[name]), now - start, fraction_done(self._reported.get(name, "")))
                 for name, start in pieces.started.items()
             ]
             waiting = [predict(work) for work in pieces.waiting.values()]
-            return eta(waiting, running, slots=self.slots, overhead=overhead)
+            return eta(waiting, running, slots)
 
-        artifacts, cells = left_of(self._artifacts, 1.0), left_of(self._cells, self._overhead)
+        artifacts = left_of(self._artifacts, self._slots)
+        cells = left_of(self._cells, self._most_running if self._ends else self._slots)
         return Prediction(artifacts.seconds + cells.seconds, min(artifacts.measured, cells.measured))
 
     def _rate(self, now: float) -> float:
@@ -210,13 +197,13 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
     return Prediction(max(whole.seconds - age, OVERDUE * age), whole.measured)
 
 
-def eta(waiting: list[Prediction], running: list[Prediction], *, slots: int, overhead: float = 1.0) -> Prediction:
+def eta(waiting: list[Prediction], running: list[Prediction], slots: int) -> Prediction:
     """Return the seconds of wall clock from now until all of the work is done.
 
     Args:
         waiting: for what has not started, in the order it will.
         running: for what is under way: the time it still needs.
-        overhead: wall clock per second of work on a slot, 1 where no time is lost between pieces.
+        slots: how many pieces can be under way at a time.
     """
     free = sorted(piece.seconds for piece in running)
     free = [0.0] * (max(slots, 1) - len(free)) + free
@@ -227,7 +214,7 @@ def eta(waiting: list[Prediction], running: list[Prediction], *, slots: int, ove
         measured = sum(piece.seconds * piece.measured for piece in pieces) / total
     else:  # no work, or work without counted operations and without measurements
         measured = min((piece.measured for piece in pieces), default=1.0)
-    return Prediction(overhead * max(free), measured)
+    return Prediction(max(free), measured)
 
 
 def _folder(address: str) -> str:

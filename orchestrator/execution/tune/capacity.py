@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -51,14 +50,6 @@ class ClusterCapacity:
             if uses_gpus(self._settings, now.gpus):
                 self._packing.gpu_mib = smallest_gpu_mib()
         return Resources(max(now.cpus, self._grown.cpus), max(now.gpus, self._grown.gpus))
-
-    def slots(self, cells: Iterable[Cell]) -> int:
-        """How many cells can run at a time if all request the least that any of them requests."""
-        requests, size = {self.request(cell) for cell in cells}, self.size()
-        slots = size.cpus / min((request.cpus for request in requests), default=size.cpus)
-        if least := min((request.gpus for request in requests), default=0.0):
-            slots = min(slots, size.gpus / least)
-        return max(1, int(slots))
 
 
 def cluster_size() -> Resources:

@@ -39,7 +39,7 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Keep the worker of a trial that has just finished."""
-        cache = getattr(tune_controller, "_actor_cache", None)
+        cache: Any = getattr(tune_controller, "_actor_cache", None)
         if hasattr(cache, "increase_max") and hasattr(cache, "decrease_max"):
             cache.increase_max(trial.placement_group_factory)
             self._kept.append((cache, trial.placement_group_factory))

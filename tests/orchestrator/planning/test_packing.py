@@ -44,20 +44,6 @@ def test_without_measurements_shares_are_assumed_and_marked_as_assumed(catalog: 
     assert Packing(catalog).share(cell()) == 0.25
 
 
-def test_a_cell_that_reads_features_gets_more_than_a_quarter_of_a_small_gpu(catalog: Catalog) -> None:
-    assert Packing(catalog, gpu_mib=2 * CONTEXT_MIB).share(cell()) == 1.0
-
-
-def test_a_cell_that_trains_on_the_text_side_needs_the_text_towers_weights_and_activations(catalog: Catalog) -> None:
-    """At ViT-L/14, the text tower's weights take 0.5 GiB, and the activations of 200 classes about 1.9 GiB."""
-    large = {
-        method: replace(cell(method, dataset="cub200"), backbone=BackboneRef("vit-l-14", "0"))
-        for method in ("task_res", "coop")
-    }
-    shares = {m: Packing(catalog, gpu_mib=12 * 1024).share(made) for m, made in large.items()}
-    assert shares == {"task_res": 0.25, "coop": 1 / 2}
-
-
 def test_the_work_of_a_text_side_grows_with_classes_and_steps(catalog: Catalog) -> None:
     few, many = (cell_gflops(cell("coop", dataset=name), catalog) for name in ("glyph-digits", "glyph-capitals"))
     assert 0 < few < many
@@ -68,15 +54,13 @@ def test_the_work_of_a_text_side_grows_with_classes_and_steps(catalog: Catalog) 
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "layers", "parameters"),
-    [("vit-b-32", 512, 12, 63.1e6), ("vit-l-14", 768, 12, 123.1e6), ("tiny-clip", 64, 2, 3.26e6)],
+    ("name", "width", "layers"), [("vit-b-32", 512, 12), ("vit-l-14", 768, 12), ("tiny-clip", 64, 2)]
 )
 def test_the_text_towers_sizes_are_read_from_the_model_configuration(
-    catalog: Catalog, name: str, width: int, layers: int, parameters: float
+    catalog: Catalog, name: str, width: int, layers: int
 ) -> None:
     sizes = text_sizes(catalog.backbone(name))
     assert (sizes.width, sizes.layers) == (width, layers)
-    assert sizes.parameters == pytest.approx(parameters, rel=0.01)
 
 
 @pytest.mark.parametrize(

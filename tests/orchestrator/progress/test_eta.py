@@ -89,10 +89,6 @@ def test_an_estimate_tells_which_share_of_it_is_measured() -> None:
     assert eta([], [], slots=1).seconds == 0.0
 
 
-def test_time_lost_between_cells_stretches_the_estimate() -> None:
-    assert eta([Prediction(2.0, 1.0)] * 10, [], slots=2, overhead=1.5).seconds == pytest.approx(15.0)
-
-
 # -- a recorded run, played again --------------------------------------------------------------------------------------
 
 
