@@ -32,17 +32,17 @@ LOSES_ITS_NODE = """
 import sys
 from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
-from orchestrator.execution.tune.driver import run_cells
-from orchestrator.execution.tune import callback
 from orchestrator.core.settings import RunSettings
 from tests.helpers import cells as samples
 
 def show(event):
     print(event.kind, event.attempt, event.retryable, event.recorded)
 
-address, folder, losses = sys.argv[1:]
-callback.NODE_LOSSES = int(losses)
-with connect(address):
+folder, losses = sys.argv[1:]
+with connect("auto"):  # finds the cluster and its token
+    from orchestrator.execution.tune import callback
+    from orchestrator.execution.tune.driver import run_cells
+    callback.NODE_LOSSES = int(losses)
     run_cells([samples.cell()], RunSettings(folder), request=lambda cell: Resources(), max_attempts=1, on_event=show,
               runner="tests.helpers.cells:sleep_long")
 """
@@ -55,11 +55,13 @@ def has_lines(path: Path, count: int) -> bool:
 def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: Path, nodes: MultiNodeCluster) -> None:
     """A lost node is not counted as an attempt. A cell that brings its node down must not be run for ever."""
     notes, losses = tmp_path / samples.cell().id, 2
+    environment = nodes.driver_environment | {"RAY_ADDRESS": nodes.address}
+    environment.pop("RAY_AUTH_MODE")
     driver = subprocess.Popen(
-        [sys.executable, "-c", LOSES_ITS_NODE, nodes.address, str(tmp_path), str(losses)],
+        [sys.executable, "-c", LOSES_ITS_NODE, str(tmp_path), str(losses)],
         stdout=subprocess.PIPE,
         text=True,
-        env=nodes.driver_environment,
+        env=environment,
     )
     try:
         for begun in range(1, losses + 1):
