@@ -54,7 +54,7 @@ class ProgressCounter:
         cells: the cells that will run, in that order.
         artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
         costs: predicts durations; it learns from every finished cell and artifact.
-        slots: how many artifacts can be built at a time, and cells run until one has ended: then it is known how many.
+        slots: how many artifacts or cells can run at a time, as far as known; once a cell has finished, as many as ran.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
@@ -176,7 +176,7 @@ class ProgressCounter:
             return eta(waiting, running, slots)
 
         artifacts = left_of(self._artifacts, self._slots)
-        cells = left_of(self._cells, self._most_running if self._ends else self._slots)
+        cells = left_of(self._cells, self._most_running if self._first_end <= now else self._slots)
         return Prediction(artifacts.seconds + cells.seconds, min(artifacts.measured, cells.measured))
 
     def _rate(self, now: float) -> float:
