@@ -1,11 +1,15 @@
 """How often the best set holds the truly best method, and how often it finds it, with made-up scores.
 
-    python benchmarks/coverage.py --draws 4000     # an hour; the numbers in docs/verdict.md
+    python benchmarks/coverage.py --draws 4000            # an hour; the numbers in docs/verdict.md
+    python benchmarks/coverage.py --rows reports/demo/rows.csv
 
-Over datasets: M methods on N datasets, under Student's t-tests, and under the rule of
-``orchestrator.analysis.best_set``, which tests jointly from 8 datasets on. "covers": method 0, which no other one beats
-in truth, is in the best set. "alone": it is the only one there. Scores have a deviation of sqrt(2) points, so that the
-difference of two methods has a deviation of 2.
+Over datasets: M methods on N datasets, under Student's t-tests in one step at 0.05 / (M - 1) and under the rule of
+``orchestrator.analysis.best_set``. "covers": method 0, which no other one beats in truth, is in the best set. "alone":
+it is the only one there. Scores have a deviation of sqrt(2) points, so that the difference of two methods has a
+deviation of 2. With ``--rows``, datasets are drawn from a report's rows, with the means of all methods made equal.
+
+"Loss": the last of six methods is the cheapest; how often it is recommended and more than 1 point worse than the best,
+the mean loss in points, and how often the recommendation's bound holds.
 
 On one dataset: two methods that are equal in truth, seeds x images, under the 95 % interval of
 ``orchestrator.analysis.one_dataset`` and under the usual one with Satterthwaite's degrees of freedom. The numbers say
@@ -19,17 +23,22 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis.best_set import exclusion_test
-from orchestrator.analysis.comparison import Test, by_pair, eliminate, pairwise_test
+from orchestrator.analysis.best_set import best_set, exclusion_test
+from orchestrator.analysis.comparison import by_pair, eliminate
+from orchestrator.analysis.costs import Cost
 from orchestrator.analysis.one_dataset import t_quantile, variance_parts
 from orchestrator.analysis.paired_tests import Floats, PairedTests, paired_t_tests
+from orchestrator.analysis.recommendation import Verdict
 
-Procedure = Callable[[int, Floats, PairedTests], Test]
+Procedure = Callable[[int, Floats, PairedTests], NDArray[np.bool_]]
+"""``methods, differences of all pairs, their t-tests -> the best set``."""
 Scenario = Callable[[np.random.Generator, tuple[int, int, int]], Floats]
 DEVIATION = math.sqrt(2)
 METHODS = 6
@@ -39,69 +48,46 @@ def _normal(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
     return DEVIATION * rng.normal(size=shape)
 
 
-def _tied(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    return np.round(_normal(rng, shape))
-
-
 def _skewed(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
     return DEVIATION * (rng.exponential(size=shape) - 1)
 
 
-def _heavy(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    return np.asarray(DEVIATION / math.sqrt(3) * rng.standard_t(3, size=shape))
-
-
 def _scatters(method: int) -> Scenario:
-    def scores(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-        scores_RMN = _normal(rng, shape)
-        scores_RMN[:, method] *= 5
-        return scores_RMN
-
-    return scores
-
-
-def _spreads(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    return _normal(rng, shape) * np.geomspace(0.2, 5, shape[1])[:, None]
-
-
-def _hard_datasets(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    return _normal(rng, shape) * np.exp(rng.normal(size=(shape[0], 1, shape[2])))
+    return lambda rng, shape: _normal(rng, shape) * np.where(np.arange(shape[1]) == method % shape[1], 5, 1)[:, None]
 
 
 EQUAL: Mapping[str, Scenario] = {
     "normal": _normal,
-    "rounded to whole points, so that many tie": _tied,
+    "rounded to whole points, so that many tie": lambda rng, shape: np.round(_normal(rng, shape)),
     "skewed (exponential)": _skewed,
-    "heavy tails (t, 3 degrees of freedom)": _heavy,
+    "heavy tails (t, 3 degrees of freedom)": lambda rng, shape: DEVIATION / math.sqrt(3) * rng.standard_t(3, shape),
     "one method scatters 5 times more": _scatters(-1),
     "the best method scatters 5 times more": _scatters(0),
-    "spreads from 0.2 to 5 times": _spreads,
-    "some datasets scatter more than others": _hard_datasets,
+    "spreads from 0.2 to 5 times": lambda rng, shape: _normal(rng, shape) * np.geomspace(0.2, 5, shape[1])[:, None],
+    "some datasets scatter more than others": lambda rng, shape: (
+        _normal(rng, shape) * np.exp(rng.normal(size=(shape[0], 1, shape[2])))
+    ),
 }
 """Scenarios in which all methods are equal in truth."""
 
 
-def _ahead(lead: float, others: int = 1) -> Scenario:
+def _ahead(lead: float, others: int = 1, fails: float = 0.0) -> Scenario:
+    """Let the first methods lead; the others lose 20 points more on this share of datasets."""
+
     def scores(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
         scores_RMN = _normal(rng, shape)
         scores_RMN[:, :others] += lead
+        scores_RMN[:, others:] -= 20 * (rng.random(scores_RMN[:, others:].shape) < fails)
         return scores_RMN
 
     return scores
-
-
-def _rivals_fail(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-    scores_RMN = _normal(rng, shape)
-    scores_RMN[:, 0] += 3
-    scores_RMN[:, 1:] -= 20 * (rng.random((shape[0], shape[1] - 1, shape[2])) < 0.1)
-    return scores_RMN
 
 
 LEADS: Mapping[str, Scenario] = {
     "two level on top, 3 points ahead": _ahead(3.0, others=2),
     "a lead of 3 points": _ahead(3.0),
     "a lead of 5 points": _ahead(5.0),
-    "a lead of 3; the others lose 20 points more on 10 % of datasets": _rivals_fail,
+    "a lead of 3; the others lose 20 points more on 10 % of datasets": _ahead(3.0, fails=0.1),
 }
 """Scenarios in which method 0 leads."""
 
@@ -125,23 +111,38 @@ BEYOND: Mapping[str, Scenario] = {
 """Scenarios that break the promise: what decides who is best is rarely among the datasets that were measured."""
 
 
-def pairwise(methods: int, _: Floats, tests: PairedTests) -> Test:
-    """Student's t-tests at every N."""
-    return pairwise_test(by_pair(methods, tests.p_first, tests.p_second, 1.0), ~np.eye(methods, dtype=bool))
+def resampled(rows: Path) -> Scenario:
+    """Datasets drawn from the few-shot rows of a report at the largest k, and methods in random order."""
+    table = pd.read_csv(rows).query("track == 'fewshot'")
+    table = table[table.k.isin([0, table.k.max()])]
+    known = table.pivot_table(index="method", columns=["domain", "dataset"], values="accuracy").dropna()
+    centred = known.sub(known.mean(axis=1), axis=0).to_numpy()
+
+    def scores(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+        drawn = rng.integers(centred.shape[1], size=(shape[0], 1, shape[2]))
+        methods = rng.permuted(np.tile(np.arange(len(centred)), (shape[0], 1)), axis=1)[:, : shape[1], None]
+        return np.asarray(centred[methods, drawn])
+
+    return scores
 
 
-PROCEDURES: Mapping[str, Procedure] = {"t": pairwise, "rule": exclusion_test}
+def one_step(methods: int, _: Floats, tests: PairedTests) -> NDArray[np.bool_]:
+    """Student's t-tests of all pairs, once."""
+    beats_MM = by_pair(methods, tests.p_first, tests.p_second, 1.0) <= 0.05 / (methods - 1)
+    return np.asarray(~beats_MM.any(axis=0))
 
 
-def best_sets(scores_RMN: Floats, procedure: Procedure = exclusion_test) -> NDArray[np.bool_]:
+def rule(methods: int, differences_PN: Floats, tests: PairedTests) -> NDArray[np.bool_]:
+    """Apply the rule of the engine."""
+    return eliminate(methods, exclusion_test(methods, differences_PN, tests)) < 0
+
+
+def best_sets(scores_RMN: Floats, procedure: Procedure = rule) -> NDArray[np.bool_]:
     """Mark the methods in the best set of each draw (R x M)."""
     methods = scores_RMN.shape[1]
     first, second = np.triu_indices(methods, 1)
-    sets = []
-    for scores_MN in scores_RMN:
-        differences_PN = scores_MN[first] - scores_MN[second]
-        sets.append(eliminate(methods, procedure(methods, differences_PN, paired_t_tests(differences_PN))) < 0)
-    return np.array(sets)
+    differences_RPN = scores_RMN[:, first] - scores_RMN[:, second]
+    return np.array([procedure(methods, own_PN, paired_t_tests(own_PN)) for own_PN in differences_RPN])
 
 
 def covers(sets_RM: NDArray[np.bool_]) -> float:
@@ -152,6 +153,23 @@ def covers(sets_RM: NDArray[np.bool_]) -> float:
 def alone(sets_RM: NDArray[np.bool_]) -> float:
     """Return how often method 0 is the whole best set."""
     return float((sets_RM[:, 0] & (sets_RM.sum(axis=1) == 1)).mean())
+
+
+def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: int) -> tuple[float, float, float]:
+    """Return how often the recommended method is over 1 point worse than the best, its mean loss, and the bound's hold.
+
+    Differences deviate by 4 points. The last method is the cheapest.
+    """
+    costs = {f"m{i}": Cost(operations=2.0**-i) for i in range(len(means))}
+    found = []
+    for _ in range(draws):
+        scores_MN = np.array(means)[:, None] + 2 * DEVIATION * rng.normal(size=(len(means), datasets))
+        table = {f"m{i}": {(f"d{d}", 0): float(x) for d, x in enumerate(own)} for i, own in enumerate(scores_MN)}
+        verdict = Verdict(1, best_set(table), costs)
+        loss = max(means) - means[int(str(verdict.recommended)[1:])]
+        found.append((loss > 1, loss, loss <= (verdict.loss or 0.0)))
+    over, mean, held = np.mean(found, axis=0)
+    return float(over), float(mean), float(held)
 
 
 def crossed_tables(
@@ -189,24 +207,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--methods", type=int, default=METHODS)
+    parser.add_argument("--rows", type=Path, help="rows.csv of a report: its scenario alone")
     options = parser.parse_args()
-    rng = np.random.default_rng(0)
+    rng, sizes = np.random.default_rng(0), (5, 8, 10, 16, 32)
     print(f"{options.methods} methods, {options.draws} draws; t / rule")
-    for title, scenarios, count in (
-        ("covers", EQUAL, covers),
-        ("alone", LEADS, alone),
-        ("covers, beyond the promise", BEYOND, covers),
-    ):
-        print(f"\n| {title} | n = 5 | n = 8 | n = 10 | n = 16 | n = 32 |\n|---|---|---|---|---|---|")
+    tables = [("covers", EQUAL, covers), ("alone", LEADS, alone), ("covers, beyond the promise", BEYOND, covers)]
+    if options.rows:
+        tables = [("covers", {"resampled rows": resampled(options.rows)}, covers)]
+    for title, scenarios, count in tables:
+        print(f"\n| {title} | {' | '.join(f'n = {n}' for n in sizes)} |\n|{'---|' * (len(sizes) + 1)}")
         for name, scenario in scenarios.items():
             columns = []
-            for datasets in (5, 8, 10, 16, 32):
+            for datasets in sizes:
                 scores = scenario(rng, (options.draws, options.methods, datasets))
-                columns.append(
-                    " / ".join(f"{count(best_sets(scores, procedure)):.3f}" for procedure in PROCEDURES.values())
-                )
+                shares = (count(best_sets(scores, procedure)) for procedure in (one_step, rule))
+                columns.append(" / ".join(f"{share:.3f}" for share in shares))
             print(f"| {name} | {' | '.join(columns)} |", flush=True)
-    print("\n| one dataset: deviation of seeds, of images; ours / usual | S = 2 | S = 3 | S = 5 |\n|---|---|---|---|")
+    if options.rows:
+        return
+    print(f"\n| loss: over 1 point / mean / bound holds | n = 5 | n = 8 | n = 16 |\n{'|---' * 4}|")
+    for means in ([2.0, 0.0], [2.0] * 5 + [0.0], [2.5, 2.0, 1.5, 1.0, 0.5, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]):
+        own_losses = (losses(rng, options.draws, means, datasets) for datasets in (5, 8, 16))
+        print(f"| {means} | {' | '.join('{:.3f} / {:.2f} / {:.3f}'.format(*own) for own in own_losses)} |", flush=True)
+    print(f"\n| one dataset: deviation of seeds, of images; ours / usual | S = 2 | S = 3 | S = 5 |\n{'|---' * 4}|")
     for images in (200, 2000):
         for deviations in ((0.0, 0.5), (0.1, 0.5), (0.2, 0.5), (0.5, 0.5), (0.2, 0.0)):
             pairs = [crossed_coverage(rng, options.draws, seeds, images, *deviations) for seeds in (2, 3, 5)]
