@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.candidates import Candidate, held_out_predictions, parse_candidate, recipes_digest
+from bolt.methods.common.candidates import Candidate, held_out_logits, parse_candidate, recipes_digest
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images, stratified_folds
 from bolt.task.scoring import NonFiniteLogits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
@@ -98,7 +98,7 @@ def _correct_images(task: Task, settings: AutoSettings) -> dict[str, int]:
         try:
             for fold in range(int(fold_N.max()) + 1):
                 held_out_B = torch.nonzero(fold_N == fold).flatten()
-                found_B = held_out_predictions(task, candidate, held_out_B)
+                found_B = held_out_logits(task, candidate, held_out_B).argmax(-1)
                 count += int((found_B == labels_N[held_out_B]).sum())
         except (Diverged, NonFiniteLogits):
             continue

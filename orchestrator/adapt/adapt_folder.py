@@ -39,7 +39,7 @@ from orchestrator.models.model_card import write_card
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.locks import LockHeld, file_lock
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import first_lines, pluralize
 
 KEPT = "what is finished is kept: make room or name another folder, and run the command again"
 
@@ -72,7 +72,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         tested = pluralize(images.entry.sizes.test, "test image") if images.has_test else "no test images"
         say(f"{len(images.class_names)} classes, {pluralize(images.total, 'image')} to learn from, {tested}")
         for note in (*images.notes, *([TINY_WARNING] if request.backbone == TINY else [])):
-            say(f"  note: {note}")
+            say(f"  note: {first_lines(note)}")
         plan = plan_candidates(request, images, candidates, console)
         settings, loaded = images.settings, artifact_cache(images.settings)
         head = Head(plan.cells[0].backbone, plan.cells[0].dataset, loaded.image_size(plan.cells[0].backbone))
@@ -84,11 +84,11 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         if images.folds:
             say(f"candidates, on {images.folds} held-out folds:")
         else:
-            alone = images.class_names[images.per_class.index(1)]
+            alone = images.class_names[images.pictures.index(1)]
             say(f"class {alone!r} has one image, so nothing can be held out: the first candidate is taken")
-        trials = measure_candidates(candidates, plan, images.folds, request.minutes, settings, console)
+        trials = measure_candidates(candidates, plan, images, request.minutes, console)
         if images.folds:
-            choice = choose([trial.correct_N for trial in trials])
+            choice = choose([trial.correct_of(images.repeated) for trial in trials])
         else:
             choice = Choice(next((n for n, trial in enumerate(trials) if not trial.left_out), 0))
         chosen = trials[choice.best]

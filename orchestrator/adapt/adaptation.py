@@ -51,9 +51,9 @@ class Adaptation:
     @property
     def held_out_per_class(self) -> list[tuple[str, int, int]]:
         """Class, images that the chosen candidate predicted correctly while held out, and all; none if none were."""
-        correct_N, labels_N = self.chosen.correct_N, self.labels_N
-        if correct_N is None:
+        if self.chosen.held_out is None:
             return []
+        correct_N, labels_N = self.chosen.held_out.correct_N, self.labels_N
         return [
             (name, int(correct_N[labels_N == label].sum()), total)
             for label, (name, total) in enumerate(zip(self.images.class_names, self.images.per_class, strict=True))

@@ -2,7 +2,7 @@
 
 It stands here and not in ``artifacts/``, because it makes the task of a cell and runs a method.
 
-Shape legend: B held-out images.
+Shape legend: N images, B held-out images of a fold, C classes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bolt.methods.common.candidates import Candidate, held_out_predictions
+from bolt.methods.common.candidates import Candidate, held_out_logits
 from bolt.methods.common.cross_validation import stratified_folds
 from orchestrator.artifacts.required import configured_method
-from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
@@ -44,6 +45,21 @@ def threads_for(candidate: Candidate, support_size: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+class HeldOut(NamedTuple):
+    """Predictions for N held-out images.
+
+    Attributes:
+        rows_N, positions_N: where each image is in the support, and in the training split.
+        correct_N: whether its class was predicted.
+        probabilities_NC: probability of each class.
+    """
+
+    rows_N: NDArray[np.int64]
+    positions_N: NDArray[np.int64]
+    correct_N: NDArray[np.bool_]
+    probabilities_NC: NDArray[np.float32]
+
+
 @dataclass(frozen=True)
 class HeldOutFold(ArtifactSpec):
     """A candidate's predictions for one fold of the training images. No test image is read.
@@ -51,8 +67,10 @@ class HeldOutFold(ArtifactSpec):
     Attributes:
         cell: of the method ``auto`` with one candidate, which here adapts to the images outside of the fold.
         fold, folds: number of the fold, from 0, and how many there are.
+        copies: groups of training images that show one picture, as positions in the split. They are in one fold.
     """
 
+    version = 2
     kind = "held_out"
     title = "held-out folds"
     shrink_hint = "fewer candidates"
@@ -61,6 +79,7 @@ class HeldOutFold(ArtifactSpec):
     cell: Cell
     fold: int
     folds: int
+    copies: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
@@ -69,25 +88,30 @@ class HeldOutFold(ArtifactSpec):
         return cell.backbone.name, cell.dataset.name, candidate.method.name, f"fold{self.fold + 1}of{self.folds}"
 
     def size_bytes(self, catalog: Catalog) -> int:
-        return 9 * catalog.dataset(self.cell.dataset.name).sizes.train // self.folds
+        entry = catalog.dataset(self.cell.dataset.name)
+        return (17 + FLOAT_BYTES * entry.classes) * entry.sizes.train // self.folds
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
-        """Adapt to the other folds and predict this one: ``rows.npy`` and ``correct.npy``, (B,)."""
+        """Adapt to the other folds and predict this one: an array for each field of :class:`HeldOut`."""
         started = time.perf_counter()
         task = make_task(CellInputs(self.cell, loaded))
-        labels_N = task.support.labels_N.cpu()
-        held_out_B = torch.nonzero(stratified_folds(labels_N, self.folds) == self.fold).flatten()
+        labels_N, positions_N = task.support.labels_N.cpu(), task.support.indices_N
+        copies = [np.flatnonzero(np.isin(positions_N, group)).tolist() for group in self.copies]
+        held_out_B = torch.nonzero(stratified_folds(labels_N, self.folds, copies) == self.fold).flatten()
         (candidate,) = configured_method(self.cell)[1].parsed
         with threads_for(candidate, len(task.support)):
-            predicted_B = held_out_predictions(task, candidate, held_out_B)
-        np.save(builder.folder / "rows.npy", held_out_B.numpy())
-        np.save(builder.folder / "correct.npy", (predicted_B == labels_N[held_out_B]).numpy())
+            logits_BC = held_out_logits(task, candidate, held_out_B)
+        found = HeldOut(
+            held_out_B.numpy(),
+            positions_N[held_out_B].numpy(),
+            (logits_BC.argmax(-1) == labels_N[held_out_B]).numpy(),
+            logits_BC.float().softmax(-1).numpy(),
+        )
+        for name, values in found._asdict().items():
+            np.save(builder.folder / f"{name}.npy", values)
         builder.meta.update(images=len(held_out_B), seconds=time.perf_counter() - started)
 
-    def load(self, artifact: Artifact, device: str) -> tuple[NDArray[np.int64], NDArray[np.bool_], float]:
-        """Return the held-out images, whether each was predicted correctly, and the seconds.
-
-        The images are positions in the support; both arrays are (B,).
-        """
-        rows_B, correct_B = np.load(artifact.path("rows.npy")), np.load(artifact.path("correct.npy"))
-        return rows_B, correct_B, artifact.meta["seconds"]
+    def load(self, artifact: Artifact, device: str) -> tuple[HeldOut, float]:
+        """Return the predictions, and the seconds that they took."""
+        found = HeldOut(*(np.load(artifact.path(f"{name}.npy")) for name in HeldOut._fields))
+        return found, artifact.meta["seconds"]

@@ -7,11 +7,14 @@ training image of each class stands in for it; nothing is ever scored on it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
 from bolt.image_folders import (
@@ -35,7 +38,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
 FOLDS = 4
-_STAMP = "checked.txt"
+_STAMP = "checked.json"
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,24 @@ class OwnImages:
         settings: the user's, with the catalog file in the working folder as the last one. The data root has its images,
             and links to the images of the sources.
         has_test: whether the user gave test images.
-        per_class: training images of each class, in label order.
+        per_class, pictures: training images and different pictures of each class, in label order.
+        copies: groups of training images that show one picture, as positions in the training split, ascending.
         notes: what was noticed when the images were checked, now or by an earlier run.
     """
 
     entry: DatasetEntry
     settings: RunSettings
     has_test: bool
-    per_class: tuple[int, ...]
     class_names: tuple[str, ...]
+    per_class: tuple[int, ...]
+    pictures: tuple[int, ...]
+    copies: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
+
+    @property
+    def repeated(self) -> list[int]:
+        """Training images that are copies of an earlier one."""
+        return [position for group in self.copies for position in group[1:]]
 
     @property
     def total(self) -> int:
@@ -65,8 +76,8 @@ class OwnImages:
 
     @property
     def folds(self) -> int:
-        """How many folds the training images are divided into; 0 if a class has a single image."""
-        fewest = min(self.per_class)
+        """How many folds the training images are divided into; 0 if a class has a single picture."""
+        fewest = min(self.pictures)
         return 0 if fewest < 2 else min(FOLDS, fewest)
 
 
@@ -90,9 +101,8 @@ def prepare_images(
     taken = request.name in load_catalog(settings.catalog_files).datasets
     name = f"{request.name}-own" if taken else request.name
     files = [*map(Path, settings.catalog_files), catalog_file]
-    earlier = checked.read_text("utf-8").splitlines() if checked.is_file() and catalog_file.is_file() else []
-    notes = tuple(earlier[1:])
-    if earlier[:1] != [stamp]:
+    found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
+    if found.get("stamp") != stamp:
         checked.unlink(missing_ok=True)  # first, so that a killed check is begun again
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
@@ -102,20 +112,40 @@ def prepare_images(
         except UserError as error:
             where = error.where.replace(str(root / name), str(folder))
             what = error.what.replace(str(root / name), str(folder))
-            listed_in = train.relative_to(folder.expanduser().absolute()).as_posix()  # train/, all/ or the folder
-            what = re.sub(r"^  train/", "  " + f"{listed_in}/".removeprefix("./"), what, flags=re.MULTILINE)
-            raise UserError(what, where=where, hint=error.hint) from None
+            raise UserError(_as_given(what, folder, train), where=where, hint=error.hint) from None
         unused = unused_notes(dataset_folder(folder.expanduser().absolute()), [train, *([test] if test else [])])
-        notes = tuple(dict.fromkeys(note for note in (*unused, *added.notes) if "short_classes" not in note))
+        notes = (_as_given(note, folder, train) for note in added.notes if "short_classes" not in note)
+        learnt = [[each.origin for each in group if each.part == "train"] for group in added.copies]
+        found = {"stamp": stamp, "notes": list(dict.fromkeys([*unused, *notes])), "copies": learnt}
         with replacing(checked) as temporary:
-            temporary.write_text("\n".join([stamp, *notes]), encoding="utf-8")
+            temporary.write_text(json.dumps(found), encoding="utf-8")
     if settings.data_folder is not None:
         for path in settings.data_folder.iterdir():
             _link(path, root / path.name)
     entry = load_catalog(files).datasets[name]
     raw = open_dataset(entry, root)
-    own = replace(settings, data_root=str(root), catalog_files=tuple(map(str, files)))
-    return OwnImages(entry, own, test is not None, tuple(raw.class_sizes("train")), raw.class_names, notes)
+    position_of = {raw.train.origin(position): position for position in range(len(raw.train))}
+    copies = [tuple(position_of[origin] for origin in group) for group in found["copies"] if len(group) > 1]
+    pictures = np.array(raw.class_sizes("train"))
+    for group in copies:
+        labels, counts = np.unique(raw.train.labels[list(group)], return_counts=True)
+        pictures[labels] -= counts - 1
+    return OwnImages(
+        entry=entry,
+        settings=replace(settings, data_root=str(root), catalog_files=tuple(map(str, files))),
+        has_test=test is not None,
+        class_names=raw.class_names,
+        per_class=tuple(raw.class_sizes("train")),
+        pictures=tuple(pictures.tolist()),
+        copies=tuple(copies),
+        notes=tuple(found["notes"]),
+    )
+
+
+def _as_given(text: str, folder: Path, train: Path) -> str:
+    """Return a text about the images with their paths in the user's folder, which may have no ``train/``."""
+    listed_in = train.relative_to(folder.expanduser().absolute()).as_posix()  # train/, all/ or the folder
+    return re.sub(r"(^ +|\) = )train/", lambda at: at[1] + f"{listed_in}/".removeprefix("./"), text, flags=re.MULTILINE)
 
 
 def own_key(folder: Path) -> str:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from bolt.methods.common.candidates import Candidate
-from orchestrator.adapt.held_out_fold import HeldOutFold
+from orchestrator.adapt.held_out_fold import HeldOut, HeldOutFold
+from orchestrator.adapt.own_images import OwnImages
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactSpec, artifact_cache
@@ -37,15 +38,15 @@ class Trial:
 
     Attributes:
         cell: the candidate, adapted to all training images.
-        correct_N: whether each image of the support was predicted correctly while it was held out; ``None`` if the
-            candidate was not measured.
+        held_out: what it predicted for each image of the support while it was held out; ``None`` if it was not
+            measured.
         seconds: how long all folds took, without the features that candidates share.
         left_out: why it was not measured, else empty.
     """
 
     candidate: Candidate
     cell: Cell
-    correct_N: NDArray[np.bool_] | None = None
+    held_out: HeldOut | None = None
     seconds: float = 0.0
     left_out: str = ""
 
@@ -57,28 +58,34 @@ class Trial:
     @property
     def is_measured(self) -> bool:
         """Whether all folds were predicted."""
-        return self.correct_N is not None
+        return self.held_out is not None
 
     @property
     def accuracy(self) -> float:
         """Accuracy on the held-out images in per cent."""
-        return 100 * float(self.correct_N.mean()) if self.correct_N is not None else float("nan")
+        return 100 * float(self.held_out.correct_N.mean()) if self.held_out is not None else float("nan")
+
+    def correct_of(self, repeated: Sequence[int]) -> NDArray[np.bool_] | None:
+        """Whether each picture was predicted correctly, without the ``repeated`` images; ``None`` if not measured."""
+        if self.held_out is None:
+            return None
+        return self.held_out.correct_N[~np.isin(self.held_out.positions_N, repeated)]
 
 
 def measure_candidates(
-    candidates: Sequence[Candidate], plan: Plan, folds: int, minutes: float, settings: RunSettings, console: Console
+    candidates: Sequence[Candidate], plan: Plan, images: OwnImages, minutes: float, console: Console
 ) -> list[Trial]:
     """Measure the candidates on held-out folds, the cheapest first, and print what came out of each.
 
-    Without folds, nothing is measured, and what the candidates read is built.
+    If nothing can be held out, nothing is measured, and what the candidates read is built.
 
     Args:
         plan: its cells are the candidates, in their order.
-        folds: how many there are, 0 if nothing can be held out.
         minutes: what the candidates may take, with the artifacts that they read.
 
     Raises ``UserError`` if an artifact cannot be built, or if no candidate could be measured.
     """
+    folds, settings = images.folds, images.settings
     trials = [Trial(candidate, cell) for candidate, cell in zip(candidates, plan.cells, strict=True)]
     width = max(28, *(len(trial.text) for trial in trials))
     left, rate = 60 * minutes, assumed_gflops(artifact_cache(settings).device, settings.threads)
@@ -93,7 +100,7 @@ def measure_candidates(
             left -= seconds
             rate = gflop / seconds if gflop and seconds > 1 else rate
             if folds:
-                trial = _measured(trial, plan, folds, left, settings, console)
+                trial = _measured(trial, plan, images, left, console)
                 left -= trial.seconds
         trials[number] = trial
         if trial.left_out:
@@ -106,24 +113,27 @@ def measure_candidates(
     return trials
 
 
-def _measured(trial: Trial, plan: Plan, folds: int, left: float, settings: RunSettings, console: Console) -> Trial:
+def _measured(trial: Trial, plan: Plan, images: OwnImages, left: float, console: Console) -> Trial:
     """Build the folds one after the other, and read them. A candidate that fails or is too slow is left out."""
-    found, spent = [], 0.0
+    folds, settings = images.folds, images.settings
+    found: list[HeldOut] = []
+    spent = 0.0
     for fold in range(folds):
-        spec = HeldOutFold(trial.cell, fold, folds)
+        spec = HeldOutFold(trial.cell, fold, folds, images.copies)
         try:
             build([spec], plan, settings, console, f"{trial.text}: fold {fold + 1} of {folds}")
         except UserError as error:
             return replace(trial, seconds=spent, left_out=str(error).splitlines()[0])
-        rows_B, correct_B, seconds = artifact_cache(settings).get(spec)
-        found.append((rows_B, correct_B))
+        predicted, seconds = artifact_cache(settings).get(spec)
+        found.append(predicted)
         spent += seconds
         remaining = seconds * (folds - fold)  # the other folds, and all images at the end
         if spent + remaining > left and fold + 1 < folds:
             why = f"a fold took {human_duration(seconds)}, and {human_duration(remaining)} more did not fit"
             return replace(trial, seconds=spent, left_out=why)
-    rows_N, correct_N = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return replace(trial, correct_N=correct_N[np.argsort(rows_N)], seconds=spent)
+    order_N = np.argsort(np.concatenate([fold.rows_N for fold in found]))
+    held_out = HeldOut._make(np.concatenate(parts)[order_N] for parts in zip(*found, strict=True))
+    return replace(trial, held_out=held_out, seconds=spent)
 
 
 def build(

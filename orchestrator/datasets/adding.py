@@ -18,6 +18,7 @@ from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.class_words import class_words
+from orchestrator.datasets.copies import Copies, copy_notes
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
@@ -63,12 +64,18 @@ class DatasetOptions:
 
 
 class Added(NamedTuple):
-    """What ``data add`` added: the entry, the folder to pass as ``--data-root``, remarks, and the entry it replaced."""
+    """What ``data add`` added: the entry, the folder to pass as ``--data-root``, remarks, and what was found.
+
+    Attributes:
+        replaced: the entry of that name before.
+        copies: groups of images that show one picture.
+    """
 
     entry: DatasetEntry
     data_root: Path
     notes: tuple[str, ...]
     replaced: DatasetEntry | None = None
+    copies: Copies = ()
 
 
 def add_dataset(
@@ -148,7 +155,7 @@ def add_dataset(
         write_entries(catalog_file, {"datasets": datasets}, replace=True)
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old)
+    return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old, found.copies)
 
 
 def _prompts(templates: Sequence[str], words: dict[str, str], sentences: Mapping[str, Sequence[str]]) -> Any:
@@ -213,9 +220,7 @@ def _notes(found: Verified, raw: RawDataset) -> list[str]:
     notes = []
     if left_out := found.excluded + len(found.broken):
         notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")
-    if found.duplicates:
-        shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
-        notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
+    notes += copy_notes(found.copies, found.decoded)
     if found.rotated:
         notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
     train = raw.class_sizes("train")

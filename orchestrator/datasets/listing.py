@@ -11,13 +11,13 @@ from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
 from orchestrator.datasets.adding import Added
+from orchestrator.datasets.copies import copy_notes
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
 from orchestrator.datasets.verify import Verified
 from orchestrator.util.console import plain_table
-from orchestrator.util.units import human_bytes, listed
+from orchestrator.util.units import first_lines, human_bytes, listed
 
-SHOWN_NAMES = 10
 SHOWN_CLASSES = 12
 HEADINGS = ("dataset", "domain", "classes", "images", "state", "size", "access", "licence")
 STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yellow", "missing": "dim"}
@@ -77,10 +77,7 @@ def verified_view(found: Verified) -> RenderableType:
         lines.append(Text(f"  excluded before: {found.excluded}"))
     if not found.entry.is_own:
         lines += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
-    if found.duplicates:
-        line = f"  test images with the same pixels as a training image: {len(found.duplicates)}"
-        lines.append(Text(line, "yellow"))
-        lines += [Text(f"    {test} = {original}") for test, original in found.duplicates[:SHOWN_NAMES]]
+    lines += [Text(f"  {note}", "yellow") for note in copy_notes(found.copies, found.decoded)]
     if found.rotated and not found.entry.exif_rotation:
         lines.append(Text(f"  images with an EXIF rotation, used without it: {found.rotated}"))
     if found.broken:
@@ -105,7 +102,7 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
         f"images ({entry.splits.recipe.replace('_', ' ')})",
         f"  classes: {listed(words, SHOWN_CLASSES)}",
         f"  prompts: {_prompts_in_words(entry)}",
-        *(f"  note: {note}" for note in added.notes),
+        *(f"  note: {first_lines(note)}" for note in added.notes),
     ]
     if excluded_file(entry.name, added.data_root).is_file():
         lines.append(f"  excluded images: {excluded_file(entry.name, added.data_root)}")

@@ -11,9 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bolt.clip.preprocess import UNREADABLE, is_turned, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
 from orchestrator.core.events import OnProgress
+from orchestrator.datasets.copies import MOST, SIDE, Copies, Picture, find_copies, small_version
 from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
@@ -22,6 +26,8 @@ from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 from orchestrator.util.threads import thread_map
 
+_NO_PICTURE = np.zeros((3, SIDE, SIDE), np.uint8)
+
 
 class ImageCheck(NamedTuple):
     """An image: its part, its location and its class; and what decoding it has shown.
@@ -29,6 +35,7 @@ class ImageCheck(NamedTuple):
     Attributes:
         reason: why it cannot be decoded, else ``""``. The rest is known of decoded images only.
         digest, pixels: a checksum and the number of its pixels.
+        small: a small version, by which copies are found.
     """
 
     part: str
@@ -38,6 +45,7 @@ class ImageCheck(NamedTuple):
     digest: bytes = b""
     pixels: int = 0
     rotated: bool = False
+    small: NDArray[np.uint8] = _NO_PICTURE
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Verified:
 
     Attributes:
         broken: images that cannot be decoded.
-        duplicates: test images with the same pixels as a training image: (test origin, train origin).
+        copies: groups of images that show one picture, unchanged or nearly so.
         rotated: images whose EXIF orientation asks for a rotation.
         excluded: images that were excluded before.
         decoded: images that were decoded, broken ones included.
@@ -56,7 +64,7 @@ class Verified:
     entry: DatasetEntry
     raw: RawDataset
     broken: tuple[ImageCheck, ...]
-    duplicates: tuple[tuple[str, str], ...]
+    copies: Copies
     rotated: int
     excluded: int
     decoded: int
@@ -74,10 +82,11 @@ def check_image(name: str, part: Part, index: int) -> ImageCheck:
     try:
         image = part.read(index)
         rotated = is_turned(image)
-        plain = to_rgb_or_grey(image)
+        plain = to_rgb_or_grey(image, exif_rotation=True)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())
-        return found._replace(digest=digest.digest(), pixels=plain.width * plain.height, rotated=rotated)
+        size, small = plain.width * plain.height, small_version(plain)
+        return found._replace(digest=digest.digest(), pixels=size, rotated=rotated, small=small)
     except UNREADABLE as error:
         return found._replace(reason=why_unreadable(error))
 
@@ -95,17 +104,17 @@ def verify_dataset(
     checks: list[ImageCheck] = []
     for name in parts:
         for check in thread_map(partial(check_image, name, raw.parts[name]), len(raw.parts[name])):
-            checks.append(check)
+            checks.append(check if total <= MOST else check._replace(small=_NO_PICTURE))
             advance(len(checks), total)
     decoded = [check for check in checks if not check.reason]
     pixels = [check.pixels for check in decoded]
-    trained = {check.digest: check.origin for check in reversed(decoded) if check.part == "train"}
-    tested = [check for check in decoded if check.part == "test"]
+    groups = find_copies([check.digest for check in decoded], [check.small for check in decoded])
+    pictures = [Picture(check.part, check.origin, raw.class_names[check.label]) for check in decoded]
     return Verified(
         entry=entry,
         raw=raw,
         broken=tuple(check for check in checks if check.reason),
-        duplicates=tuple((check.origin, trained[check.digest]) for check in tested if check.digest in trained),
+        copies=tuple(tuple(pictures[n] for n in group) for group in groups),
         rotated=sum(check.rotated for check in checks),
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,

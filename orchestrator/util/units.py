@@ -19,6 +19,13 @@ def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join(texts[:most]) + (f"{separator.replace(',', '')}and {more} more" if more > 0 else "")
 
 
+def first_lines(text: str, most: int = 21) -> str:
+    """Return the first lines of a text, and how many more it has."""
+    lines = text.splitlines()
+    more = len(lines) - most
+    return "\n".join([*lines[:most], *([f"    and {more} more"] if more > 0 else [])])
+
+
 def human_bytes(count: float) -> str:
     """Write a number of bytes with a binary unit: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

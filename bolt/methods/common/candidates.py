@@ -19,7 +19,7 @@ from torch import Tensor
 from bolt.methods.base import METHODS, Method, TowerPasses
 from bolt.methods.common.cross_validation import with_images
 from bolt.methods.common.frozen_features import support_features
-from bolt.task.scoring import predict_classes
+from bolt.task.scoring import all_logits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
 
@@ -81,8 +81,8 @@ def recipes_digest(candidates: Sequence[Candidate]) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
 
 
-def held_out_predictions(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
-    """Predict the classes (B,) of support rows with a candidate that is adapted to all the other rows.
+def held_out_logits(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
+    """Return the logits (B, C) of support rows by a candidate that is adapted to all the other rows, on the CPU.
 
     Raises what the candidate's method raises, and :class:`bolt.task.scoring.NonFiniteLogits`.
     """
@@ -97,4 +97,4 @@ def held_out_predictions(task: Task, candidate: Candidate, held_out_B: Tensor) -
         features_ND = support_features(task, EVALUATION_VIEW)
         return features_ND[rows.to(features_ND.device)]
 
-    return predict_classes(len(held_out_B), features, adapted.classify).all_classes
+    return all_logits(len(held_out_B), features, adapted.classify)

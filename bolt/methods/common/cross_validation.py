@@ -13,7 +13,7 @@ D joint embedding width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -65,12 +65,23 @@ def fewest_images(labels_N: Tensor) -> int:
     return int(labels_N.bincount()[labels_N].min())
 
 
-def stratified_folds(labels_N: Tensor, folds: int) -> Tensor:
-    """Return the fold of each image, (N,). The images of each class are assigned to the folds in turn."""
-    fold_N = torch.empty_like(labels_N)
+def stratified_folds(labels_N: Tensor, folds: int, together: Sequence[Sequence[int]] = ()) -> Tensor:
+    """Return the fold of each image, (N,). The images of each class are assigned to the folds in turn.
+
+    Args:
+        together: groups of images that are in one fold, because they are copies; the largest groups come first.
+    """
+    fold_N = torch.full_like(labels_N, -1)
+    filled_CF = torch.zeros(int(labels_N.max()) + 1, folds, dtype=torch.int64)
+    for rows in sorted(together, key=len, reverse=True):
+        labels = labels_N[list(rows)].cpu()
+        fold = int(filled_CF[labels].sum(dim=0).argmin())
+        fold_N[list(rows)] = fold
+        filled_CF[sorted(set(labels.tolist())), fold] += 1
     for label in torch.unique(labels_N).tolist():
-        members = torch.nonzero(labels_N == label).flatten()
-        fold_N[members] = torch.arange(len(members), device=labels_N.device) % folds
+        members = torch.nonzero((labels_N == label) & (fold_N < 0)).flatten()
+        order = filled_CF[label].argsort(stable=True).to(labels_N.device)  # the emptiest fold first
+        fold_N[members] = order[torch.arange(len(members), device=labels_N.device) % folds]
     return fold_N
 
 

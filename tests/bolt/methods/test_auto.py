@@ -12,7 +12,7 @@ from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.auto import AutoSettings, adapt
 from bolt.methods.common import candidates as module
-from bolt.methods.common.candidates import held_out_predictions, parse_candidate
+from bolt.methods.common.candidates import held_out_logits, parse_candidate
 from bolt.methods.common.cross_validation import NO_HOLD_OUT
 from bolt.task.task import Adapted, ClassText, Task
 from bolt.training.loop import Diverged
@@ -68,8 +68,8 @@ def test_no_candidate_sees_a_held_out_image_or_its_label(backbone: Backbone) -> 
         "bolt(epochs=2, top_k=2, batch_size=8)",
     ):
         candidate = parse_candidate(text)
-        clean = held_out_predictions(task, candidate, held_out)
-        assert torch.equal(clean, held_out_predictions(replace(task, support=support), candidate, held_out))
+        clean = held_out_logits(task, candidate, held_out)
+        assert torch.equal(clean, held_out_logits(replace(task, support=support), candidate, held_out))
 
 
 @pytest.mark.parametrize(

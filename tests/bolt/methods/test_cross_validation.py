@@ -36,6 +36,17 @@ def one_by_one(task: Task, folds: int, adapt: Callable[[Task, Any], Adapted], se
     return correct
 
 
+def test_copies_are_in_one_fold_and_the_classes_stay_balanced() -> None:
+    labels_N = torch.arange(4).repeat(20)
+    copies = [[0, 4, 8], [1, 2], [5, 9], [3, 7]]
+    fold_N = stratified_folds(labels_N, 4, copies)
+    assert all(len(set(fold_N[group].tolist())) == 1 for group in copies)
+    counts = torch.stack([(fold_N[labels_N == label]).bincount(minlength=4) for label in range(4)])
+    assert int(counts.min()) >= 4
+    assert int(counts.max()) <= 7
+    assert torch.equal(stratified_folds(labels_N, 3, []), stratified_folds(labels_N, 3))
+
+
 @pytest.mark.parametrize(("folds", "sizes"), [(4, [4]), (3, [1, 2]), (2, [1, 1])])
 def test_the_folds_of_one_size_make_a_stack(folds: int, sizes: list[int], backbone: Backbone) -> None:
     """Four images a class in three folds: two in the first, one in each other. Five in two: three and two."""

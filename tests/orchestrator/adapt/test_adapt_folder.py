@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -190,7 +192,7 @@ def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_
     write_photographs(tmp_path / "ware", 3)
     done = adapt(tmp_path, ("zero_shot", "full_finetune(epochs=2000)"), minutes=1.0)
     assert done.chosen.text == "zero_shot"
-    assert done.trials[1].correct_N is None
+    assert not done.trials[1].is_measured
     assert "did not fit" in done.trials[1].left_out
     assert "not tried" in (tmp_path / "model.html").read_text()
 
@@ -214,6 +216,26 @@ def test_a_second_process_waits_for_the_first_and_says_so(tmp_path: Path) -> Non
     other.join()
     assert f"process {os.getpid()}" in said.getvalue()
     assert done.request.model.is_dir()
+
+
+@pytest.mark.slow
+def test_copies_raise_no_promised_accuracy_and_are_listed(tmp_path: Path) -> None:
+    """Noise, each image four times: a copy in another fold told its class, and 100 % were promised."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 16, 16, 3), dtype=np.uint8)
+    for label in range(2):
+        (tmp_path / "ware" / f"kind {label}").mkdir(parents=True)
+        for number, version in itertools.product(range(8), range(4)):
+            image = Image.fromarray(pixels[label, number]).resize((64, 64))
+            image.save(tmp_path / "ware" / f"kind {label}" / f"{number}-{version}.png")
+    shutil.copy(tmp_path / "ware" / "kind 0" / "0-0.png", tmp_path / "ware" / "kind 1" / "again.png")
+    said = io.StringIO()
+    done = adapt(tmp_path, ("tip_adapter", "zero_shot"), said)
+    assert done.choice.high is not None
+    assert done.choice.expected is not None
+    assert done.choice.expected < 85
+    assert done.choice.high - done.choice.expected > 15, "16 pictures, not 65 images"
+    assert "kind 0/0-0.png (kind 0) = kind 1/again.png (kind 1)" in said.getvalue()
+    assert "copies of another training image: 49" in (tmp_path / "model.html").read_text()
 
 
 @pytest.mark.slow
@@ -378,7 +400,7 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
         done = adapt(
             tmp_path, ("bolt_pooled", "zero_shot"), sources=str(tmp_path / folder), model=tmp_path / f"model-{folder}"
         )
-        assert all(trial.correct_N is not None for trial in done.trials)
+        assert all(trial.is_measured for trial in done.trials)
         assert [source.dataset for source in done.trials[0].cell.sources] == list(names)
 
 

@@ -186,7 +186,7 @@ def test_an_image_in_both_parts_is_reported(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware" / "test", 2, 16)
     shutil.copy(tmp_path / "Table ware/train/red_mug/003.jpg", tmp_path / "Table ware/test/red_mug/copy.jpg")
     (note,) = add(tmp_path).notes
-    assert note.endswith("as a training image: 1, as test/red_mug/copy.jpg = train/red_mug/003.jpg")
+    assert note.splitlines()[1:] == ["    test/red_mug/copy.jpg (red mug) = train/red_mug/003.jpg (red mug)"]
 
 
 WORDS = """folder;word;sentence

@@ -1,0 +1,183 @@
+"""Find copies of pictures: equal pixels, and pictures that were compressed, scaled, brightened or slightly cropped.
+
+A picture is compared by a small version of it, of which several crops are taken, so that a crop of one picture lines up
+with the whole other one. Two pictures are copies if they are far more alike than a picture is to its tenth nearest
+one: photographs of products in front of white resemble each other, and drawn letters do not.
+
+The limits were set on photographs, handwriting and drawn pictures, in sets of 60 to 2,700 images.
+
+Shape legend: N images, W crops, K neighbours, B images of a block.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Floats = NDArray[np.float32]
+
+SIDE = 32
+"""Pixels of the side of the small version."""
+
+RATIO, RATIO_OF_FEW, FEW = 0.06, 0.014, 100
+"""Largest distance of two copies, as a share of the distance to the tenth nearest picture. Among fewer than ``FEW``
+pictures, the tenth nearest says little."""
+
+TINT = 0.02
+"""Largest difference of two copies in the share that a colour has in the mean brightness."""
+
+ALIKE = 0.997
+"""Correlation from which on two pictures are copies whatever the others are: there may be more than ten copies."""
+
+MOST = 100_000
+"""Images up to which near copies are searched: the time grows with the square of their number."""
+
+NEIGHBOURS = 20
+BACKGROUND = 9
+"""Position of the tenth nearest picture."""
+
+_FLAT = 2.0
+"""Standard deviation, in grey levels, below which a picture is too plain to be recognised."""
+
+_BLOCK = 1000
+_CROPS = [(f, 1 - f, f, 1 - f) for f in (0.0, 0.02, 0.04, 0.06)] + [
+    (*rows, *columns) for f in (0.04, 0.08) for rows in ((0, 1 - f), (f, 1)) for columns in ((0, 1 - f), (f, 1))
+]
+"""Top, bottom, left and right of each crop, as shares of the sides; the first is the whole picture."""
+
+
+class Picture(NamedTuple):
+    """An image of a dataset: its part, where it is, and the words of its class."""
+
+    part: str
+    origin: str
+    word: str
+
+    @property
+    def labelled(self) -> str:
+        """Where it is, with its class."""
+        return f"{self.origin} ({self.word})"
+
+
+Copies = tuple[tuple[Picture, ...], ...]
+"""Groups of at least two images that are copies of one picture."""
+
+
+def small_version(image: Image.Image) -> NDArray[np.uint8]:
+    """Return the picture in ``SIDE`` x ``SIDE`` pixels, uint8 (3, SIDE, SIDE)."""
+    plain = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.HAMMING, reducing_gap=2.0)
+    return np.asarray(plain).transpose(2, 0, 1)
+
+
+def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) -> list[list[int]]:
+    """Return the groups of images that are copies of one picture, as positions, ascending.
+
+    Args:
+        digests: checksums of the pixels.
+        small: the :func:`small_version` of each image.
+    """
+    first: dict[bytes, int] = {}
+    pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
+    distinct = np.array(sorted(first.values()))  # exact copies would fill the neighbours of a picture
+    if len(distinct) > 2 and len(digests) <= MOST:
+        pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
+    group = list(range(len(digests)))
+
+    def root(n: int) -> int:
+        while group[n] != n:
+            group[n] = n = group[group[n]]
+        return n
+
+    for i, j in pairs:
+        group[root(j)] = root(i)
+    members = defaultdict(list)
+    for n in range(len(digests)):
+        members[root(n)].append(n)
+    return sorted(each for each in members.values() if len(each) > 1)
+
+
+def _near_pairs(small: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of different images (N, 3, SIDE, SIDE) that are near copies."""
+    nearest_NK = _nearest(small)
+    whole_ND = _look(small, _CROPS[0], 16)
+    alike_NK = np.full_like(nearest_NK, -1, dtype=np.float32)
+    for crop in _CROPS:
+        cropped_ND = _look(small, crop, 16)
+        for start in range(0, len(small), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            near_BK = nearest_NK[rows]
+            for one, other in ((cropped_ND, whole_ND), (whole_ND, cropped_ND)):
+                found_BK = np.einsum("bd,bkd->bk", one[rows], other[near_BK])
+                alike_NK[rows] = np.maximum(alike_NK[rows], found_BK)
+    background = -1 - min(BACKGROUND, alike_NK.shape[1] - 1)
+    background_N = np.maximum(np.sort(alike_NK, axis=1)[:, background], 0)
+    limit_N = np.minimum(1 - (RATIO if len(small) >= FEW else RATIO_OF_FEW) * (1 - background_N), ALIKE)
+    colour_N3 = small.mean(axis=(2, 3)) + 1
+    tint_N3 = colour_N3 / colour_N3.sum(axis=1, keepdims=True)
+    for i, k in np.argwhere(alike_NK >= limit_N[:, None]):
+        j = nearest_NK[i, k]
+        if np.abs(tint_N3[i] - tint_N3[j]).max() < TINT:
+            yield int(i), int(j)
+
+
+def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the nearest other images of each by a blurred grey version, (N, K), without regard to order."""
+    count = min(NEIGHBOURS, len(small) - 1)
+    blurred_ND = _look(small.mean(axis=1, keepdims=True), _CROPS[0], 8)
+    found = np.empty((len(small), count), dtype=np.int64)
+    for start in range(0, len(small), _BLOCK):
+        alike_BN = blurred_ND[start : start + _BLOCK] @ blurred_ND.T
+        alike_BN[np.arange(len(alike_BN)), start + np.arange(len(alike_BN))] = -2  # itself
+        found[start : start + _BLOCK] = np.argpartition(-alike_BN, count - 1, axis=1)[:, :count]
+    return found
+
+
+def _look(small: NDArray[np.generic], crop: tuple[float, float, float, float], side: int) -> Floats:
+    """Return a crop of each image in ``side`` x ``side`` pixels, as a vector of unit length without its mean.
+
+    A correlation does not change with brightness and contrast. Plain pictures become zero.
+    """
+    top, bottom, left, right = crop
+    rows, columns = _averages(top, bottom, side), _averages(left, right, side)
+    seen = np.einsum("ai,ncij,bj->ncab", rows, small.astype(np.float32), columns, optimize=True)
+    seen = (seen - seen.mean(axis=(2, 3), keepdims=True)).reshape(len(seen), -1)
+    length_N = np.linalg.norm(seen, axis=1, keepdims=True)
+    plain_N = length_N < _FLAT * seen.shape[1] ** 0.5
+    return np.where(plain_N, 0, seen / np.maximum(length_N, 1e-6)).astype(np.float32)
+
+
+def _averages(start: float, stop: float, count: int) -> Floats:
+    """Return the weights (count, SIDE) that average the pixels from ``start`` to ``stop`` to ``count`` pixels."""
+    edges = np.linspace(start, stop, count + 1) * SIDE
+    low, high = edges[:-1, None], edges[1:, None]
+    pixels = np.arange(SIDE)
+    share = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
+    return np.asarray(share / share.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def copy_notes(copies: Copies, images: int) -> list[str]:
+    """Say which copies are in both parts, which have two labels, and how many others there are; ``images`` in all.
+
+    A note names every pair on a line of its own.
+    """
+    notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
+    leaks = [(one, next(each for each in group if each.part == "train")) for group in copies
+             if {each.part for each in group} == {"train", "test"} for one in group if one.part == "test"]  # fmt: skip
+    mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in copies
+             if len({each.word for each in group}) > 1]  # fmt: skip
+    for what, pairs in (
+        ("test images that are copies of a training image", leaks),
+        ("pictures with two labels", mixed),
+    ):
+        if pairs:
+            named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
+            notes.append("\n".join([f"{what}: {len(pairs)}", *named]))
+    learnt = [sum(each.part == "train" for each in group) for group in copies]
+    if again := sum(count - 1 for count in learnt if count > 1):
+        notes.append(f"training images that are copies of another training image: {again}")
+    return notes
