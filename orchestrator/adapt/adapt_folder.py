@@ -76,7 +76,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         plan = plan_candidates(request, images, candidates, console)
         settings, loaded = images.settings, artifact_cache(images.settings)
         head = Head(plan.cells[0].backbone, plan.cells[0].dataset, loaded.image_size(plan.cells[0].backbone))
-        build(with_inputs([head]), plan, settings, console, "class words")
+        build(with_inputs([head]), settings, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
         if equal_classes:
             say(f"  note: {equal_classes.sentence}")
@@ -101,7 +101,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
                 adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None
         if images.has_test:
-            build(with_inputs(inputs.artifacts.test_features), plan, settings, console, "test images")
+            build(with_inputs(inputs.artifacts.test_features), settings, console, "test images")
             with console.status("scoring the test images"):
                 evaluation = evaluate(inputs, evaluation_split(inputs, chosen.cell.dataset), adapted).evaluation
         labels_N = task.support.labels_N.numpy(force=True)
@@ -141,6 +141,8 @@ def _save(adapted: Adapted, task: Task, loaded: ArtifactCache, done: Adaptation)
         "chosen_among": [trial.text for trial in done.trials if trial.is_measured],
         "expected_accuracy": done.choice.expected,
         "expected_interval": [done.choice.low, done.choice.high],
+        "chance_accuracy": done.chance,
+        "better_than_chance": not done.is_at_chance,
         "accuracy": done.evaluation.accuracy if done.evaluation else None,
         "data_licence": images.entry.licence,
         "sources": {source.dataset: source.digest for source in cell.sources},

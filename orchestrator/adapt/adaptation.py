@@ -49,6 +49,24 @@ class Adaptation:
         return self.trials[self.choice.best]
 
     @property
+    def chance(self) -> float:
+        """Accuracy in per cent of naming the class that has the most pictures, whatever the image."""
+        return 100 * max(self.images.pictures) / sum(self.images.pictures)
+
+    @property
+    def is_at_chance(self) -> bool:
+        """Whether the accuracy to expect is known and not clearly better than that."""
+        return self.choice.low is not None and self.choice.low <= self.chance
+
+    @property
+    def chance_note(self) -> str:
+        """A sentence about a model that is not clearly better than chance."""
+        return (
+            f"This model is not clearly better than chance: naming the most frequent class is right for "
+            f"{self.chance:.1f} %. More images, other words for the classes or another backbone may help"
+        )
+
+    @property
     def held_out_per_class(self) -> list[tuple[str, int, int]]:
         """Class, images that the chosen candidate predicted correctly while held out, and all; none if none were."""
         if self.chosen.held_out is None:
@@ -73,6 +91,8 @@ def summary_lines(done: Adaptation) -> list[str]:
         lines.append("  the accuracy cannot be estimated: a class has one image")
     else:
         lines.append(f"  expect {choice.expected:.1f} % on new images ({choice.low:.1f} to {choice.high:.1f})")
+        if done.is_at_chance:
+            lines.append(f"  warning: {done.chance_note}")
         if done.level:
             lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
     if done.evaluation:
@@ -121,6 +141,8 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
             f"For this estimate, each of the {size:,} images was classified by a model that had not learned from it. "
             f"The method was chosen among {tried}; what the choice makes too high is subtracted.",
         ]
+    if done.is_at_chance:
+        notes.append(f"{done.chance_note}.")
     return ModelCard(
         name=done.request.model.name,
         cell=replace(done.chosen.cell, method=method, shots=0),  # the classes may have different numbers of images

@@ -23,7 +23,7 @@ from orchestrator.planning.plan import Plan, source_models
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
-WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "lora")
+WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "logistic_probe", "lora")
 WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
 """The candidates, the most trusted first; the first one is taken if nothing can be held out, or if several tie."""
 

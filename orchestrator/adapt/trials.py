@@ -1,7 +1,8 @@
 """Measures the candidates on held-out folds of the training images, as far as the time allows.
 
 Each fold of each candidate is an artifact of the store: a killed run continues with the next one. A candidate is left
-out if its estimated time, or the time of its first fold times the number of folds, is more than what is left.
+out if its estimated time, or the time of its first fold times the number of folds, is more than what is left. The
+estimate rests on how long this machine takes for an image. Candidates that read one feature an image always run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -24,12 +26,14 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.run import build_artifacts
-from orchestrator.planning.estimate import assumed_gflops
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
+
+CHEAP_SECONDS = 60.0
+"""What a candidate that always runs may take, however little time there is."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def measure_candidates(
 ) -> list[Trial]:
     """Measure the candidates on held-out folds, the cheapest first, and print what came out of each.
 
-    If nothing can be held out, nothing is measured, and what the candidates read is built.
+    If nothing can be held out, nothing is measured, and what the first candidate reads that fits the time is built.
 
     Args:
         plan: its cells are the candidates, in their order.
@@ -88,21 +92,23 @@ def measure_candidates(
     folds, settings = images.folds, images.settings
     trials = [Trial(candidate, cell) for candidate, cell in zip(candidates, plan.cells, strict=True)]
     width = max(28, *(len(trial.text) for trial in trials))
-    left, rate = 60 * minutes, assumed_gflops(artifact_cache(settings).device, settings.threads)
-    for number in sorted(range(len(trials)), key=lambda number: _gflop(trials[number], plan, folds, settings)):
+    left, rate = 60 * minutes, _gflops_per_second(plan, settings)
+    by_cost = sorted(range(len(trials)), key=lambda number: _gflop(trials[number], plan, folds, settings))
+    for number in by_cost if folds else range(len(trials)):
         trial = trials[number]
         estimated = _gflop(trial, plan, folds, settings) / rate
-        if left < 60 * minutes and estimated > left:
+        if estimated > left and not _is_cheap(trial.candidate):
             why = f"an estimated {human_duration(estimated)} did not fit into the time left"
             trial = replace(trial, left_out=why)
         else:
-            seconds, gflop = build(inputs_of(trial.cell, plan), plan, settings, console, f"{trial.text}: preparing")
-            left -= seconds
-            rate = gflop / seconds if gflop and seconds > 1 else rate
+            left -= build(inputs_of(trial.cell, plan), settings, console, f"{trial.text}: preparing")
             if folds:
-                trial = _measured(trial, plan, images, left, console)
+                allowed = max(60 * minutes, CHEAP_SECONDS) if _is_cheap(trial.candidate) else left
+                trial = _measured(trial, images, allowed, console)
                 left -= trial.seconds
         trials[number] = trial
+        if not folds and not trial.left_out:
+            break
         if trial.left_out:
             print_line(f"  {trial.text:<{width}} not tried: {trial.left_out}", console)
         elif trial.is_measured:
@@ -113,7 +119,7 @@ def measure_candidates(
     return trials
 
 
-def _measured(trial: Trial, plan: Plan, images: OwnImages, left: float, console: Console) -> Trial:
+def _measured(trial: Trial, images: OwnImages, left: float, console: Console) -> Trial:
     """Build the folds one after the other, and read them. A candidate that fails or is too slow is left out."""
     folds, settings = images.folds, images.settings
     found: list[HeldOut] = []
@@ -121,7 +127,7 @@ def _measured(trial: Trial, plan: Plan, images: OwnImages, left: float, console:
     for fold in range(folds):
         spec = HeldOutFold(trial.cell, fold, folds, images.copies)
         try:
-            build([spec], plan, settings, console, f"{trial.text}: fold {fold + 1} of {folds}")
+            build([spec], settings, console, f"{trial.text}: fold {fold + 1} of {folds}")
         except UserError as error:
             return replace(trial, seconds=spent, left_out=str(error).splitlines()[0])
         predicted, seconds = artifact_cache(settings).get(spec)
@@ -136,13 +142,8 @@ def _measured(trial: Trial, plan: Plan, images: OwnImages, left: float, console:
     return replace(trial, held_out=held_out, seconds=spent)
 
 
-def build(
-    specs: Sequence[ArtifactSpec], plan: Plan, settings: RunSettings, console: Console, what: str
-) -> tuple[float, float]:
-    """Build those that the store lacks; return the seconds, and the 10^9 operations that were counted.
-
-    Raises ``UserError`` with the first that cannot be built.
-    """
+def build(specs: Sequence[ArtifactSpec], settings: RunSettings, console: Console, what: str) -> float:
+    """Build those that the store lacks; return the seconds. Raises ``UserError`` with one that cannot be built."""
     started, store = time.perf_counter(), Store(settings.store_url)
     missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
     titles = {spec.address: spec.title for spec in missing}
@@ -156,7 +157,7 @@ def build(
         failed = build_artifacts(missing, settings, store, show)
     for address, event in failed.items():
         raise UserError(f"{titles[address]} could not be built: {event.error}", where=address)
-    return time.perf_counter() - started, sum(spec.gflops(plan.catalog) for spec in missing)
+    return time.perf_counter() - started
 
 
 def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
@@ -182,3 +183,24 @@ def _gflop(trial: Trial, plan: Plan, folds: int, settings: RunSettings) -> float
         if store.artifact(spec.address, spec.identity) is None
     )
     return images * plan.catalog.backbone(trial.cell.backbone.name).gflops_per_image * max(1, folds) + artifacts
+
+
+def _is_cheap(candidate: Candidate) -> bool:
+    """Whether a candidate reads only one frozen feature of each image."""
+    passes, views = candidate.tower_passes(1), candidate.method.support_feature_views(candidate.settings)
+    return not (passes.forward or passes.training or passes.text_training or views or candidate.uses_sources)
+
+
+def _gflops_per_second(plan: Plan, settings: RunSettings) -> float:
+    """Time the backbone on a few images."""
+    loaded, ref = artifact_cache(settings), plan.cells[0].backbone
+    backbone, size = loaded.backbone(ref), loaded.image_size(ref)
+
+    def seconds(images: int) -> float:
+        started = time.perf_counter()
+        backbone.encode_images(torch.zeros(images, 3, size, size, dtype=torch.uint8)).cpu()
+        return time.perf_counter() - started
+
+    seconds(1)  # the first pass allocates memory
+    images = max(1, min(64, int(0.5 / seconds(1))))
+    return plan.catalog.backbone(ref.name).gflops_per_image * images / seconds(images)

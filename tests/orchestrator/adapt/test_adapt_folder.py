@@ -197,6 +197,25 @@ def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_
     assert "not tried" in (tmp_path / "model.html").read_text()
 
 
+def test_cheap_candidates_always_run_and_a_model_at_chance_is_called_one(tmp_path: Path) -> None:
+    """With little time, only zero-shot was tried; its model at chance was written without a warning."""
+    for label in range(3):
+        (tmp_path / "ware" / f"noise {label}").mkdir(parents=True)
+        for number in range(4):
+            pixels = np.random.default_rng([label, number]).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "ware" / f"noise {label}" / f"{number}.png")
+    said = io.StringIO()
+    done = adapt(tmp_path, (), said, minutes=1e-6)
+    tried = [trial.text for trial in done.trials if trial.is_measured]
+    assert tried == ["zero_shot", "logistic_probe"]
+    assert all("did not fit" in trial.left_out for trial in done.trials if not trial.is_measured)
+    assert done.chance == pytest.approx(100 / 3)
+    for text in (said.getvalue(), (tmp_path / "model.html").read_text(), (tmp_path / "model" / CARD).read_text()):
+        assert "not clearly better than chance" in text
+        assert "33.3 %" in text
+    assert bolt.load_model(tmp_path / "model").about.notes["better_than_chance"] is False
+
+
 def test_a_second_process_waits_for_the_first_and_says_so(tmp_path: Path) -> None:
     """Both wrote the working folder at once, and the second failed with a missing file."""
     write_photographs(tmp_path / "ware", 2)
