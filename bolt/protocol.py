@@ -89,10 +89,12 @@ class Protocol:
     ood_label_space: Literal["both", "all_classes"] = "both"
     meta_scoring: Literal["test", "validation"] = "test"
 
-    @property
-    def selects_on_test(self) -> bool:
-        """Whether test labels may choose settings or alpha; tables and runs of such a protocol are marked."""
-        return self.config_selection == "best_on_test" or self.tta_alpha == "test_labels"
+    def selects_on_test(self, track: str) -> bool:
+        """Whether test labels may choose settings or alpha on a track; such tables and runs are marked.
+
+        ``tta_alpha`` is about the track ``tta`` alone.
+        """
+        return self.config_selection == "best_on_test" or (self.tta_alpha == "test_labels" and track == "tta")
 
     def with_switches(self, **switches: object) -> Protocol:
         """Change switches and append them to the protocol's name. Raises ``TypeError`` for unknown ones."""

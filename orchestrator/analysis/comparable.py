@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
 
+Place = tuple[str, str, str, str]
+"""Track, protocol, backbone and domain."""
 Ablation = tuple[str, str, str, str, str]
 """Track, protocol, backbone, domain and label of a method that is planned on some of the domain's datasets only."""
 
@@ -46,16 +48,36 @@ def base_protocol(name: str, present: Iterable[str]) -> str | None:
     return None
 
 
+def changed_places(places: Iterable[Place]) -> frozenset[Place]:
+    """Return the places whose protocol changes the protocol of another place with the same track, backbone and domain.
+
+    A changed protocol whose base was measured on other tracks or domains only stands for itself.
+    """
+    protocols: dict[tuple[str, str, str], set[str]] = {}
+    every = set(places)
+    for track, protocol, backbone, domain in every:
+        protocols.setdefault((track, backbone, domain), set()).add(protocol)
+    return frozenset(
+        (track, protocol, backbone, domain)
+        for track, protocol, backbone, domain in every
+        if base_protocol(protocol, protocols[track, backbone, domain]) is not None
+    )
+
+
 def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
     """Return the rows that verdicts are about.
 
-    Ablations and protocols that change another one of the rows are left out.
+    Ablations and protocols that change another one of the same track, backbone and domain are left out.
 
     More methods in a comparison make every test in it stricter, so variants on a few datasets take no part.
     """
-    protocols = {row.protocol for row in rows}
-    changed = {name for name in protocols if base_protocol(name, protocols) is not None}
-    return [row for row in rows if row.protocol not in changed and not is_ablation(row, ablations)]
+    changed = changed_places(map(place_of, rows))
+    return [row for row in rows if place_of(row) not in changed and not is_ablation(row, ablations)]
+
+
+def place_of(row: Row) -> Place:
+    """Return the row's place."""
+    return row.track, row.protocol, row.backbone, row.domain
 
 
 def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:

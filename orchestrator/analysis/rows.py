@@ -216,7 +216,7 @@ def _row(result: Result, evaluation: Evaluation, label: str, published_of: Publi
         accuracy_zero_shot_own_classes=evaluation.accuracy_zero_shot_own_classes,
         short_classes=int(result.details.get("short_classes", 0)),
         classes=len(evaluation.per_class),
-        selects_on_test=cell.protocol.selects_on_test,
+        selects_on_test=cell.selects_on_test,
     )
     published = published_of(row) if published_of else None
     return row if published is None else replace(row, published=published, delta=row.accuracy - published)

@@ -87,7 +87,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     """Return the artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
     method, settings = configured_method(cell)
     track, size = TRACKS[cell.track], catalog.backbone(cell.backbone.name).image_size
-    scored_on = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.protocol.selects_on_test else [])))
+    scored_on = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.selects_on_test else [])))
     views = Views(
         light=method.baseline_crop and cell.protocol.baseline_crop == "light",
         mirror=catalog.dataset(cell.dataset.name).mirrorable or cell.protocol.flips == "always",

@@ -44,7 +44,7 @@ def make_task(inputs: CellInputs) -> Task:
         dataset=cell.dataset.name,
         seed=cell.seed,
         unlabelled=_unlabelled(inputs),
-        oracle=_oracle(inputs) if cell.protocol.selects_on_test else None,
+        oracle=_oracle(inputs) if cell.selects_on_test else None,
         initial=loaded.get(artifacts.meta_start) if artifacts.meta_start else None,
         text=text,
     )

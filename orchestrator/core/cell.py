@@ -98,6 +98,11 @@ class Cell:
             of=self,
         )  # fmt: skip
 
+    @property
+    def selects_on_test(self) -> bool:
+        """Whether test labels may choose a setting of this cell."""
+        return self.protocol.selects_on_test(self.track)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the cell as plain JSON types; :meth:`from_dict` reads an equal cell back."""
         encoded: dict[str, Any] = encode(self)

@@ -115,7 +115,7 @@ def save_model(
     ``LOGIT_TOLERANCE``.
     """
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
-    if cell.protocol.selects_on_test:
+    if cell.selects_on_test:
         notes.append("Under this protocol, test labels may have chosen a setting.")
     size, trained = result.support_size, result.trainable_parameters
     card = ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)

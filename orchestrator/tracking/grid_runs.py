@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.analysis.comparable import ablations_of, base_protocol
+from orchestrator.analysis.comparable import ablations_of, changed_places
 from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
@@ -50,19 +50,19 @@ class GridRuns:
         methods = {grid.label(cell): cell.method.name for cell in grid.all_cells}
         styles, titles = styles_of(methods), display_names(methods)
         ablations = ablations_of(grid.all_cells, {cell.id: grid.label(cell) for cell in grid.all_cells})
-        protocols = frozenset(cell.protocol.name for cell in grid.all_cells)
+        changed = changed_places((c.track, c.protocol.name, c.backbone.name, c.domain) for c in grid.all_cells)
 
         def label(result: Result) -> Labels:
             cell, name = result.cell, grid.label(result.cell)
             backbone, dataset = self._catalog.published_names(cell.backbone.name, cell.dataset.name)
-            place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, name)
+            place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
             return Labels(
                 name,
                 self._catalog.domain(cell.domain).title,
                 published_accuracy(cell.track, backbone, cell.domain, cell.shots, cell.method.name, dataset),
                 styles[name].colour,
                 titles[name],
-                ablation=place in ablations or base_protocol(cell.protocol.name, protocols) is not None,
+                ablation=(*place, name) in ablations or place in changed,
             )
 
         return label

@@ -186,7 +186,7 @@ def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
         "grid": grid,
         "method_title": labels.title or labels.method,
         "domain_title": labels.domain,
-        "selects_on_test": str(cell.protocol.selects_on_test).lower(),
+        "selects_on_test": str(cell.selects_on_test).lower(),
         "ablation": str(labels.ablation).lower(),
     }
     return grouping(cell, labels) | tags | ({"mlflow.runColor": labels.colour} if labels.colour else {})
@@ -201,7 +201,7 @@ def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: st
     k = f"k {shots}" if shots else ""
     parts = (labels.title or labels.method, place, k, repeats, stored_track(cell.track).title)
     name = " · ".join(filter(None, parts))
-    return f"{name} ({SELECTED_ON_TEST})" if cell.protocol.selects_on_test else name
+    return f"{name} ({SELECTED_ON_TEST})" if cell.selects_on_test else name
 
 
 def grouping(cell: Cell, labels: Labels) -> dict[str, str]:

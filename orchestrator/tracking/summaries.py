@@ -180,7 +180,7 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
             gain = mean - fmean(zero_shot for _, zero_shot in scores)
             metrics.append((f"accuracy/{prefix}{method}", mean, 0))
             metrics.append((f"gain_over_zero_shot/{prefix}{method}", gain, 0))
-    selects = any(result.cell.protocol.selects_on_test for result in results)
+    selects = any(result.cell.selects_on_test for result in results)
     methods = sorted({label.method for label in labels.values()})
     return summary_run(
         "grid",

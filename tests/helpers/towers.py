@@ -148,7 +148,7 @@ def make_task(
                 features=lambda: backbone.encode_images(all_pixels(0, everything)),
                 order=shuffled,
             ),
-            oracle=oracle if protocol.selects_on_test else None,
+            oracle=oracle if protocol.selects_on_test("tta") else None,
         )
 
     indices = draw_support(labels, shots, dataset="blobs", seed=seed)

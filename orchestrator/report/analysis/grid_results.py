@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
-from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
+from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.one_dataset import ReadPredictions
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
@@ -95,7 +95,9 @@ class GridResults:
 
     def selects_on_test(self, answer: VerdictSeries) -> bool:
         """Return whether test labels may have chosen a setting of any number that the answer is made of."""
-        return any(group.selects_on_test for group in self.groups if group.key.protocol == answer.protocol)
+        place = _place(answer)
+        about = (group for group in self.groups if answer.domain in ("", group.key.domain))
+        return any(g.selects_on_test for g in about if replace(g.key, domain=answer.domain, ablations=False) == place)
 
     @cached_property
     def styles(self) -> Mapping[str, Style]:
@@ -202,7 +204,7 @@ def _groups(
     by_key = {key: own for key, own in by_key.items() if own}
     tracks = list(TRACKS)
     keys = sorted(by_key, key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
-    protocols = {key.protocol for key in keys}
+    changed = changed_places((key.track, key.protocol, key.backbone, key.domain) for key in keys)
     return tuple(
         ComparisonGroup(
             key,
@@ -210,7 +212,7 @@ def _groups(
             by_key[key],
             methods,
             curves=curves,
-            of_changed_protocol=base_protocol(key.protocol, protocols) is not None,
+            of_changed_protocol=(key.track, key.protocol, key.backbone, key.domain) in changed,
         )
         for key in keys
     )

@@ -136,8 +136,9 @@ def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
     cells, manifests = [result.cell for result in results], [result.manifest for result in results]
     protocols = {cell.protocol.name: cell.protocol for cell in cells}
     seeds = {cell.seed for cell in cells if cell.shots or cell.seed} or {cell.seed for cell in cells}
+    selecting = {cell.protocol.name for cell in cells if cell.selects_on_test}
     return [
-        ("protocol", [_protocol_text(protocol, protocols) for protocol in protocols.values()]),
+        ("protocol", [_protocol_text(protocol, protocols, selecting) for protocol in protocols.values()]),
         ("seeds of the support", [", ".join(map(str, sorted(seeds)))]),
         ("sources", _counted(Counter(cell.sources_rule.replace("_", " ") for cell in cells))),
         ("backbones", sorted({f"{c.backbone.name} (weights {c.backbone.digest[:12]})" for c in cells})),
@@ -177,9 +178,9 @@ def _packages(manifests: list[Manifest]) -> list[str]:
     ]
 
 
-def _protocol_text(protocol: Protocol, present: Mapping[str, Protocol]) -> str:
+def _protocol_text(protocol: Protocol, present: Mapping[str, Protocol], selecting: Collection[str]) -> str:
     """Return a protocol with its switches; only those that differ if its base protocol is in the report too."""
     base = base_protocol(protocol.name, present)
     switches = f"as {base}, but {switches_text(protocol, present[base])}" if base else switches_text(protocol)
-    dagger = f" {SELECTED} selects on the test set" if protocol.selects_on_test else ""
+    dagger = f" {SELECTED} selects on the test set" if protocol.name in selecting else ""
     return f"{protocol.name}: {switches}{dagger}"

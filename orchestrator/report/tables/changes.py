@@ -89,7 +89,7 @@ def _effect_row(grid: GridResults, effect: SwitchEffect) -> tuple[Entry, ...]:
         points = Entry(signed(mean.mean), value=mean.mean, std=mean.std, remark=remark)
     switches = switches_text(effect.protocol, effect.base)
     texts = map(Entry, (switches, effect.base.name, stored_track(effect.track).title))
-    selected = effect.base.selects_on_test or effect.protocol.selects_on_test
+    selected = effect.base.selects_on_test(effect.track) or effect.protocol.selects_on_test(effect.track)
     row = (*texts, method_entry(grid, effect.method), Entry(description), points, number(n, "d"))
     return with_dagger(row, selected)
 

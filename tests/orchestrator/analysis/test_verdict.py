@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.verdict import VerdictSeries, answers_of
@@ -111,6 +112,43 @@ def test_protocols_that_change_another_one_take_no_part() -> None:
     changed = replace(ROW, protocol="strict+sigma_sign=relu")
     assert comparable_rows([ROW, changed], ()) == [ROW]
     assert comparable_rows([changed], ()) == [changed]
+
+
+@pytest.mark.parametrize("elsewhere", [{"domain": "aerial"}, {"track": "tta"}, {"backbone": "large"}])
+def test_a_changed_protocol_whose_base_was_measured_elsewhere_only_stands_for_itself(
+    elsewhere: dict[str, str],
+) -> None:
+    """As where one domain was published under other switches."""
+    changed = replace(ROW, protocol="published+activation=as_trained", **elsewhere)  # type: ignore[arg-type]
+    base = replace(ROW, protocol="published")
+    assert comparable_rows([base, changed], ()) == [base, changed]
+
+
+def test_groups_and_verdicts_of_a_changed_protocol_stand_where_its_base_is_not() -> None:
+    changed = PUBLISHED.with_switches(activation="as_trained")
+    accuracies = {"bolt": 60.0, "linear_probe": 55.0}
+    results = [
+        replace(one, cell=replace(one.cell, protocol=protocol))
+        for domain, protocol in (("general", PUBLISHED), ("aerial", changed))
+        for one in grid(accuracies, ks=(4,), domain=domain)
+    ]
+    arranged = arrange(results)
+    assert {(answer.protocol, answer.domain) for answer in arranged.answers} == {
+        ("published", "general"),
+        (changed.name, "aerial"),
+    }
+    assert len(arranged.main_groups) == 2
+
+
+def test_answers_are_marked_by_their_own_track() -> None:
+    """Alpha may see test labels on the track tta alone, so few-shot answers of the same protocol are not marked."""
+    seeing = STRICT.with_switches(tta_alpha="test_labels")
+    results = [result(cell("bolt", name, protocol=seeing), 60.0) for name in DATASETS]
+    results += [result(cell("bolt", name, protocol=seeing, track="tta", k=0), 60.0) for name in DATASETS]
+    arranged = arrange(results)
+    marked = {answer.track: arranged.selects_on_test(answer) for answer in arranged.answers}
+    assert marked == {"fewshot": False, "tta": True}
+    assert {row.selects_on_test for row in arranged.rows if row.track == "fewshot"} == {False}
 
 
 def test_out_of_distribution_the_target_itself_does_not_count() -> None:

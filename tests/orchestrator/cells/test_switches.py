@@ -132,7 +132,7 @@ def test_selection_on_the_test_set_needs_a_switch_and_is_told(world: World) -> N
     strict = result_of(world, world.pick("linear_probe"))
     cell = turned(world.pick("linear_probe"), config_selection="best_on_test")
     chosen = result_of(world, cell)
-    assert cell.protocol.selects_on_test
+    assert cell.selects_on_test
     assert "selected_learning_rate" in chosen.details
     assert "selected_learning_rate" not in strict.details
     assert chosen.evaluations[0].accuracy >= strict.evaluations[0].accuracy
@@ -143,6 +143,7 @@ def test_alpha_at_test_time_needs_a_switch_to_see_labels(world: World) -> None:
     cell = world.pick("bolt_pooled", "tta")
     blind = result_of(world, cell)
     seeing = result_of(world, turned(cell, tta_alpha="test_labels"))
+    assert turned(cell, tta_alpha="test_labels").selects_on_test
     assert seeing.evaluations[0].accuracy >= blind.evaluations[0].accuracy
 
 
@@ -182,14 +183,13 @@ def test_the_predictions_of_a_part_of_a_split_say_which_images_were_scored(world
     assert (labels[split.rows] == split.labels).all()
 
 
-@pytest.mark.parametrize("switch", ["config_selection", "tta_alpha"])
-def test_a_cell_that_selects_on_test_reads_its_targets_features_even_if_it_is_scored_elsewhere(
-    world: World, switch: str
-) -> None:
+def test_a_cell_that_selects_on_test_reads_its_targets_features_even_if_it_is_scored_elsewhere(world: World) -> None:
     cell = world.pick("bolt")
     other = dataset_ref(world.catalog.dataset(DATASETS[1]), None)
     elsewhere = replace(cell, evaluate_on=(other,))
-    selecting = turned(elsewhere, **{switch: getattr(PUBLISHED, switch)})
+    selecting = turned(elsewhere, config_selection=PUBLISHED.config_selection)
     read = [each.dataset for each in cell_artifacts(selecting, world.catalog).test_features]
     assert read == [other, cell.dataset]
-    assert [each.dataset for each in cell_artifacts(elsewhere, world.catalog).test_features] == [other]
+    for blind in (elsewhere, turned(elsewhere, tta_alpha="test_labels")):  # alpha at test time is not this track's
+        assert not blind.selects_on_test
+        assert [each.dataset for each in cell_artifacts(blind, world.catalog).test_features] == [other]

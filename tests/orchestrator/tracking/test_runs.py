@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bolt.protocol import PUBLISHED
+from bolt.protocol import PUBLISHED, STRICT, SWITCHES
 from orchestrator.report import arrange_results
 from orchestrator.store.results import Evaluation
 from orchestrator.tracking.runs import Labels, cell_run
@@ -41,6 +41,20 @@ def test_mlflow_accepts_every_name(tracker: Tracker, name: str) -> None:
     done = tracker.sync([result, other], lambda one: Labels(name or "bolt", "Glyphs"))
     assert done.added > 2
     assert tracker.sync([result, other], lambda one: Labels(name or "bolt", "Glyphs")).added == 0
+
+
+def test_mlflow_accepts_every_changed_switch(tracker: Tracker) -> None:
+    """The name of a changed protocol holds ``+``, ``=`` and ``,``, which MLflow takes in no name."""
+    changes = [{switch: getattr(PUBLISHED, switch)} for switch in SWITCHES]
+    protocols = [PUBLISHED, *(STRICT.with_switches(**change) for change in (*changes, changes[0] | changes[1]))]
+    results = [
+        samples.result(replace(samples.cell(1, method=method), protocol=protocol))
+        for protocol in {protocol.name: protocol for protocol in protocols}.values()
+        for method in ("bolt", "lora")
+    ]
+    assert len(results) > 40
+    assert tracker.sync(results, describe).added > len(results)
+    assert tracker.sync(results, describe).added == 0
 
 
 def test_a_setting_called_like_a_grouping_does_not_overwrite_it(tracker: Tracker) -> None:
