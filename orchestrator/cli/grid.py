@@ -51,6 +51,7 @@ def grid(
         ),
     ] = None,
     gpu_memory: GpuMemory = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="end with every verdict in words and every table")] = False,
     *,
     settings: ComputeSettings,
 ) -> None:
@@ -72,7 +73,7 @@ def grid(
         return
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
     options = RunOptions(local, address, retry_failed, disk_budget, longest)
-    code = run_session(workspace, options, Console())
+    code = run_session(workspace, options, Console(), verbose=verbose)
     if not (only or limit):
         write_listing(grid, workspace.grid, workspace.catalog, settings, set_ or ())
     raise typer.Exit(code)

@@ -28,7 +28,7 @@ def sync(
 
     Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
     """
-    from orchestrator.report.grid_report import read_grid_results, write_grid_report
+    from orchestrator.report.grid_report import read_finished_results, write_grid_report
     from orchestrator.store.lease import grid_lease
     from orchestrator.tracking.client import move_aside
     from orchestrator.tracking.grid_runs import GridRuns
@@ -43,7 +43,7 @@ def sync(
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
-        grid_results = read_grid_results(workspace.plan(), workspace.store)
+        grid_results = read_finished_results(workspace.plan(), workspace.store)
         page = write_grid_report(grid_results, workspace.store)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")

@@ -43,10 +43,10 @@ def report(
 
         written = f"published: {write_published(output or Path('published'))}"
     else:
-        from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
+        from orchestrator.report.grid_report import read_finished_results, report_location, write_grid_report
 
         workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
-        grid_results = read_grid_results(workspace.plan(), workspace.store)
+        grid_results = read_finished_results(workspace.plan(), workspace.store)
         page = write_grid_report(grid_results, workspace.store)
         written = f"report: {report_location(page, workspace.store)}"
     print_line(written)

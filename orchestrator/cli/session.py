@@ -30,8 +30,8 @@ from orchestrator.util.machine import usable_processors
 from orchestrator.util.units import pluralize
 
 
-def run_session(workspace: Workspace, options: RunOptions, console: Console) -> int:
-    """Run a grid from its plan to its report.
+def run_session(workspace: Workspace, options: RunOptions, console: Console, *, verbose: bool = False) -> int:
+    """Run a grid from its plan to its report. ``verbose`` prints every verdict in words and every table.
 
     Returns the exit code: 0; 1 when a cell or an artifact is recorded as failed; 130 after Ctrl-C.
 
@@ -81,7 +81,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         page = write_grid_report(results, store)
         _, tracked = runs.sync(results, page.parent, console)
     console.print()
-    console.print(terminal_summary(results))
+    console.print(terminal_summary(results, verbose=verbose))
     console.print()
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",

@@ -13,6 +13,7 @@ from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import local_folder, upload_folder
+from orchestrator.util.errors import UserError
 
 
 def read_grid_results(plan: Plan, store: Store) -> GridResults:
@@ -34,6 +35,21 @@ def read_grid_results(plan: Plan, store: Store) -> GridResults:
         smallest_difference=grid.smallest_difference,
         saves=grid.saves,
     )
+
+
+def read_finished_results(plan: Plan, store: Store) -> GridResults:
+    """Return the results of a plan for a command that runs nothing.
+
+    Raises ``UserError`` if no cell is finished: its report would replace one that shows results.
+    """
+    if not plan.done:
+        name = plan.grid.name
+        raise UserError(
+            f"no cell of the grid is finished in {store.url}, so its report there stays as it is",
+            where=name,
+            hint=f"python -m orchestrator status {name} says how far it is; check --store and the grid's file",
+        )
+    return read_grid_results(plan, store)
 
 
 def write_grid_report(grid: GridResults, store: Store) -> Path:

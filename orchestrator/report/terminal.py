@@ -1,4 +1,4 @@
-"""The summary that the terminal shows at the end of a run: the verdicts, methods x k by domain, what is missing."""
+"""The summary that the terminal shows at the end of a run: which methods to use, one table, what is missing."""
 
 from __future__ import annotations
 
@@ -11,42 +11,81 @@ from rich.text import Text
 
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.grid_results import GridResults
-from orchestrator.report.notation import SELECTED_NOTE, k_title
+from orchestrator.report.notation import DASH, SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import effects_table
 from orchestrator.report.tables.table import Table
+from orchestrator.util.units import listed, pluralize
 
 _HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}
 _LISTED_FAILURES = 5
 
 
-def terminal_summary(grid: GridResults) -> RenderableType:
-    """Return what the command line prints at the end of a grid: first which method to use, then the accuracies."""
-    parts = [part for answer in grid.answers for part in _answer(grid, answer)]
-    parts += [Text(limit.sentence, style="yellow") for limit in grid.text_limits]
-    for group in grid.main_groups:
-        table = main_table(grid, group)
+def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableType:
+    """Return what the command line prints at the end of a grid: first which method to use, then the accuracies.
+
+    A line for each track and domain says which methods to use, and the table is that of the first group. ``verbose``
+    shows every verdict in words, single datasets too, and every table.
+    """
+    parts: list[RenderableType] = []
+    if not grid.groups:
+        parts.append(Text("no results yet"))
+    elif verbose:
+        parts += [part for answer in grid.answers for part in _whole_answer(grid, answer)]
+        parts += [Text(limit.sentence, style="yellow") for limit in grid.text_limits]
+    else:
+        parts += _short_answers(grid)
+        if grid.text_limits:
+            names = listed([limit.dataset for limit in grid.text_limits], 3)
+            parts.append(Text(f"classes with equal text vectors in {names}; the report names them", style="yellow"))
+    tables = [main_table(grid, group) for group in grid.main_groups]
+    for table in tables if verbose else tables[:1]:
         parts += [Text(table.title, style="bold"), _rich_table(table)]
     if (effects := effects_table(grid)) is not None:
         parts += [Text(effects.title, style="bold"), _rich_table(effects, ("switch", "method", "points", "n"))]
     if any(group.selects_on_test for group in grid.groups):
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if grid.groups:
-        parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
-    else:
-        parts.append(Text("no results yet"))
+        more = f"; {pluralize(len(tables) - 1, 'more table')} in the report" if len(tables) > 1 and not verbose else ""
+        parts.append(Text(f"mean accuracy (%) over datasets ± sample standard deviation over seeds{more}", style="dim"))
     if grid.failures:
         parts.append(Text(f"{len(grid.failures)} failed:", style="red"))
-        listed = grid.failures[:_LISTED_FAILURES]
-        parts += [Text(f"  {failure.id}  {failure.error}  {failure.log}") for failure in listed]
-        if (more := len(grid.failures) - len(listed)) > 0:
-            parts.append(Text(f"  ... and {more} more, all of them in the report"))
+        shown = grid.failures[:_LISTED_FAILURES]
+        parts += [Text(f"  {failure.id}  {failure.error}  {failure.log}") for failure in shown]
+        if (more_failed := len(grid.failures) - len(shown)) > 0:
+            parts.append(Text(f"  ... and {more_failed} more, all of them in the report"))
     if grid.missing:
         parts.append(Text(f"{len(grid.missing)} of {len(grid.planned)} planned cells were not run", style="yellow"))
     return Group(*parts)
 
 
-def _answer(grid: GridResults, answer: VerdictSeries) -> Iterator[RenderableType]:
+def _short_answers(grid: GridResults) -> list[RenderableType]:
+    """Return a line for each track and domain: the methods to use, and how many may be the best."""
+    lines = RichTable.grid(padding=(0, 2))
+    for answer in grid.shown_answers:
+        lines.add_row(Text(grid.answer_title(answer), "bold"), _methods_to_use(grid, answer))
+    note = "use these; (1 of 3): one of three methods that may be the best, at 95 per cent"
+    return [lines, Text(note, style="dim")] if lines.row_count else []
+
+
+def _methods_to_use(grid: GridResults, answer: VerdictSeries) -> str:
+    """Return the recommended methods with their k: ``BOLT (1 of 3) at k = 1; aTLAS at k = 4, 16``."""
+    ks: dict[str, list[int]] = {}
+    sizes: dict[str, list[int]] = {}
+    for verdict in answer.verdicts:
+        if (method := verdict.recommended) is not None:
+            ks.setdefault(method, []).append(verdict.k)
+            sizes.setdefault(method, []).append(len(verdict.comparison.best_set))
+    clauses = []
+    for method, own in ks.items():
+        counts = DASH.join(dict.fromkeys((str(min(sizes[method])), str(max(sizes[method])))))
+        others = "" if counts == "1" else f" (1 of {counts})"
+        at = f" at k = {', '.join(map(str, own))}" if any(own) else ""
+        clauses.append(f"{grid.display_names.get(method, method)}{others}{at}")
+    return "; ".join(clauses) or "no method was measured"
+
+
+def _whole_answer(grid: GridResults, answer: VerdictSeries) -> Iterator[RenderableType]:
     """Yield the recommendation of one place, and a line for each k."""
     yield Text.assemble((grid.answer_title(answer), "bold"), f": {answer.recommendation(grid.display_names)}")
     lines = RichTable.grid(padding=(0, 2), pad_edge=True)

@@ -64,6 +64,14 @@ class GridResults:
         """The names of the tracks that have results, in the order of the groups."""
         return tuple(dict.fromkeys(group.key.track for group in self.groups))
 
+    @cached_property
+    def shown_answers(self) -> tuple[VerdictSeries, ...]:
+        """The answers that are read first: over datasets, and on a single dataset where the domain has no other."""
+        over_datasets = [answer for answer in self.answers if not answer.dataset]
+        alone = {_place(answer) for answer in over_datasets if all(v.comparison.n == 1 for v in answer.verdicts)}
+        alone &= {_place(answer) for answer in self.answers if answer.dataset}
+        return tuple(answer for answer in self.answers if bool(answer.dataset) == (_place(answer) in alone))
+
     def answers_about(self, group: ComparisonGroup) -> tuple[VerdictSeries, ...]:
         """Return the answers about a group's place; none if its rows take no part in verdicts."""
         if group.key.ablations or group.of_changed_protocol:

@@ -82,7 +82,7 @@ def _answer_groups(
     several = [len(set(values)) > 1 for values in zip(*places, strict=True)]
     answer_groups = []
     for place in places:
-        own = [answer for answer in grid.answers if _place(answer) == place and answer.verdicts]
+        own = [answer for answer in grid.shown_answers if _place(answer) == place and answer.verdicts]
         own.sort(key=lambda answer: answer.domain != "")
         titles = (stored_track(place[0]).title, *place[1:])
         title = " · ".join(text for text, shown in zip(titles, several, strict=True) if shown)

@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from orchestrator.catalog import load_catalog
+from orchestrator.grid import load_grid
+from orchestrator.planning.plan import make_plan
 from orchestrator.report import SourceRow, arrange_results, terminal_summary
 from orchestrator.report import write as report_write
+from orchestrator.report.grid_report import read_finished_results
+from orchestrator.store import Store
+from orchestrator.store.results import Result
+from orchestrator.util.errors import UserError
 from tests.helpers.small_results import DATASETS, cell, failure, grid, label, result, write
 
 
@@ -108,7 +115,8 @@ def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
     assert {record["outcome"] for record in records} == {"best", "undecided"}
     assert {record["smallest_difference"] for record in records} == {2.5}
     console = Console(width=500, file=io.StringIO(), force_terminal=False)
-    console.print(terminal_summary(arrange_results(results=results, label_of=label, smallest_difference=2.5)))
+    arranged = arrange_results(results=results, label_of=label, smallest_difference=2.5)
+    console.print(terminal_summary(arranged, verbose=True))
     terminal = console.file.getvalue()  # type: ignore[attr-defined]
     page = html.unescape(file.read_text(encoding="utf-8"))
     for record in records:
@@ -162,15 +170,38 @@ def test_a_failed_report_leaves_the_old_one_and_a_new_one_removes_what_is_stale(
     assert len(list(tmp_path.glob("tables/*"))) < len(tables)
 
 
+def terminal(results: list[Result], *, verbose: bool = False, **more: object) -> str:
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_summary(arrange_results(results=results, label_of=label, **more), verbose=verbose))  # type: ignore[arg-type]
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_the_terminal_shows_domains_failures_and_what_is_missing() -> None:
     results = grid({"bolt": 60.0, "zero_shot": 0.0})
-    console = Console(width=100, file=io.StringIO(), force_terminal=False)
     planned = [*(r.cell for r in results), cell("linear_probe")]
-    console.print(
-        terminal_summary(arrange_results(results=results, failures=[failure("x--0")], planned=planned, label_of=label))
-    )
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = terminal(results, failures=[failure("x--0")], planned=planned)
     for words in ("BOLT", "k = 4", "±", "x--0", "1 of 41 planned cells"):
         assert words in text
-    console.print(terminal_summary(arrange_results(results=[], label_of=label)))
-    assert "no results yet" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "no results yet" in terminal([])
+
+
+def test_the_terminal_has_a_line_for_each_domain_and_one_table_unless_verbose() -> None:
+    accuracies = {"bolt": 60.0, "lora": 60.0, "linear_probe": 40.0}
+    results = grid(accuracies) + grid(accuracies, domain="aerial", datasets=DATASETS[:1])
+    short, whole = terminal(results), terminal(results, verbose=True)
+    line = next(line for line in short.splitlines() if line.startswith("general"))
+    assert line.split() == ["general", "BOLT", "(1", "of", "2)", "at", "k", "=", "1,", "4"]
+    assert (short.count("Accuracy by method"), whole.count("Accuracy by method")) == (1, 2)
+    assert "1 more table" in short
+    assert len(short.splitlines()) < 16 < len(whole.splitlines())
+
+
+def test_a_report_of_no_finished_cell_is_refused_and_the_old_page_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    page = tmp_path / "runs" / "reports" / "smoke" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("good")
+    catalog = load_catalog()
+    with pytest.raises(UserError, match="no cell of the grid is finished"):
+        read_finished_results(make_plan(load_grid("smoke", catalog), catalog, store), store)
+    assert page.read_text() == "good"

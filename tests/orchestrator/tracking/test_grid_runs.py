@@ -71,7 +71,7 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     if limit is not None:
         return
     shown = io.StringIO()
-    Console(width=500, file=shown, force_terminal=False).print(terminal_summary(results))
+    Console(width=500, file=shown, force_terminal=False).print(terminal_summary(results, verbose=True))
     terminal = shown.getvalue()
     page = html.unescape(file.read_text(encoding="utf-8"))
     records = json.loads((file.parent / "verdict.json").read_text(encoding="utf-8"))
