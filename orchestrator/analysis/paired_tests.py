@@ -84,12 +84,8 @@ def with_skew_intervals(tests: PairedTests, differences_PN: Floats, rows_P: NDAr
     Hall's transformation of t (:func:`hall_t`) is monotone and has an inverse in closed form (Hall, Journal of the
     Royal Statistical Society B 54, 1992). The interval holds the means whose transformed t lies within the t quantiles.
     """
-    centred_PN = rounded(differences_PN) - tests.difference[:, None]
     n = np.maximum(tests.n, 2)
-    cubes = np.nansum(centred_PN**3, axis=1) / n
-    squares = np.nansum(centred_PN**2, axis=1) / n
-    skewness = np.divide(cubes, squares**1.5, out=np.zeros(len(n)), where=tests.deviation > 0)
-    skew = _skew_weight(n) * skewness / np.sqrt(n)
+    skew = _skew_weight(n) * skewness(tests, differences_PN) / np.sqrt(n)
     plain = np.abs(skew) < _NO_SKEW
     error, quantile = tests.deviation / np.sqrt(n), stdtrit(n - 1, (1 + CONFIDENCE) / 2)
 
@@ -100,6 +96,13 @@ def with_skew_intervals(tests: PairedTests, differences_PN: Floats, rows_P: NDAr
 
     lower, upper = tests.difference - error * t_of(quantile), tests.difference - error * t_of(-quantile)
     return replace(tests, lower=np.where(rows_P, lower, tests.lower), upper=np.where(rows_P, upper, tests.upper))
+
+
+def skewness(tests: PairedTests, differences_PN: Floats) -> Floats:
+    """Return the sample skewness of every row; 0 for a row without spread."""
+    centred_PN, n = rounded(differences_PN) - tests.difference[:, None], np.maximum(tests.n, 2)
+    cubes, squares = (np.nansum(centred_PN**power, axis=1) / n for power in (3, 2))
+    return np.asarray(np.divide(cubes, squares**1.5, out=np.zeros(len(n)), where=tests.deviation > 0))
 
 
 def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:

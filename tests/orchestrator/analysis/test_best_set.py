@@ -249,6 +249,24 @@ def test_contradicting_tests_exclude_nothing() -> None:
     assert set(best_set(scores).best_set) == {"a", "b", "c"}
 
 
+def test_a_method_that_skewed_rivals_exclude_is_named_as_doubtful() -> None:
+    """The rivals of a are a little better on most datasets and much worse on two, each on others."""
+    steady = spread(70, 16, 0.1)
+    rivals = {}
+    for place in range(5):
+        scores = np.array(spread(72, 16, 0.2, seed=place + 1))
+        scores[[place, place + 8]] -= 3
+        rivals[f"m{place}"] = scores
+    comparison = best_set(scores_of({"a": steady, **rivals}))
+    doubtful = [score for score in comparison.methods if score.doubtful]
+    assert [(score.method, score.in_best_set) for score in doubtful] == [("a", False)]
+    assert "less sure than 95 %" in comparison.statement({"a": "A+"})
+    assert "that A+ is out" in comparison.statement({"a": "A+"})
+    mirrored = best_set(scores_of({"a": spread(78, 16, 0.1), **rivals}))
+    assert mirrored.best_set == ("a",)
+    assert not mirrored.methods[-1].doubtful
+
+
 def test_methods_that_are_out_stop_counting() -> None:
     """With 5 datasets b loses to a at p = 0.015: too much among six methods, and enough once four of them are out."""
     lead = np.array([0.4, 1.1, 2.0, 2.6, 3.1])
