@@ -15,12 +15,13 @@ def main() -> None:
     """Entry point of the ``orchestrator`` command."""
     from orchestrator.cli.app import app
     from orchestrator.execution.health import ClusterLost
+    from orchestrator.util.console import printable
     from orchestrator.util.errors import UserError
 
     try:
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
             os._exit(2)  # Ray's threads can wait forever for a lost cluster
         sys.exit(2)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
 from orchestrator.cli.options import (
@@ -21,7 +20,7 @@ from orchestrator.cli.options import (
     WordTable,
     with_settings,
 )
-from orchestrator.util.console import print_line
+from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 
 

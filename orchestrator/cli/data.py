@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import (
     CatalogFiles,
@@ -20,7 +19,7 @@ from orchestrator.cli.options import (
     WordTable,
     table_console,
 )
-from orchestrator.util.console import print_line
+from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import human_bytes
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.options import StoreSettings, with_settings
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.atomic_files import nearest_existing
+from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes, pluralize
 

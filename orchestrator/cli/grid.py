@@ -6,10 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import ComputeSettings, GridName, SetValues, StoreSettings, with_settings
 from orchestrator.cli.workspace import Workspace, open_workspace
+from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
 

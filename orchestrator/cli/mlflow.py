@@ -6,11 +6,10 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, GridName, SetValues, StoreSettings, StoreUrl, with_settings
 from orchestrator.cli.workspace import open_workspace, values_seen
-from orchestrator.util.console import print_line
+from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from orchestrator.core.settings import RunSettings
+from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
 
 DEFAULT_STORE = "runs"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import OptionalGrid, SetValues, StoreSettings, with_settings
 from orchestrator.cli.workspace import values_seen
+from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.core.settings import RunSettings
+from orchestrator.util.console import printable
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ def values_seen(grid: str, settings: RunSettings, given: list[str] | None) -> li
     values = set_values(Store(settings.store_url).files, grid, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))
-        typer.echo(
-            f"note: the last run of {Path(grid).stem} had {same}, and so has this; --set '' is without", err=True
-        )
+        note = f"note: the last run of {Path(grid).stem} had {same}, and so has this; --set '' is without"
+        typer.echo(printable(note), err=True)
     return values
 
 

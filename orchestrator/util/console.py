@@ -1,17 +1,40 @@
-"""Prints single lines and sentences, and makes plain tables."""
+"""Prints lines, sentences and plain tables; what a terminal would obey in the text is shown instead."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+import rich.console
+from rich.segment import Segment
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def print_line(line: str, console: Console | None = None, style: str | None = None) -> None:
+def printable(text: str) -> str:
+    """Show control characters as such, for example ``\\x1b``: a terminal obeys them, also those in a title or a name.
+
+    Line ends and tabs stay.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""The control characters of a terminal but line ends and tabs, and those that turn the direction of writing."""
+
+
+class Console(rich.console.Console):
+    """Rich's console, which prints every text as :func:`printable` gives it."""
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Render as rich does. Its own control codes are segments of another kind."""
+        for segment in super().render(*arguments, **options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def print_line(line: str, console: rich.console.Console | None = None, style: str | None = None) -> None:
     """Print a line as it is, without markup, highlighting or wrapping; by default to standard output.
 
     A terminal breaks a long line anywhere, and a path or command in it can still be copied.
@@ -19,7 +42,7 @@ def print_line(line: str, console: Console | None = None, style: str | None = No
     (console or Console()).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_sentence(text: str, console: Console) -> None:
+def print_sentence(text: str, console: rich.console.Console) -> None:
     """Print a sentence without a path or command in it. A terminal gets lines that end between words."""
     console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
