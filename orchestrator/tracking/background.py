@@ -11,8 +11,8 @@ from orchestrator.tracking.errors import TrackingProblem, classify_tracking_erro
 from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
-CLOSE_SECONDS = 90.0
-"""Longer than MLflow needs to give up on a server that does not answer."""
+CLOSE_SECONDS = 30.0
+"""Longer than the runs of a busy moment take, and than MLflow needs to give up on a server that does not answer."""
 
 LEFT_TO_SYNC = 200
 """If more runs are queued at the end, the thread leaves them to ``sync``, which shows its progress."""

@@ -37,8 +37,8 @@ _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # MLflow raises its errors as well; they are reported once, by this project
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # an unreachable server costs seconds, not minutes
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sync has its own; an unreachable server costs seconds, not minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "6",
     "PGCONNECT_TIMEOUT": "10",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",

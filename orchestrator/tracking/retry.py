@@ -24,7 +24,7 @@ def retry_sync(
     attempt: Callable[[OnProgress], SyncReport],
     console: Console,
     *,
-    total: float = 180.0,
+    total: float = 6.0,
     pauses: tuple[float, float] = (1.0, 30.0),
     silence: float = 90.0,
 ) -> SyncReport:

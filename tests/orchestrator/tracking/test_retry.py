@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import socket
 import sqlite3
 import threading
 import time
@@ -15,7 +16,8 @@ from rich.console import Console
 
 from orchestrator.tracking import retry
 from orchestrator.tracking.background import BackgroundTracker
-from orchestrator.tracking.errors import NoAnswer
+from orchestrator.tracking.client import open_client
+from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.retry import retry_sync
 from orchestrator.tracking.tracker import SyncReport, Tracker
@@ -132,6 +134,26 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
     with pytest.raises(NoAnswer, match="no answer for"):
         retry_sync(frozen, Console(quiet=True), **{**QUICK, "total": 0.1, "silence": 0.2})
     answer.set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listens", [True, False], ids=["frozen", "stopped"])
+def test_a_dead_server_costs_a_sync_seconds(listens: bool) -> None:
+    """With the waiting times of the product: a connection is refused, or nothing is answered."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if not listens:
+            server.close()
+
+        def attempt(tell: Callable[[int, int], None]) -> SyncReport:
+            open_client(f"http://127.0.0.1:{port}")
+            return SyncReport(0, 0, 0)
+
+        started = time.monotonic()
+        with pytest.raises(Exception, match=r"Max retries|timed out|refused") as caught:
+            retry_sync(attempt, Console(quiet=True))
+    assert classify_tracking_error(caught.value).kind == "unreachable"
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.slow
