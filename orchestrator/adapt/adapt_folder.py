@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -21,8 +22,9 @@ from orchestrator.adapt.adaptation import Adaptation, adapt_card, adapt_page, su
 from orchestrator.adapt.candidates import TINY, plan_candidates, read_candidates
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
-from orchestrator.adapt.own_images import image_parts, prepare_images
+from orchestrator.adapt.own_images import as_given, image_parts, prepare_images
 from orchestrator.adapt.request import Request, check_request, refuse_existing
+from orchestrator.adapt.suspects import find_suspects
 from orchestrator.adapt.trials import build, measure_candidates
 from orchestrator.artifacts.head import Head, equal_classes_of
 from orchestrator.artifacts.load_backbone import fetch_weights
@@ -105,8 +107,13 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             with console.status("scoring the test images"):
                 evaluation = evaluate(inputs, evaluation_split(inputs, chosen.cell.dataset), adapted).evaluation
         labels_N = task.support.labels_N.numpy(force=True)
-        seconds = time.perf_counter() - started
-        done = Adaptation(request, images, trials, choice, equal_classes, evaluation, labels_N, final_seconds, seconds)
+        held_out = [trial.held_out for trial in trials if trial.held_out is not None]
+        suspects = find_suspects(held_out, labels_N, images.raw) if held_out else []
+        suspects = [replace(each, origin=as_given(each.origin, request.folder, train)) for each in suspects]
+        done = Adaptation(
+            request, images, trials, choice, equal_classes, evaluation, labels_N, suspects, final_seconds,
+            time.perf_counter() - started,
+        )  # fmt: skip
         with console.status(f"writing {request.model}"):
             _save(adapted, task, loaded, done)
     for line in summary_lines(done):

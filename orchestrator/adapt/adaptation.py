@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
+from orchestrator.adapt.suspects import SHOWN, Suspect
 from orchestrator.adapt.trials import Trial
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import MethodRef
@@ -30,6 +31,7 @@ class Adaptation:
         equal_classes: the classes that the text head cannot tell apart; ``None`` without any.
         evaluation: the score on the test images; ``None`` without any.
         labels_N: classes of the support's images.
+        suspects: images whose label may be wrong, the most improbable first.
         final_seconds, seconds: of adapting to all images, and of the whole command this time.
     """
 
@@ -40,6 +42,7 @@ class Adaptation:
     equal_classes: EqualClasses | None
     evaluation: Evaluation | None
     labels_N: NDArray[np.int64]
+    suspects: Sequence[Suspect]
     final_seconds: float
     seconds: float
 
@@ -95,6 +98,10 @@ def summary_lines(done: Adaptation) -> list[str]:
             lines.append(f"  warning: {done.chance_note}")
         if done.level:
             lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
+    if done.suspects:
+        first = done.suspects[0]
+        lines.append(f"  labels to check: {len(done.suspects)}, as {first.origin} ({first.given}, or {first.likely}?); "
+                     "the page shows them")  # fmt: skip
     if done.evaluation:
         low, high = done.evaluation.interval
         lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % ({low:.1f} to {high:.1f}); "
@@ -118,6 +125,7 @@ def adapt_page(done: Adaptation) -> str:
         rows=[(trial, _verdict(done, trial)) for trial in ranked],
         classes=sorted(done.held_out_per_class, key=lambda row: row[1] / row[2]),
         images=done.images.total,
+        shown=done.suspects[:SHOWN],
         model=done.request.model.name,
         trial_seconds=sum(trial.seconds for trial in done.trials),
         duration=human_duration,

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from orchestrator.core.events import OnProgress
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import add_dataset, dataset_key
 from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
@@ -53,6 +54,7 @@ class OwnImages:
         per_class, pictures: training images and different pictures of each class, in label order.
         copies: groups of training images that show one picture, as positions in the training split, ascending.
         notes: what was noticed when the images were checked, now or by an earlier run.
+        raw: the opened dataset.
     """
 
     entry: DatasetEntry
@@ -63,6 +65,7 @@ class OwnImages:
     pictures: tuple[int, ...]
     copies: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
+    raw: RawDataset = field(compare=False, repr=False)
 
     @property
     def repeated(self) -> list[int]:
@@ -112,9 +115,9 @@ def prepare_images(
         except UserError as error:
             where = error.where.replace(str(root / name), str(folder))
             what = error.what.replace(str(root / name), str(folder))
-            raise UserError(_as_given(what, folder, train), where=where, hint=error.hint) from None
+            raise UserError(as_given(what, folder, train), where=where, hint=error.hint) from None
         unused = unused_notes(dataset_folder(folder.expanduser().absolute()), [train, *([test] if test else [])])
-        notes = (_as_given(note, folder, train) for note in added.notes if "short_classes" not in note)
+        notes = (as_given(note, folder, train) for note in added.notes if "short_classes" not in note)
         learnt = [[each.origin for each in group if each.part == "train"] for group in added.copies]
         found = {"stamp": stamp, "notes": list(dict.fromkeys([*unused, *notes])), "copies": learnt}
         with replacing(checked) as temporary:
@@ -139,13 +142,14 @@ def prepare_images(
         pictures=tuple(pictures.tolist()),
         copies=tuple(copies),
         notes=tuple(found["notes"]),
+        raw=raw,
     )
 
 
-def _as_given(text: str, folder: Path, train: Path) -> str:
+def as_given(text: str, folder: Path, train: Path) -> str:
     """Return a text about the images with their paths in the user's folder, which may have no ``train/``."""
     listed_in = train.relative_to(folder.expanduser().absolute()).as_posix()  # train/, all/ or the folder
-    return re.sub(r"(^ +|\) = )train/", lambda at: at[1] + f"{listed_in}/".removeprefix("./"), text, flags=re.MULTILINE)
+    return re.sub(r"(^ *|\) = )train/", lambda at: at[1] + f"{listed_in}/".removeprefix("./"), text, flags=re.MULTILINE)
 
 
 def own_key(folder: Path) -> str:

@@ -47,7 +47,10 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         wanted[section] = {**existing, **entries}
     stream = io.StringIO()
     yaml.dump(document, stream)
-    if parse_yaml(stream.getvalue(), str(location)) != wanted:
+    if not _reads_as(stream.getvalue(), wanted):  # a key with spaces was broken across two lines
+        yaml.width, stream = 2**20, io.StringIO()
+        yaml.dump(document, stream)
+    if not _reads_as(stream.getvalue(), wanted):
         raise location.error("cannot be changed without changing what else stands there", "give another file")
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +58,14 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
             temporary.write_text(stream.getvalue(), encoding="utf-8")
     except (OSError, RuntimeError) as error:  # the latter: a circle of links
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
+
+
+def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
+    """Whether a YAML text has these values."""
+    try:
+        return bool(parse_yaml(text, "") == wanted)
+    except UserError:
+        return False
 
 
 def _quoted(value: Any) -> Any:

@@ -40,7 +40,7 @@ from orchestrator.models.model_card import CARD
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import file_lock
-from tests.helpers.photographs import break_file, write_photographs
+from tests.helpers.photographs import break_file, photograph, write_photographs
 
 METHODS = ("linear_probe(epochs=2, search='fixed')", "gda(views=1)", "zero_shot")
 
@@ -255,6 +255,21 @@ def test_copies_raise_no_promised_accuracy_and_are_listed(tmp_path: Path) -> Non
     assert done.choice.high - done.choice.expected > 15, "16 pictures, not 65 images"
     assert "kind 0/0-0.png (kind 0) = kind 1/again.png (kind 1)" in said.getvalue()
     assert "copies of another training image: 49" in (tmp_path / "model.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_wrong_label_is_asked_about_with_its_picture(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware" / "train", 10)
+    wrong = tmp_path / "ware" / "train" / "BlueBottle" / "mug.jpg"
+    photograph("red_mug", 40).save(wrong)
+    write_photographs(tmp_path / "ware" / "test", 2, first=50)
+    said = io.StringIO()
+    done = adapt(tmp_path, ("logistic_probe", "gda(views=1)"), said)
+    assert [(each.origin, each.likely) for each in done.suspects][:1] == [("train/BlueBottle/mug.jpg", "red mug")]
+    assert "train/BlueBottle/mug.jpg (blue bottle, or red mug?)" in said.getvalue()
+    page = unescape((tmp_path / "model.html").read_text())
+    assert "train/BlueBottle/mug.jpg" in page
+    assert f'<img src="{done.suspects[0].picture}"' in page
 
 
 @pytest.mark.slow

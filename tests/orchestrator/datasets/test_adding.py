@@ -387,3 +387,10 @@ def test_a_section_on_one_line_is_extended_and_words_stay_words(tmp_path: Path) 
     entry = {"title": "1e-3", "class_names": {"no": "off", "1:20": "0x1", "x": "a: b {}"}}
     write_entries(path, {"datasets": {"b": entry}})
     assert read_mapping(path) == {"datasets": {"a": {"title": "A"}, "b": entry}}
+
+
+def test_class_names_of_several_words_are_written_whole(tmp_path: Path) -> None:
+    """A long line was broken inside a name, and the file could not be read."""
+    names = {f"a {kind} letter": f"a {kind} letter" for kind in ("capital", "small", "Greek", "gothic", "round")}
+    write_entries(tmp_path / "mine.yaml", {"datasets": {"a": {"class_names": names}}})
+    assert read_mapping(tmp_path / "mine.yaml") == {"datasets": {"a": {"class_names": names}}}

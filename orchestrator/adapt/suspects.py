@@ -1,0 +1,81 @@
+"""Images whose label may be wrong, by what was predicted for them while they were held out.
+
+The rule is that of confident learning (Northcutt, Jiang and Chuang, 2021): an image is suspect if another class is at
+least as probable as that class is, on average, for its own images.
+
+Shape legend: N images, C classes.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bolt.clip.preprocess import to_rgb_or_grey
+from orchestrator.adapt.held_out_fold import HeldOut
+from orchestrator.datasets.part import RawDataset
+
+SHOWN = 100
+"""Suspects that are shown with a picture."""
+
+_SIDE = 96
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An image whose label is improbable.
+
+    Attributes:
+        origin: where it is.
+        given, likely: the words of its class and of the class that may be right.
+        picture: a small JPEG as a ``data:`` address.
+    """
+
+    origin: str
+    given: str
+    likely: str
+    picture: str
+
+
+def suspect_labels(probabilities_NC: NDArray[np.float32], labels_N: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return images with improbable labels and the class that each may be, the most improbable first."""
+    rows = np.arange(len(labels_N))
+    classes = range(probabilities_NC.shape[1])
+    own_C = np.array([probabilities_NC[labels_N == label, label].mean() for label in classes])
+    confident_NC = np.where(probabilities_NC >= own_C, probabilities_NC, -1.0)
+    confident_NC[rows, labels_N] = -1.0
+    likely_N = confident_NC.argmax(axis=1)
+    margin_N = probabilities_NC[rows, labels_N] - confident_NC[rows, likely_N]
+    found = np.flatnonzero((confident_NC[rows, likely_N] >= 0) & (margin_N < 0))
+    return [(int(n), int(likely_N[n])) for n in found[np.argsort(margin_N[found], kind="stable")]]
+
+
+def find_suspects(held_out: Sequence[HeldOut], labels_N: NDArray[np.int64], raw: RawDataset) -> list[Suspect]:
+    """Return the suspect images; their probabilities are the mean of several candidates'.
+
+    Args:
+        held_out: of each candidate that was measured.
+        labels_N: in the order of the support.
+        raw: the dataset, from which the pictures are read.
+    """
+    probabilities_NC = np.mean([each.probabilities_NC for each in held_out], axis=0)
+    suspects: list[Suspect] = []
+    for row, likely in suspect_labels(probabilities_NC, labels_N):
+        position = int(held_out[0].positions_N[row])
+        words = raw.class_names[labels_N[row]], raw.class_names[likely]
+        picture = _picture(raw, position) if len(suspects) < SHOWN else ""
+        suspects.append(Suspect(raw.train.origin(position), *words, picture))
+    return suspects
+
+
+def _picture(raw: RawDataset, position: int) -> str:
+    image = to_rgb_or_grey(raw.train.read(position), exif_rotation=True)
+    image.thumbnail((_SIDE, _SIDE))
+    stream = io.BytesIO()
+    image.convert("RGB").save(stream, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
