@@ -1,7 +1,8 @@
 """Evaluation protocols: a protocol is a named set of switches that define how a cell is measured.
 
 ``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` does what the BOLT authors' code does where that
-differs from their paper or from the official code of a baseline. Each switch is one such difference, so its effect can
+differs from their paper or from the official code of a baseline. ``DASSL`` draws the images that the field's few-shot
+tables are measured on, and is otherwise ``STRICT``. Each switch is one such difference, so its effect can
 be measured alone; ``docs/protocols.md`` has a table of the effects.
 """
 
@@ -23,7 +24,7 @@ class Protocol:
     """The switches of an evaluation protocol. Each can change an accuracy, so all are part of a cell's identity.
 
     Attributes:
-        name: ``strict`` or ``published``, followed by ``+switch=value`` for every switch that a grid changed.
+        name: ``strict``, ``published`` or ``dassl``, and ``+switch=value`` for every switch that a grid changed.
         activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` uses the other of
             GELU and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
         config_selection: ``fixed`` settings, or the method's candidate settings that are ``best_on_test``.
@@ -40,7 +41,8 @@ class Protocol:
         task_count_basis: with few sources, the width of the basis ``follow``s their number, or the basis is ``padded``
             with random directions to its width for the whole pool of sources (only in the authors' ablation).
         support_draw: ``nested`` in k, keyed by (dataset, seed); or ``fresh`` for every k, from one generator for all
-            classes, as in the authors' sampler.
+            classes, as in the authors' sampler; or image for image as a code of the field draws it: ``dassl`` (CoOp and
+            its successors), ``tip_adapter``, ``clip_lora``, ``lp_plus_plus``, ``gda``.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).
         ood_support: on the ood track, the support is drawn from the ``train`` split; or from the ``test`` split, and
@@ -74,7 +76,7 @@ class Protocol:
     alpha_views: Literal["plain", "augmented"] = "plain"
     tta_alpha: Literal["unsupervised", "test_labels"] = "unsupervised"
     task_count_basis: Literal["follow", "padded"] = "follow"
-    support_draw: Literal["nested", "fresh"] = "nested"
+    support_draw: Literal["nested", "fresh", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda"] = "nested"
     support_pool: Literal["train", "less_validation"] = "train"
     ood_support: Literal["train", "test"] = "train"
     short_classes: Literal["refuse", "take_all"] = "refuse"
@@ -131,5 +133,6 @@ PUBLISHED = Protocol(
     ood_label_space="all_classes",
     meta_scoring="validation",
 )
-PROTOCOLS = {protocol.name: protocol for protocol in (STRICT, PUBLISHED)}
+DASSL = Protocol(name="dassl", support_draw="dassl", short_classes="take_all", flips="always", ood_label_space="both")
+PROTOCOLS = {protocol.name: protocol for protocol in (STRICT, PUBLISHED, DASSL)}
 SWITCHES = tuple(field.name for field in fields(Protocol) if field.name != "name")

@@ -14,9 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bolt.seeds import numpy_generator, torch_generator
+from bolt.task.field_draws import FIELD_DRAWS, draw_as_published
 
-SupportDraw = Literal["nested", "fresh", "imbalanced"]
+SupportDraw = Literal["nested", "fresh", "imbalanced", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda"]
 """How the images of a support are drawn, see :func:`draw_support`."""
+
+NESTED_DRAWS = ("nested", "imbalanced")
+"""Draws in which a support of fewer shots is a prefix of a larger one."""
 
 
 class TooFewImages(ValueError):
@@ -33,6 +37,7 @@ def draw_support(
     class_count: int | None = None,
     draw: SupportDraw = "nested",
     pool: Literal["train", "less_validation"] = "train",
+    validation_labels: ArrayLike = (),
 ) -> NDArray[np.int64]:
     """Draw ``shots`` images of every class; returns their positions in ``labels``, int64.
 
@@ -52,8 +57,11 @@ def draw_support(
             generator too; one with fewer does not. ``imbalanced`` draws ``shots * class_count`` images of the whole
             pool at random, whatever their classes are: a class has as many as its frequency gives, which may be none. A
             draw of fewer shots is a prefix here too.
+            The other names are codes of the field, whose draws are reproduced (:mod:`bolt.task.field_draws`): in their
+            order, over all classes, of which the first ``class_count`` are kept.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
-            (``less_validation``).
+            (``less_validation``). A code of the field draws from the whole split.
+        validation_labels: class of every image of a validation part, which some codes of the field draw first.
 
     Raises:
         TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``. An
@@ -73,14 +81,18 @@ def draw_support(
             raise TooFewImages(f"{dataset} has {len(members)} training images, fewer than {wanted} to draw")
         order = numpy_generator("imbalanced support", dataset, seed).permutation(members)
         return np.asarray(order[:wanted], dtype=np.int64)
+    if draw in FIELD_DRAWS:
+        counts = np.bincount(labels_N, minlength=len(classes))[classes]
+        if counts.min() < (shots if short_classes == "refuse" else 1):
+            raise _too_few(int(classes[counts.argmin()]), dataset, int(counts.min()), shots)
+        drawn_as_they_do = draw_as_published({"train": labels_N, "val": validation_labels}, shots, seed=seed, code=draw)
+        return np.array([index for index in drawn_as_they_do["train"] if labels_N[index] < len(classes)])
     shared_generator = np.random.RandomState(seed)  # draws what the authors draw after ``np.random.seed(seed)``
     by_class = []
     for label in classes.tolist():
         members = np.flatnonzero((labels_N == label) & drawable)
         if len(members) < (shots if short_classes == "refuse" else 1):
-            raise TooFewImages(
-                f"class {label} of {dataset} has {len(members)} training images, fewer than {shots} shots"
-            )
+            raise _too_few(label, dataset, len(members), shots)
         if draw == "nested":
             by_class.append(numpy_generator("support", dataset, seed, label).permutation(members)[:shots])
         else:
@@ -89,6 +101,10 @@ def draw_support(
     ranks = range(max(len(members) for members in by_class))
     drawn = [members[rank] for rank in ranks for members in by_class if rank < len(members)]
     return np.array(drawn, dtype=np.int64)
+
+
+def _too_few(label: int, dataset: str, images: int, shots: int) -> TooFewImages:
+    return TooFewImages(f"class {label} of {dataset} has {images} training images, fewer than {shots} shots")
 
 
 def validation_tenth(size: int) -> NDArray[np.int64]:

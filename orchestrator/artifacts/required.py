@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from bolt.methods import METHODS, Method
+from bolt.task.support import NESTED_DRAWS
 from orchestrator.artifacts.features import SupportFeatures, TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
@@ -37,6 +38,7 @@ class CellArtifacts:
 
     Attributes:
         head: the zero-shot head of all classes of the target.
+        own_heads: the heads of the other datasets that the cell is scored on, where each has its own class words.
         test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
         validation_images: the target's training split, where the protocol scores on a tenth of it.
         unscored: the support, where it is drawn from the test split: its images are not scored.
@@ -53,6 +55,7 @@ class CellArtifacts:
     support_features: SupportFeatures | None
     views: Views
     sources: tuple[SourceRef, ...]
+    own_heads: tuple[Head, ...] = ()
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
         """Return the test features of one of the scored datasets. Their images are :attr:`TestFeatures.images`."""
@@ -63,7 +66,7 @@ class CellArtifacts:
         """The artifacts without the sources."""
         images = self.validation_images, self.whole_test_images, self.support_images
         optional = self.meta_start, *images, self.support_features
-        return self.head, *self.test_features, *(spec for spec in optional if spec is not None)
+        return self.head, *self.own_heads, *self.test_features, *(spec for spec in optional if spec is not None)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -118,6 +121,11 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         support_features=features,
         views=views,
         sources=cell.sources if method.uses_source_models else (),
+        own_heads=tuple(
+            Head(cell.backbone, dataset, size)
+            for dataset in cell.evaluate_on
+            if track.own_words and dataset != cell.dataset
+        ),
     )
 
 
@@ -136,8 +144,8 @@ def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
 
 def _stored_shots(cell: Cell) -> int:
     """Return the images per class that the support artifacts of a cell hold."""
-    fresh = TRACKS[cell.track].support_draw(cell.protocol) == "fresh"
-    return cell.shots if fresh else round_up(cell.shots, SHOTS_STEP)
+    nested = TRACKS[cell.track].support_draw(cell.protocol) in NESTED_DRAWS
+    return round_up(cell.shots, SHOTS_STEP) if nested else cell.shots
 
 
 def _feature_shots(cell: Cell) -> int | None:

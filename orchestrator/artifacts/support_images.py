@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bolt.task.field_draws import FIELD_DRAWS
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.images import typical_pixels
@@ -31,7 +32,7 @@ class SupportImages(ArtifactSpec):
 
     Attributes:
         shots: images per class.
-        draw, pool: as in :func:`bolt.task.support.draw_support`. A ``fresh`` draw serves its own k only.
+        draw, pool: as in :func:`bolt.task.support.draw_support`. A draw that is not nested serves its own k only.
         split: the split they are drawn from.
         short_side: pixels that the shortest side of a stored image has at most; ``None``: images keep their own size.
             A photograph of 12 megapixels takes 36 MB at its own size and 0.8 MB at 448 pixels.
@@ -64,13 +65,15 @@ class SupportImages(ArtifactSpec):
         available = entry.sizes.train if self.split == "train" else entry.sizes.test
         return min(entry.classes * self.shots, available)
 
-    def drawn(self, labels: NDArray[np.int64], class_count: int) -> NDArray[np.int64]:
+    def drawn(
+        self, labels: NDArray[np.int64], validation_labels: NDArray[np.int64], class_count: int | None = None
+    ) -> NDArray[np.int64]:
         """Return the positions of the images in the split with these labels, ascending, (M,)."""
         drawn = draw_support(
             labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
-            class_count=class_count, draw=self.draw, pool=self.pool,
+            class_count=class_count, draw=self.draw, pool=self.pool, validation_labels=validation_labels,
         )  # fmt: skip
-        return np.sort(drawn)
+        return np.unique(drawn)
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""
@@ -79,21 +82,28 @@ class SupportImages(ArtifactSpec):
         entry = cache.dataset_entry(self.dataset)
         raw = open_dataset(entry, cache.data_root)
         part = raw.parts[self.split]
-        indices = self.drawn(part.labels, len(raw.class_names))
+        validation_labels = raw.validation.labels if raw.validation else np.zeros(0, dtype=np.int64)
+        indices = self.drawn(part.labels, validation_labels, len(raw.class_names))
         transform = partial(decoded.capped_pixels, short_side=self.short_side, exif_rotation=entry.exif_rotation)
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part.subset(indices), transform, builder.folder, verify)
         np.save(builder.folder / "indices.npy", indices)
         np.save(builder.folder / "labels_of_split.npy", part.labels)
+        if self.draw in FIELD_DRAWS:
+            np.save(builder.folder / "labels_of_validation.npy", validation_labels)
         builder.meta.update(class_names=list(raw.class_names), images=len(indices))
 
     def load(self, artifact: Artifact, device: str) -> SupportPool:
+        validation = "labels_of_validation.npy"
         return SupportPool(
             dataset=self.dataset.name,
             seed=self.seed,
             images=decoded.read_images(artifact.path),
             indices=np.load(artifact.path("indices.npy")),
             labels_of_split=np.load(artifact.path("labels_of_split.npy")),
+            labels_of_validation=np.load(artifact.path(validation))
+            if validation in artifact.files
+            else np.zeros(0, dtype=np.int64),
         )
 
 
@@ -105,6 +115,7 @@ class SupportPool:
         images: at their own size, in the order of ``indices``; on a GPU if the views are made there.
         indices: their positions in the split they were drawn from, ascending, (M,).
         labels_of_split: the class of every image of that split.
+        labels_of_validation: the class of every image of the validation part, which some draws draw first.
     """
 
     dataset: str
@@ -112,6 +123,7 @@ class SupportPool:
     images: ImageViews
     indices: NDArray[np.int64]
     labels_of_split: NDArray[np.int64]
+    labels_of_validation: NDArray[np.int64]
 
     def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
         """Return one view of the images at those positions of the split: uint8 (N, 3, S, S)."""

@@ -18,7 +18,7 @@ from orchestrator.catalog.dataset_entry import (
     prompt_templates,
 )
 from orchestrator.catalog.load import Catalog, load_catalog
-from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dataset_ref
+from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dataset_ref, own_splits
 
 __all__ = [
     "DATA_VARIABLE",
@@ -38,6 +38,7 @@ __all__ = [
     "missing_checkpoint",
     "missing_data",
     "missing_weights",
+    "own_splits",
     "partial_folder",
     "prompt_templates",
 ]

@@ -11,8 +11,12 @@ from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DATA_VARIABLE, DatasetEntry, dataset_folder, partial_folder
 from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.references import architecture_path, weights_path
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute, expand_braces
+from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute, ManualRoute, expand_braces
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import listed
+
+DASSL_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
+"""Where the folders of the few-shot benchmark are described, with links to the images and the split files."""
 
 
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
@@ -28,7 +32,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     folder = dataset_folder(entry, data_root)
     if data_root is None:
         hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
-        if not entry.is_own:
+        if not entry.is_own and not isinstance(route, DasslRoute):
             hint += f"\n  {_how_to_prepare(entry, None)}"
         return UserError(f"dataset {entry.name} lies in a folder, and no data root is given", hint=hint)
     if isinstance(route, FolderRoute):
@@ -36,6 +40,8 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     if isinstance(route, ManifestRoute):
         absent = [file for file in expand_braces(route.file) if not (folder / file).is_file()]
         return UserError(f"dataset {entry.name} is not there: {folder / absent[0]} does not exist") if absent else None
+    if isinstance(route, DasslRoute):
+        return _missing_benchmark(entry, route, folder)
     if folder.is_dir():
         return None
     begun = partial_folder(entry, data_root).is_dir()
@@ -58,6 +64,23 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
     if entry.source:
         hint += f"; the images come from {entry.source} ({entry.licence})"
     return UserError(f"dataset {entry.name} is not there: it needs class folders of images in {needed}", hint=hint)
+
+
+def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> UserError | None:
+    """Say what a dataset of the few-shot benchmark lacks, where it goes, and what is there instead."""
+    files = [route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
+    images = [route.images] if route.images and not (folder / "train").is_dir() else []
+    absent = [name for name in dict.fromkeys([*files, *images]) if not (folder / name).exists()]
+    if folder.is_dir() and not absent:
+        return None
+    if folder.is_dir():
+        there = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        what = f"{folder} has no {absent[0]}, but {listed(there, 4) or 'nothing'}"
+    else:
+        others = f" (nor {', '.join(route.folders[1:])})" if route.folders[1:] else ""
+        what = f"{folder} does not exist{others}"
+    hint = f"CoOp's DATASETS.md says how to get it: {entry.source or DASSL_PAGE}\n  licence: {entry.licence}"
+    return UserError(f"dataset {entry.name} is not there: {what}", hint=hint)
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute, Route
+from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute, Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 from orchestrator.util.errors import UserError
 
@@ -64,6 +64,7 @@ class DatasetEntry(StrictModel):
         sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
         smallest_class: training images of the smallest class, if known.
         splits: the recipe that divides the images; the official splits by default.
+        images_of: key of the dataset that has the same images in another split; neither is a source of the other.
         kin: key of a group of datasets with shared images; ``leave_group_out`` leaves all of them out together.
         licence: the terms of the images.
         gated: what the user must do before the images can be fetched (an account, an agreement), if anything.
@@ -89,6 +90,7 @@ class DatasetEntry(StrictModel):
     sizes: Sizes
     smallest_class: PositiveInt | None = None
     splits: Splits = Splits(recipe="official")
+    images_of: Key | None = None
     kin: str | None = None
     licence: str
     gated: str = ""
@@ -146,7 +148,7 @@ class DatasetEntry(StrictModel):
     @property
     def access(self) -> Literal["open", "gated", "manual"]:
         """``open``: a program fetches the images. ``gated``: the user must do something first. ``manual``: by hand."""
-        if self.route.kind == "manual":
+        if self.route.kind in ("manual", "dassl"):
             return "manual"
         return "gated" if self.gated else "open"
 
@@ -194,9 +196,14 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """Return the folder of a dataset's files: the one that its route names, else ``data_root/<name>``."""
-    folder = entry.route.folder if isinstance(entry.route, FolderRoute | ManifestRoute) else entry.name
-    return (data_root or Path()) / folder
+    """Return the folder of a dataset's files: the one that its route names, else ``data_root/<name>``.
+
+    Of several names it is the first that exists under the data root.
+    """
+    route, root = entry.route, data_root or Path()
+    if isinstance(route, DasslRoute):
+        return next((root / name for name in route.folders if (root / name).is_dir()), root / route.folders[0])
+    return root / (route.folder if isinstance(route, FolderRoute | ManifestRoute) else entry.name)
 
 
 def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from bolt.clip.checkpoint_files import checkpoint_files, files_digest
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
 from orchestrator.catalog.location import display_path, grids_folder
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute
+from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -29,7 +31,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """
     content: dict[str, Any] = {
         "loader": LOADER_VERSION,
-        "route": entry.route.model_dump(),
+        "route": entry.route.model_dump(exclude={"folders", "images", "blob"}),
         "splits": entry.splits.model_dump(),
         "class_names": entry.class_names,
         "prompts": entry.prompts,
@@ -48,9 +50,29 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     if isinstance(entry.route, ManifestRoute):  # a table of the same size may hold other labels
         table = dataset_folder(entry, data_root) / entry.route.file
         content["table"] = file_digest(table) if table.is_file() else None
+    if isinstance(entry.route, DasslRoute):
+        content["table"] = split_blob(entry.route, dataset_folder(entry, data_root))
     if excluded := excluded_images(entry, data_root):
         content["excluded"] = sorted(excluded)
     return DatasetRef(entry.name, fingerprint(content))
+
+
+def split_blob(route: DasslRoute, folder: Path) -> str | None:
+    """Return the git id of the lists of a dataset's images; the one that everyone uses where no file is there."""
+    files = [folder / route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
+    texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]
+    ids = [hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() for text in texts]
+    return "+".join(ids) or route.blob
+
+
+def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
+    """Return a line for each dataset whose split file is not the one that everyone uses."""
+    return tuple(
+        f"{entry.route.file} of {entry.name} is not the file that everyone uses: its split and its draws are its own"
+        for entry in entries
+        if isinstance(entry.route, DasslRoute) and entry.route.blob
+        if split_blob(entry.route, dataset_folder(entry, data_root)) != entry.route.blob
+    )
 
 
 def backbone_ref(entry: BackboneEntry) -> BackboneRef:

@@ -159,6 +159,26 @@ class ManualRoute(StrictModel):
     layout: Literal["class_folders"] = "class_folders"
 
 
+class DasslRoute(StrictModel):
+    """A dataset of the few-shot benchmark in the folders of CoOp and Dassl. It is read where it lies.
+
+    Attributes:
+        folders: names of its folder under the data root: first that of CoOp's instructions, then those of other codes.
+        images: the folder of the images in it. Some codes have none, so the dataset's folder is tried next.
+        layout: how images are listed: Zhou's split file, the lists of FGVC Aircraft, ImageNet's ``train`` and ``val``
+            with WordNet ids, or folders of a test set alone.
+        file: the split file, or the lists with ``{part}`` in their name; empty for folders.
+        blob: git's id of the split file that everyone uses, if it is known.
+    """
+
+    kind: Literal["dassl"]
+    folders: Annotated[tuple[Inside, ...], Field(min_length=1)]
+    images: Inside | None = None
+    layout: Literal["zhou_split", "aircraft_lists", "imagenet_folders", "wnid_folders", "numbered_folders"]
+    file: Inside | None = None
+    blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+
+
 def _with_kind(value: Any) -> Any:
     """Give a route without a kind an empty one, so that its error lists the kinds."""
     return {"kind": "", **value} if isinstance(value, Mapping) else value
@@ -172,7 +192,8 @@ Route = Annotated[
     | TorchvisionRoute
     | HuggingFaceRoute
     | ArchiveRoute
-    | ManualRoute,
+    | ManualRoute
+    | DasslRoute,
     Field(discriminator="kind"),
     BeforeValidator(_with_kind),
 ]

@@ -16,6 +16,7 @@ from bolt.clip.transfer import ReadAhead
 from bolt.task.classifiers import Classifier, NoNewClasses
 from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
 from bolt.task.task import Adapted, cosine_classifier
+from orchestrator.artifacts.head import Head
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import EvaluationSplit, evaluation_splits
 from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, StoredPredictions
@@ -44,11 +45,16 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
     A new class is its embedding of the zero-shot head or, if the method changed the text side, the embedding that the
     method gives its name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier cannot take them.
     """
-    base, new_CD = inputs.adapted_classes, inputs.head_CD[inputs.adapted_classes :]
+    return _add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
+
+
+def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
+    """Put the classes of a head, from the one numbered ``first`` on, behind those that the classifier has."""
+    new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted
     if adapted.embed_classes is not None:
-        new_CD = adapted.embed_classes(inputs.artifacts.head.class_text(inputs.loaded).class_names[base:])
+        new_CD = adapted.embed_classes(head.class_text(inputs.loaded).class_names[first:])
     if not isinstance(adapted.classify, Classifier):
         raise NoNewClasses(f"{inputs.method.name} made a function, which cannot classify new classes")
     return replace(adapted, classify=adapted.classify.add_classes(new_CD))
@@ -64,11 +70,15 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
     """
     cell, backbone, loaded, classes = inputs.cell, inputs.backbone, inputs.loaded, split.classes
+    head_CD = inputs.head_CD
+    if split.own_head is not None:
+        adapted = _add_classes(inputs, adapted, split.own_head)
+        head_CD = torch.cat([head_CD, loaded.get(split.own_head)])
     if classes.stop > MAX_CLASSES:
         raise ValueError(f"predictions are stored for {MAX_CLASSES:,} classes at most, and {split.name} has more")
     labels_N = split.labels_N - classes.start
     total_C = torch.bincount(labels_N, minlength=len(classes))
-    among_all = len(classes) == len(inputs.head_CD)
+    among_all = len(classes) == len(head_CD)
     partial = among_all and bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
     own_C = total_C > 0 if partial else None
 
@@ -90,7 +100,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
         return loaded.cached(Predictions, whole_key, make, KEPT_PREDICTIONS)
 
     found = cached(None if adapted.source_key is None else (cell.sources, adapted.source_key), predict_adapted)
-    text_head = cosine_classifier(inputs.head_CD, backbone.logit_scale)
+    text_head = cosine_classifier(head_CD, backbone.logit_scale)
     zero_shot = cached("zero-shot", lambda: predict(split.frozen, text_head))
     correct_C = torch.bincount(labels_N[found.all_classes == labels_N], minlength=len(classes))
     evaluation = Evaluation(

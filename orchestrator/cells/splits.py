@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bolt.task.support import validation_tenth
+from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.core.cell import DatasetRef
@@ -24,11 +25,13 @@ class EvaluationSplit:
 
     Attributes:
         name: of the scored images in results and reports.
-        classes: numbers of the classes, among the target's, that the images are classified among.
+        classes: numbers of the classes, among the target's, that the images are classified among. The classes of a
+            dataset that is scored by its own class words follow the target's.
         labels_N: class of each image, as its number among the target's classes.
         rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
         pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
         frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
+        own_head: the zero-shot head of a dataset that is scored by its own class words.
     """
 
     dataset: DatasetRef
@@ -38,6 +41,7 @@ class EvaluationSplit:
     rows_N: Tensor | None
     pixels: Callable[[int, int], Tensor]
     frozen: Callable[[int, int], Tensor]
+    own_head: Head | None = None
 
 
 def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
@@ -71,11 +75,15 @@ def evaluation_split(
     features, device = inputs.artifacts.features_of(dataset), inputs.loaded.device
     images, frozen_ND = inputs.loaded.get(features.images), inputs.loaded.get(features)
     labels_N = target_labels(inputs, features.images)
+    own_head = next((head for head in inputs.artifacts.own_heads if head.dataset == dataset), None)
+    if own_head is not None:
+        first = len(inputs.head_CD)
+        classes = range(first, first + len(inputs.loaded.get(own_head)))
     left_out = inputs.artifacts.unscored if dataset == inputs.cell.dataset else None
     if group is None and left_out is None:
         return EvaluationSplit(
             dataset, name, classes, labels_N, None, images.batch,
-            lambda start, stop: frozen_ND[start:stop].to(device),
+            lambda start, stop: frozen_ND[start:stop].to(device), own_head,
         )  # fmt: skip
     scored_N = (labels_N >= classes.start) & (labels_N < classes.stop)
     if left_out is not None:
@@ -91,13 +99,15 @@ def evaluation_split(
 def target_labels(inputs: CellInputs, images: Images) -> Tensor:
     """Return the labels of a dataset's test split as class numbers of the cell's target, (N,).
 
-    The classes of a variant of the target (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for
-    a class that the target does not have.
+    The classes of a dataset that is scored by its own class words follow the target's. Those of a variant of the target
+    (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for a class that the target does not have.
     """
     labels = torch.from_numpy(inputs.loaded.get(images).labels)
     target = inputs.artifacts.head.images
     if images == target:
         return labels
+    if any(head.dataset == images.dataset for head in inputs.artifacts.own_heads):
+        return labels + len(inputs.head_CD)
     number = {name: index for index, name in enumerate(target.class_names(inputs.loaded))}
     names = images.class_names(inputs.loaded)
     unknown = [name for name in names if name not in number]

@@ -79,6 +79,7 @@ def _support(inputs: CellInputs) -> Support:
         class_count=inputs.adapted_classes,
         draw=inputs.track.support_draw(cell.protocol),
         pool=cell.protocol.support_pool,
+        validation_labels=pool.labels_of_validation,
     )
 
     def features(view: int) -> Tensor:

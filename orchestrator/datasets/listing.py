@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
+from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, own_splits, partial_folder
 from orchestrator.datasets.adding import Added
 from orchestrator.datasets.copies import copy_notes
 from orchestrator.datasets.fetching import FETCHERS
@@ -50,6 +50,7 @@ def datasets_view(
     if by_hand := [entry.name for entry in missing if entry.name not in fetch]:
         lines.append(f"to fetch by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
     lines += [str(other_data(entry, data_root)) for entry in others]
+    lines += own_splits(entries, data_root)
     return table, "\n".join(lines)
 
 
@@ -72,6 +73,8 @@ def verified_view(found: Verified) -> RenderableType:
     if len(train) <= SHOWN_CLASSES:
         spread = ", ".join(f"{word} {count}" for word, count in zip(raw.class_names, train, strict=True))
     head = f"{found.entry.name}: {len(train)} classes, {len(raw.train):,} train and {len(raw.test):,} test"
+    if raw.validation:
+        head += f", and {len(raw.validation):,} for validation"
     lines = [Text(head, "bold"), Text(f"  images per class in train: {spread}")]
     if found.excluded:
         lines.append(Text(f"  excluded before: {found.excluded}"))

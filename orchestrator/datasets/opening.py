@@ -40,13 +40,13 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
             for split, part in parts.items()
         }
     for split, part in parts.items():
-        if not len(part) and (split == "test" or entry.has_training_images):
+        if not len(part) and (split == "test" or (split == "train" and entry.has_training_images)):
             raise UserError(
                 f"{entry.name} has no images in its {split} split",
                 where=f"dataset {entry.name}, field route",
                 hint="check the files that the route names for this split, and the list of excluded images",
             )
-    return RawDataset(class_words_of(entry, names), parts["train"], parts["test"])
+    return RawDataset(class_words_of(entry, names), parts["train"], parts["test"], parts.get("val"))
 
 
 def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:

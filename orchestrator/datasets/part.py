@@ -47,16 +47,20 @@ class Part:
 RouteContents = tuple[Sequence[str], Mapping[str, Part]]
 """What a route's reader returns: the data's own class names in label order, and the parts by name.
 
-The parts are ``train`` and ``test``, or one part ``all`` that a split recipe divides."""
+The parts are ``train`` and ``test``, with ``val`` if the data has one, or one part ``all`` that a recipe divides."""
 
 
 @dataclass(frozen=True)
 class RawDataset:
-    """An opened dataset: class words in label order, and its two parts."""
+    """An opened dataset: class words in label order, and its two parts.
+
+    ``validation``: a third part, of data that comes with one and keeps it. Only some draws of supports read its labels.
+    """
 
     class_names: tuple[str, ...]
     train: Part
     test: Part
+    validation: Part | None = None
 
     @property
     def parts(self) -> dict[str, Part]:

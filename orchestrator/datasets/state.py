@@ -83,9 +83,15 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
     """Return an error if the folder of a catalog dataset's name holds other images, such as the user's.
 
-    A folder that ``data prepare`` made, and a dataset that the user added, are not opened here.
+    A folder that ``data prepare`` made, a dataset that the user added, and one with its own split file are not opened.
     """
-    if entry.is_bundled or entry.is_own or missing_data(entry, data_root) or read_record(entry, data_root):
+    if (
+        entry.is_bundled
+        or entry.is_own
+        or entry.route.kind == "dassl"
+        or missing_data(entry, data_root)
+        or read_record(entry, data_root)
+    ):
         return None
     from orchestrator.datasets.opening import open_dataset  # imports the readers of all formats
 
@@ -101,11 +107,14 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
         if len(found.class_names) == entry.classes and images >= FEWEST * expected:
             return None
         why = f"it has {len(found.class_names)} classes and {images:,} images, not {entry.classes} and {expected:,}"
-    return UserError(
-        f"{folder} is not the dataset {entry.name} of the catalog: {why}",
-        hint=f"rename the folder; images of your own are added with: python -m orchestrator data add {folder} "
-        f"--name my-{entry.name}",
-    )
+    hint = f"rename the folder; images of your own are added with: python -m orchestrator data add {folder} "
+    hint += f"--name my-{entry.name}"
+    if any(folder.glob("split_zhou_*.json")) or any((folder / name).exists() for name in ("variants.txt", "images")):
+        hint = (
+            "it looks like the few-shot benchmark's folder: its datasets are named eleven_..., see `data list --domain"
+        )
+        hint += f" eleven`; for {entry.name} with its own split, give another --data-root"
+    return UserError(f"{folder} is not the dataset {entry.name} of the catalog: {why}", hint=hint)
 
 
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bolt.clip.preprocess import UNREADABLE, is_turned, to_rgb_or_grey
-from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
+from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, own_splits
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.copies import MOST, SIDE, Copies, Picture, find_copies, small_version
 from orchestrator.datasets.images import why_unreadable
@@ -59,6 +59,7 @@ class Verified:
         excluded: images that were excluded before.
         decoded: images that were decoded, broken ones included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
+        own_split: a line if the split file is not the one that everyone uses.
     """
 
     entry: DatasetEntry
@@ -69,11 +70,12 @@ class Verified:
     excluded: int
     decoded: int
     image_side: int
+    own_split: tuple[str, ...]
 
     @property
     def differs(self) -> list[str]:
-        """Differences of the counts from the catalog."""
-        return split_manifest(self.entry, self.raw).differs(self.entry)
+        """Differences of the counts from the catalog, and of the split file from the one that everyone uses."""
+        return [*split_manifest(self.entry, self.raw).differs(self.entry), *self.own_split]
 
 
 def check_image(name: str, part: Part, index: int) -> ImageCheck:
@@ -119,6 +121,7 @@ def verify_dataset(
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
+        own_split=own_splits([entry], data_root),
     )
 
 

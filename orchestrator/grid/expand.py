@@ -114,6 +114,8 @@ def _find_scored(
         raise location.error(f"only the {able} track is scored on other datasets than its target")
     entries = [catalog.dataset(name, location / i) for i, name in enumerate(block.evaluate_on)]
     for index, entry in enumerate(entries):
+        if track.own_words:
+            continue
         unknown = sorted(set(_class_names(entry)) - set(_class_names(target)) if _class_names(target) else ())
         if unknown or entry.classes > target.classes:
             which = f"the class {unknown[0]!r}" if unknown else f"{entry.classes} classes"

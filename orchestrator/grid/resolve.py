@@ -64,7 +64,7 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
     method = METHODS[choice.name]
     if not track.takes(method):
         able = sorted(name for name, other in METHODS.items() if track.takes(other))
-        names_classes = method.names_new_classes or track.base_classes is None
+        names_classes = method.names_new_classes or not track.meets_new_classes
         reason = "" if names_classes else ": it cannot classify classes that it was not adapted to"
         raise location.error(
             f"{method.name} cannot be measured on the {track.name} track{reason}",

@@ -58,15 +58,15 @@ class SourceResolver:
     def pool(self, choice: SourcesChoice, target: DatasetEntry, scored: Sequence[DatasetEntry], at: Location) -> Pool:
         """Return the datasets whose models a cell may use.
 
-        The target and the scored datasets are left out, and under ``leave_group_out`` the datasets of their ``kin``
-        groups. Raises ``UserError`` if no dataset is left although sources are required, or if one has no training
-        images.
+        The target and the scored datasets are left out, with every other split of their images. Under
+        ``leave_group_out``, the datasets of their ``kin`` groups are left out too. Raises ``UserError`` if no dataset
+        is left although sources are required, or if one has no training images.
         """
         tested = (target, *scored)
-        names = {entry.name for entry in tested}
+        names = {name for entry in tested for name in (entry.name, entry.images_of) if name}
         groups = {entry.kin for entry in tested if entry.kin and choice.rule == "leave_group_out"}
         candidates = self._candidates(choice, target, at)
-        pool = dict.fromkeys(e.name for e in candidates if e.name not in names and e.kin not in groups)
+        pool = dict.fromkeys(e.name for e in candidates if not {e.name, e.images_of} & names and e.kin not in groups)
         if not pool and choice.required:
             raise at.error(
                 f"{choice.rule} leaves no source for {target.name}",

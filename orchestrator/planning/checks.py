@@ -26,6 +26,7 @@ from orchestrator.util.units import human_bytes, listed
 SHOWN_KINDS = 4
 SHOWN_ERRORS = 4
 SHOWN_NAMES = 8
+SHOWN_BY_HAND = 3
 """With more missing datasets than this, the command that fetches them names the grid."""
 
 
@@ -71,7 +72,9 @@ def check_inputs(plan: Plan) -> None:
 
 def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
     """One error for several missing datasets: the cause, their names, and one command that fetches them."""
-    root, fetched = plan.data_root, [name for name in names if not plan.catalog.dataset(name).is_own]
+    root, kinds = plan.data_root, {name: plan.catalog.dataset(name).route.kind for name in names}
+    by_hand = [name for name in names if kinds[name] == "dassl"]
+    fetched = [name for name in names if name not in by_hand and not plan.catalog.dataset(name).is_own]
     cause = f"are not in {root}" if root else "are missing because no data root is given"
     shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
     what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
@@ -79,6 +82,10 @@ def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
     hint = [", ".join(names)]
     if fetched:
         hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
+    if root is not None:
+        hint += [f"by hand: {missing_data(plan.catalog.dataset(name), root)}" for name in by_hand[:SHOWN_BY_HAND]]
+        if len(by_hand) > SHOWN_BY_HAND:
+            hint.append(f"the others: python -m orchestrator data list {plan.grid.name} --data-root {place}")
     if root is None:
         hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
     return UserError(f"{len(names)} datasets {cause}; nothing was started", hint="\n  ".join(hint))

@@ -7,6 +7,7 @@ adds one.
 
 from orchestrator.tracks.base import Track
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
+from orchestrator.tracks.cross_dataset import CROSS_DATASET
 from orchestrator.tracks.fewshot import FEWSHOT
 from orchestrator.tracks.imbalanced import IMBALANCED
 from orchestrator.tracks.meta import META
@@ -21,6 +22,7 @@ TRACKS: dict[str, Track] = {
         TTA,
         META,
         BASE_TO_NEW,
+        CROSS_DATASET,
         IMBALANCED,
     )
 }

@@ -45,6 +45,8 @@ class Track:
         class_groups: names of the groups of the target's classes that are scored one by one, after the datasets.
         group_mean: how their accuracies become the one accuracy that means over datasets and verdicts use.
         scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
+        own_words: whether those datasets are other tasks, which are scored by their own class words. Methods must then
+            be able to classify classes that they were not adapted to.
         averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
         scored_after_epochs: whether the classifier is scored after every epoch of training too.
         tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower in one
@@ -64,6 +66,7 @@ class Track:
     class_groups: tuple[str, ...] = ()
     group_mean: GroupMean | None = None
     scores_variants: bool = False
+    own_words: bool = False
     averages_target: bool = True
     scored_after_epochs: bool = False
     tower_passes: Callable[[Method, Any, int, int], TowerPasses] = support_passes
@@ -72,9 +75,14 @@ class Track:
     lead_figures: tuple[str, ...] = ("accuracy",)
     named_in_titles: bool = True
 
+    @property
+    def meets_new_classes(self) -> bool:
+        """Whether a method is scored on classes that it was not adapted to."""
+        return self.base_classes is not None or self.own_words
+
     def takes(self, method: Method) -> bool:
         """Whether a method can be measured on this track."""
-        if self.base_classes is not None and not method.names_new_classes:
+        if self.meets_new_classes and not method.names_new_classes:
             return False
         return (self.method_track or self.name) in method.tracks
 

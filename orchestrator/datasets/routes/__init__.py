@@ -15,6 +15,7 @@ from orchestrator.datasets.routes.class_folders import (
     read_numbered_folders,
     read_wnid_folders,
 )
+from orchestrator.datasets.routes.dassl import read_aircraft_lists, read_imagenet_folders, read_zhou_split
 from orchestrator.datasets.routes.manifest import read_manifest
 from orchestrator.datasets.routes.parquet import read_parquet
 from orchestrator.datasets.routes.single_sets import read_cub, read_sklearn, read_toy
@@ -31,5 +32,8 @@ READERS: dict[str, Callable[[DatasetEntry, Path], RouteContents]] = {
     "wnid_folders": read_wnid_folders,
     "numbered_folders": read_numbered_folders,
     "cub": read_cub,
+    "zhou_split": read_zhou_split,
+    "aircraft_lists": read_aircraft_lists,
+    "imagenet_folders": read_imagenet_folders,
 }
 """Layout of the files, or kind of a route that has one layout -> reader."""

@@ -1,0 +1,88 @@
+"""Few-shot draws of the field's own codes, reproduced image for image.
+
+CoOp and its successors seed Python's ``random`` and draw class by class with ``random.sample`` (Dassl,
+``generate_fewshot_dataset``). Other repositories kept that function, but changed what is drawn first, how many
+validation images are drawn and what happens to small classes, so equal seeds give other images. Each of these ways is
+one :class:`FieldDraw` here. ``random.Random(seed)`` gives the same draws as the seeded global generator.
+
+Shape legend: N training images, V validation images.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FieldPart = Literal["train", "val"]
+
+
+@dataclass(frozen=True)
+class FieldDraw:
+    """How one code draws its few-shot training and validation images.
+
+    Attributes:
+        parts: the parts that are drawn, in this order, from one generator.
+        validation_shots: ``validation_shots(k)`` -> validation images per class.
+        repeats: a class with fewer than k images is drawn with repetition. Otherwise all its images are taken, and the
+            generator does not advance.
+        stream: the values of k that are drawn before, and after each other, from one generator.
+    """
+
+    parts: tuple[FieldPart, ...] = ("train", "val")
+    validation_shots: Callable[[int], int] = lambda shots: min(shots, 4)
+    repeats: bool = False
+    stream: tuple[int, ...] = ()
+
+
+FIELD_DRAWS: Mapping[str, FieldDraw] = {
+    "dassl": FieldDraw(),
+    "tip_adapter": FieldDraw(parts=("train",), repeats=True),
+    "clip_lora": FieldDraw(parts=("val", "train"), repeats=True),
+    "lp_plus_plus": FieldDraw(validation_shots=lambda shots: shots, repeats=True),
+    "gda": FieldDraw(parts=("train",), repeats=True, stream=(1, 2, 4, 8, 16)),
+}
+"""The codes whose draws are known: ``dassl`` serves CoOp, CoCoOp, MaPLe, PromptSRC, TaskRes and CLAP, too."""
+
+
+def draw_as_published(
+    labels_of: Mapping[FieldPart, ArrayLike], shots: int, *, seed: int, code: str
+) -> dict[FieldPart, NDArray[np.int64]]:
+    """Return the positions of the drawn images in each part that the code draws, in the order drawn, int64.
+
+    The images of a class follow each other; classes come in the order in which they first appear in the part.
+
+    Args:
+        labels_of: class of every image of ``train``, (N,), and of ``val``, (V,), in the order of the split file.
+        shots: training images per class, k.
+        code: a name in ``FIELD_DRAWS``.
+
+    Raises ``KeyError`` for an unknown code or a part that is missing, ``ValueError`` if ``shots`` is below 1, or is not
+    in the stream of a code that draws all values of k after each other.
+    """
+    way, generator = FIELD_DRAWS[code], random.Random(seed)
+    if shots < 1 or (way.stream and shots not in way.stream):
+        raise ValueError(f"{code} draws {way.stream or 'at least 1'} images per class, not {shots}")
+    drawn = {}
+    for count in way.stream[: way.stream.index(shots) + 1] if way.stream else (shots,):
+        for part in way.parts:
+            per_class = count if part == "train" else way.validation_shots(count)
+            drawn[part] = _draw_part(np.asarray(labels_of[part]), per_class, generator, way.repeats)
+    return drawn
+
+
+def _draw_part(labels: NDArray[np.int64], per_class: int, generator: random.Random, repeats: bool) -> NDArray[np.int64]:
+    members: dict[int, list[int]] = {}
+    for position, label in enumerate(labels.tolist()):
+        members.setdefault(label, []).append(position)
+    drawn: list[int] = []
+    for positions in members.values():
+        if len(positions) >= per_class:
+            drawn += generator.sample(positions, per_class)
+        else:
+            drawn += generator.choices(positions, k=per_class) if repeats else positions
+    return np.array(drawn, dtype=np.int64)

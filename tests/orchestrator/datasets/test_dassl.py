@@ -1,0 +1,147 @@
+"""The few-shot benchmark in the folders of CoOp and Dassl, and everything that may be wrong with them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.catalog import Catalog, dataset_ref, load_catalog, missing_data, own_splits
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.state import other_data, state_of
+from orchestrator.util.errors import UserError
+from tools import eleven_mini
+
+CALTECH = "caltech-101/split_zhou_Caltech101.json"
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("benchmark")
+    eleven_mini.make(root, imagenet_classes=3)
+    return root
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture
+def caltech(benchmark: Path, tmp_path: Path) -> Path:
+    """A root with Caltech101 alone, to be damaged."""
+    shutil.copytree(benchmark / "caltech-101", tmp_path / "caltech-101")
+    return tmp_path
+
+
+def split_file(root: Path) -> dict[str, list[list[Any]]]:
+    found: dict[str, list[list[Any]]] = json.loads((root / CALTECH).read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", ["eleven_imagenet", *eleven_mini.TASKS])
+def test_each_dataset_is_read_where_it_lies_in_the_order_of_its_file(
+    name: str, benchmark: Path, catalog: Catalog
+) -> None:
+    entry = catalog.dataset(name)
+    before = sorted(benchmark.rglob("*"))
+    raw = open_dataset(entry, benchmark)
+    assert state_of(entry, benchmark) == "there"
+    assert raw.train.read(0).size == (32, 32)
+    if name != "eleven_imagenet":
+        assert raw.validation is not None
+        sizes = [len(part) / len(raw.class_names) for part in (raw.train, raw.validation, raw.test)]
+        assert sizes == list(eleven_mini.SIZES.values())
+    assert sorted(benchmark.rglob("*")) == before  # nothing is written into a lab's folder
+
+
+def test_images_keep_the_order_of_the_file_and_names_their_words(caltech: Path, catalog: Catalog) -> None:
+    rows = split_file(caltech)
+    names = {label: name for _, label, name in rows["train"]}
+    rows["train"] = rows["train"][::-1]
+    (caltech / CALTECH).write_text(json.dumps(rows))
+    raw = open_dataset(catalog.dataset("eleven_caltech101"), caltech)
+    assert raw.train.labels.tolist() == [row[1] for row in rows["train"]]
+    assert raw.train.origin(0) == f"101_ObjectCategories/{rows['train'][0][0]}"
+    assert list(raw.class_names) == [names[label].replace("_", " ") for label in range(len(names))]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("caltech-101", "Caltech101"), ("oxford_flowers", "Flower102")])
+def test_the_folder_names_of_other_codes_are_read_too(
+    ours: str, theirs: str, benchmark: Path, tmp_path: Path, catalog: Catalog
+) -> None:
+    shutil.copytree(benchmark / ours, tmp_path / theirs)
+    name = {"caltech-101": "eleven_caltech101", "oxford_flowers": "eleven_flowers102"}[ours]
+    assert len(open_dataset(catalog.dataset(name), tmp_path).train) > 0
+    assert dataset_ref(catalog.dataset(name), tmp_path) == dataset_ref(catalog.dataset(name), benchmark)
+
+
+def test_images_without_their_folder_are_found_beside_the_split_file(caltech: Path, catalog: Catalog) -> None:
+    images = caltech / "caltech-101" / "101_ObjectCategories"
+    for folder in list(images.iterdir()):
+        folder.rename(caltech / "caltech-101" / folder.name)
+    assert len(open_dataset(catalog.dataset("eleven_caltech101"), caltech).train) > 0
+
+
+def with_row(change: Callable[[list[Any]], object]) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        rows = split_file(root)
+        change(rows["train"][0])
+        (root / CALTECH).write_text(json.dumps(rows))
+
+    return damage
+
+
+def skip_label(root: Path) -> None:
+    rows = {part: [row for row in found if row[1] != 2] for part, found in split_file(root).items()}
+    (root / CALTECH).write_text(json.dumps(rows))
+
+
+def lose_image(root: Path) -> None:
+    (root / "caltech-101" / "101_ObjectCategories" / split_file(root)["test"][-1][0]).unlink()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "outside": (with_row(lambda row: row.__setitem__(0, "../x.jpg")), "leaves the folder"),
+    "two names": (with_row(lambda row: row.__setitem__(2, "other")), "label 0 has the names"),
+    "text label": (with_row(lambda row: row.__setitem__(1, "0")), r"train\[0\] is"),
+    "true label": (with_row(lambda row: row.__setitem__(1, True)), r"train\[0\] is"),
+    "short row": (with_row(lambda row: row.pop()), r"train\[0\] is"),
+    "skipped label": (skip_label, "no image has the label 2"),
+    "missing image": (lose_image, "1 of its .* images are not in"),
+    "latin-1": (lambda root: (root / CALTECH).write_bytes("é".encode("latin-1")), "cannot be read"),
+    "not json": (lambda root: (root / CALTECH).write_text("{"), "cannot be read"),
+    "nested": (lambda root: (root / CALTECH).write_text("[" * 200_000), "cannot be read"),
+    "no parts": (lambda root: (root / CALTECH).write_text("{}"), "three lists"),
+    "no file": (lambda root: (root / CALTECH).unlink(), "has no split_zhou_Caltech101.json, but 101_ObjectCategories"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_split_file_gets_one_clear_message(damage: str, caltech: Path, catalog: Catalog) -> None:
+    change, message = DAMAGES[damage]
+    change(caltech)
+    with pytest.raises(UserError, match=message) as caught:
+        open_dataset(catalog.dataset("eleven_caltech101"), caltech)
+    assert "CoOp's DATASETS.md" in str(caught.value)
+
+
+def test_a_split_of_a_labs_own_is_said_and_is_another_dataset(caltech: Path, catalog: Catalog) -> None:
+    entry = catalog.dataset("eleven_caltech101")
+    assert own_splits([entry], None) == ()
+    assert "split_zhou_Caltech101.json" in own_splits([entry], caltech)[0]
+    assert dataset_ref(entry, caltech) != dataset_ref(entry, None)
+
+
+def test_a_root_of_the_benchmark_is_not_taken_for_other_datasets(benchmark: Path, catalog: Catalog) -> None:
+    error = other_data(catalog.dataset("dtd"), benchmark)
+    assert error is not None
+    assert "data list --domain eleven" in str(error)
+    assert "rename" not in str(error)
+    absent = missing_data(catalog.dataset("eleven_sun397"), benchmark / "dtd")
+    assert absent is not None
+    assert "sun397 does not exist (nor SUN397)" in str(absent)

@@ -1,0 +1,91 @@
+"""Draw the few-shot benchmark in miniature: its folders, split files and lists, with small drawn images.
+
+``python -m tools.eleven_mini ROOT`` makes eleven datasets and four variants of ImageNet. The grid ``eleven-mini`` runs
+on them, and shows every track of the field's benchmark without its images.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from orchestrator.catalog import load_catalog
+from orchestrator.catalog.routes import DasslRoute
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import Part
+from orchestrator.datasets.routes.class_folders import wnids
+
+TASKS = {
+    "eleven_caltech101": "glyph-kinds",
+    "eleven_oxford_pets": "aerial-seasons",
+    "eleven_stanford_cars": "glyph-digits",
+    "eleven_flowers102": "glyph-inks",
+    "eleven_food101": "aerial-land",
+    "eleven_fgvc_aircraft": "glyph-tilted-digits",
+    "eleven_sun397": "aerial-traffic",
+    "eleven_dtd": "aerial-water",
+    "eleven_eurosat": "aerial-crops",
+    "eleven_ucf101": "aerial-roofs",
+}
+"""Dataset of the benchmark -> the drawn task whose images and class words stand for its own."""
+
+SIZES = {"train": 6, "val": 3, "test": 8}
+"""Images of each class in a part."""
+
+
+def make(root: Path, names: Sequence[str] = tuple(TASKS), imagenet_classes: int = 1000) -> None:
+    """Write datasets below ``root``, and the first classes of ImageNet and of its variants."""
+    catalog = load_catalog()
+    for name in names:
+        task = TASKS[name]
+        route, raw = catalog.dataset(name).route, open_dataset(catalog.dataset(task), None)
+        assert isinstance(route, DasslRoute)
+        assert route.file is not None
+        folder = root / route.folders[0]
+        rows: dict[str, list[tuple[str, int, str]]] = {part: [] for part in SIZES}
+        for label, word in enumerate(raw.class_names):
+            images = _images(raw.train, label)
+            for part, size in SIZES.items():
+                for number in range(size):
+                    path = (
+                        f"{label:03}_{part}_{number}.jpg" if "lists" in route.layout else f"{word}/{part}_{number}.jpg"
+                    )
+                    _save(next(images), folder / (route.images or ".") / path)
+                    rows[part].append((path, label, word))
+        if route.layout == "zhou_split":
+            (folder / route.file).write_text(json.dumps(rows, indent=4), encoding="utf-8")
+        else:
+            (folder / "variants.txt").write_text("\n".join(raw.class_names) + "\n", encoding="utf-8")
+            for part, listed in rows.items():
+                lines = "".join(f"{path.removesuffix('.jpg')} {word}\n" for path, _, word in listed)
+                (folder / route.file.format(part=part)).write_text(lines, encoding="utf-8")
+    generator = np.random.default_rng(0)
+    for number, wnid in enumerate(wnids()[:imagenet_classes]):
+        places = ["imagenet/images/train", "imagenet/images/val", "imagenet-sketch/images"]
+        places += ["imagenet-adversarial/imagenet-a", "imagenet-rendition/imagenet-r"] if number < 200 else []
+        folders = [root / place / wnid for place in places]
+        folders.append(root / f"imagenetv2/imagenetv2-matched-frequency-format-val/{number}")
+        for folder in folders:
+            pixels = generator.integers(0, 256, (2, 2, 3), dtype=np.uint8)
+            _save(Image.fromarray(pixels).resize((32, 32)), folder / "0.jpg")
+
+
+def _images(part: Part, label: int) -> Iterator[Image.Image]:
+    """Return the images of a class, as often as they are asked for."""
+    members = np.flatnonzero(part.labels == label).tolist()
+    return (part.read(members[index % len(members)]) for index in count())
+
+
+def _save(image: Image.Image, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.convert("RGB").save(path, quality=90)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))
