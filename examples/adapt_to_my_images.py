@@ -98,13 +98,14 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--checkpoints", type=Path, help="fine-tuned image towers; made by default")
     parser.add_argument("--architecture", default=str(TINY / "tiny-clip.json"))
     parser.add_argument("--weights", default=str(TINY / "tiny-clip.safetensors"))
+    parser.add_argument("--quick-gelu", action=argparse.BooleanOptionalAction, default=False, help="OpenAI's weights")
     parser.add_argument("--out", type=Path, help="a new folder for the model")
     given = parser.parse_args(arguments)
     if given.out is not None and given.out.exists():  # a model is saved to a new folder: said before the training
         parser.error(f"argument --out: {given.out} is there already")
     torch.set_num_threads(1)  # small tensors are slower on several
     with tempfile.TemporaryDirectory() as temporary:
-        backbone = bolt.load_backbone(given.architecture, given.weights)
+        backbone = bolt.load_backbone(given.architecture, given.weights, quick_gelu=given.quick_gelu)
         photos, checkpoints = (
             given.images or Path(temporary, "photos"),
             given.checkpoints or Path(temporary, "checkpoints"),

@@ -44,7 +44,7 @@ mpl.rcParams.update({"figure.dpi": 80, "font.size": 10, "axes.spines.top": False
 torch.set_num_threads(1)
 FOLDER.mkdir(parents=True, exist_ok=True)
 
-backbone = bolt.load_backbone(TINY / "tiny-clip.json", TINY / "tiny-clip.safetensors")
+backbone = bolt.load_backbone(TINY / "tiny-clip.json", TINY / "tiny-clip.safetensors", quick_gelu=False)
 with tempfile.TemporaryDirectory() as folder:
     for task, characters in TASKS.items():
         images, labels = draw(characters, 16, task)

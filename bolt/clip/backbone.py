@@ -72,12 +72,15 @@ class Backbone:
         name: str,
         *,
         load_again: Callable[[], nn.Module] | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
     ) -> Backbone:
         """Convert an open_clip model; shares the tensors of its image tower and copies its text side.
 
         Args:
             load_again: loads the same model again. With it no text side is kept: it is loaded for the prompts, and
                 freed. That saves two fifths of the memory of ViT-B/32, for one or two seconds of loading.
+            mean, std: normalisation per channel; ``None`` takes the model's.
 
         Raises ``bolt.clip.tower_shape.UnsupportedTower`` for an image tower other than a plain vision transformer.
         """
@@ -86,8 +89,8 @@ class Backbone:
         visual = model.get_submodule("visual")
         kept = copy.deepcopy(model, memo={id(visual): None}) if load_again is None else None
         text = load_again or (lambda: cast(nn.Module, kept))
-        mean = getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
-        std = getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
+        mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
+        std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         logit_scale = float(model.get_parameter("logit_scale").detach().exp())
         return cls(name, ImageTower.from_open_clip(visual), text, tokenizer, logit_scale, mean, std)
 

@@ -3,23 +3,24 @@
 The layout is recognised by the name of the class embedding, which every layout has exactly once:
 
 - an open_clip image tower (``class_embedding``);
-- a whole open_clip or OpenAI CLIP (``visual.class_embedding``);
-- an image encoder of a task-vector repository (``model.visual.class_embedding``, sometimes under ``image_encoder.``,
-  with parts of the text tower);
+- a whole open_clip or OpenAI CLIP (``visual.class_embedding``), or a part of one that has the image tower;
 - a CLIP of Hugging Face (``vision_model.embeddings.class_embedding``).
 
-Each may have the prefix ``module.`` of a data-parallel wrapper.
+Any prefix may stand before it: ``model.``, ``image_encoder.``, ``state_dict.`` and so on.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bolt.clip.checkpoint_reading import Checkpoint
 from bolt.clip.huggingface import VISUAL_PROJECTION, from_huggingface
+from bolt.clip.lora import holds_lora, merge_lora
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors
 from bolt.clip.tower import ImageTower
 
@@ -28,6 +29,8 @@ CONVERSION_VERSION = 1
 
 _CLASS_EMBEDDING = "class_embedding"
 _HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
+_AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?)([._]|\d|$)")
+"""Finds the names of a running average of the weights, such as ``state_dict_ema.`` and ``ema_model.``."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,31 @@ class ConvertedTower:
     notes: tuple[str, ...]
 
 
-def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str, Tensor]) -> ConvertedTower:
+def convert_image_tower(
+    checkpoint: Checkpoint | Mapping[str, Tensor], frozen: ImageTower | Mapping[str, Tensor]
+) -> ConvertedTower:
     """Extract the image tower from a checkpoint of any known layout, and check it against the frozen tower.
 
     Args:
-        tensors: the result of :func:`bolt.clip.checkpoint_reading.read_tensors`.
+        checkpoint: the result of :func:`bolt.clip.checkpoint_reading.read_checkpoint`, or tensors by name.
         frozen: the pre-trained tower, or its tensors by open_clip's visual names. ``proj`` is taken from it for a
             Hugging Face vision model without a projection.
 
     Raises:
         TensorMismatch: if no image tower is found, or several; if tensors are missing, unexpected or of the wrong shape
-            (the first of each are listed); if values are NaN, infinite or quantised; or if the tensors are a task
-            vector.
+            (the first of each are listed); if values are NaN, infinite or quantised; if the tensors are a task vector;
+            or a LoRA of which the scale or a matrix is unknown.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
-    prefix, huggingface = _locate_tower(tensors)
-    notes: list[str] = []
-    if huggingface:
+    checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    tensors, notes = checkpoint.tensors, list[str]()
+    if holds_lora(tensors):
+        tensors, note = merge_lora(tensors, checkpoint.settings, state)
+        notes.append(note)
+    prefix, copies = _locate_tower(tensors, notes)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(copies)}
+    if f"{prefix}{_HUGGINGFACE_CLASS_EMBEDDING}" in tensors:
+        prefix = prefix.removesuffix("vision_model.")
         inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         converted = from_huggingface(inner)
         layout = "Hugging Face CLIP" if VISUAL_PROJECTION in inner else "Hugging Face CLIP vision model"
@@ -70,7 +81,7 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
             notes.append("it has no projection; the pre-trained one is used")
     else:
         converted = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        layout = _layout(prefix)
+        layout = "open_clip CLIP" if prefix.endswith("visual.") else "open_clip image tower"
         outside = len(tensors) - len(converted)
         if outside:
             notes.append(f"{outside} tensors outside the image tower were left out")
@@ -87,29 +98,32 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
     return ConvertedTower(ordered, layout, tuple(notes))
 
 
-def _locate_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
-    """Return the prefix of the image tower's tensor names, and whether they are Hugging Face's."""
+def _locate_tower(tensors: Mapping[str, Tensor], notes: list[str]) -> tuple[str, tuple[str, ...]]:
+    """Return what stands before the tensor names of the image tower, and before those of its running averages."""
     found = [name for name in tensors if name == _CLASS_EMBEDDING or name.endswith(f".{_CLASS_EMBEDDING}")]
-    if len(found) > 1:
-        raise TensorMismatch(f"several image towers in one checkpoint ({', '.join(found[:3])}): save one of them alone")
+    averaged = [name for name in found if _AVERAGED.search(name)]
+    current = [name for name in found if name not in averaged]
     if not found:
         some = ", ".join(sorted(tensors)[:3]) or "no tensor at all"
         raise TensorMismatch(
             f"no image tower of a CLIP was found: no tensor is called {_CLASS_EMBEDDING!r}; the first names are {some}"
         )
-    class_embedding = found[0]
-    if class_embedding.endswith(_HUGGINGFACE_CLASS_EMBEDDING):
-        return class_embedding.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix("vision_model."), True
-    return class_embedding.removesuffix(_CLASS_EMBEDDING), False
-
-
-def _layout(prefix: str) -> str:
-    inner = prefix.removeprefix("module.")
-    if inner in ("", "visual."):
-        return "open_clip CLIP" if inner else "open_clip image tower"
-    if inner.endswith("visual."):
-        return "image encoder of a task-vector repository"
-    return f"open_clip image tower under {prefix!r}"
+    chosen = current or averaged
+    if len(chosen) > 1:
+        where = ", ".join(
+            name.removesuffix(_CLASS_EMBEDDING).rstrip(".") or "the names without prefix" for name in chosen
+        )
+        raise TensorMismatch(f"several image towers are in one checkpoint ({where}): save one of them alone")
+    if averaged:
+        copy = averaged[0].removesuffix(_CLASS_EMBEDDING).rstrip(".")
+        notes.append(
+            f"a running average (EMA) of the weights is in it too, under {copy}; to use that, save it alone"
+            if current
+            else f"these weights are a running average (EMA), under {copy}"
+        )
+    prefixes = [name.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix(_CLASS_EMBEDDING) for name in found]
+    prefix = prefixes[found.index(chosen[0])]
+    return prefix, tuple(other for other in prefixes if other != prefix)
 
 
 def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:

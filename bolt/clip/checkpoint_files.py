@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+from bolt.json_text import read_json
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pt.tar", ".pth.tar")
+"""Suffixes by which a folder's checkpoints are found. A file that is named may have any."""
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""Where peft states the scale of a LoRA, beside its weights."""
 
 FOLDER_WEIGHTS = (
     "model.safetensors",
@@ -16,8 +21,10 @@ FOLDER_WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "open_clip_pytorch_model.bin",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
 )
-"""File names under which transformers and open_clip save weights, in order of preference (safetensors first)."""
+"""File names under which transformers, open_clip and peft save weights, in order of preference (safetensors first)."""
 
 
 class UnreadableCheckpoint(ValueError):
@@ -39,9 +46,14 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
         raise UnreadableCheckpoint(f"{path} does not exist")
     if path.name.endswith(".index.json"):
         return _part_files(path)
-    if path.suffix not in SUFFIXES:
-        raise UnreadableCheckpoint(f"{path} is not a checkpoint file: its suffix is none of {', '.join(SUFFIXES)}")
-    return (path,)
+    adapter = path.parent / ADAPTER_CONFIG
+    return (path, adapter) if path.name.startswith("adapter_model.") and adapter.is_file() else (path,)
+
+
+def checkpoint_name(path: Path) -> str:
+    """Return a file's name without the suffix of a checkpoint, or a folder's name."""
+    fitting = [suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)]
+    return path.name if path.is_dir() or not fitting else path.name[: -max(map(len, fitting))]
 
 
 def files_digest(paths: Iterable[Path]) -> str:
@@ -63,7 +75,7 @@ def _file_in_folder(folder: Path) -> Path:
     for name in FOLDER_WEIGHTS:
         if (folder / name).is_file():
             return folder / name
-    found = sorted(item for item in folder.iterdir() if item.suffix in SUFFIXES)
+    found = sorted(item for item in folder.iterdir() if item.name.lower().endswith(SUFFIXES))
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} checkpoints ({', '.join(f.name for f in found[:3])}, ...)" if found else "no checkpoint"
@@ -72,7 +84,7 @@ def _file_in_folder(folder: Path) -> Path:
 
 def _part_files(index: Path) -> tuple[Path, ...]:
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json(index)["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise UnreadableCheckpoint(f"{index} is not the index file of a checkpoint in parts ({error!r})") from None
     for name in names:

@@ -1,12 +1,16 @@
-"""Reads the tensors of a checkpoint file; never runs code from the file."""
+"""Reads the tensors of a checkpoint file; never runs code from the file.
+
+The content of a file, not its suffix, says how it is read. Tensors in dictionaries within dictionaries are named by
+their path, such as ``state_dict.visual.proj``. What wrappers of PyTorch add to the names is taken out of them.
+"""
 
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
-import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,109 +19,160 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
+from bolt.clip.checkpoint_files import ADAPTER_CONFIG, UnreadableCheckpoint, checkpoint_files
+from bolt.clip.torch_files import Foreign, read_zip
+from bolt.json_text import read_json
 
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
-_MAX_DEPTH = 4
+_WRAPPERS = frozenset(
+    {
+        "module",  # data-parallel training
+        "_module",  # Opacus
+        "_orig_mod",  # torch.compile
+        "_fsdp_wrapped_module",
+        "_checkpoint_wrapped_module",
+        "_forward_module",  # Lightning
+        "base_layer",  # peft
+    }
+)
+"""Parts of names that wrappers around modules add."""
+
+_MAX_DEPTH = 24
+_OPENAI_SIZES = frozenset({"input_resolution", "context_length", "vocab_size"})
 
 
-def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """Read every tensor of a checkpoint, by the names in the file, onto the CPU.
+@dataclass(frozen=True)
+class Checkpoint:
+    """The content of a checkpoint.
+
+    Attributes:
+        tensors: by their names, without what wrappers add.
+        settings: the numbers and words in the file, or in the ``adapter_config.json`` of a LoRA, by name.
+        of_openai: whether it is an archive as OpenAI publishes its models, which use QuickGELU.
+    """
+
+    tensors: Mapping[str, Tensor]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    of_openai: bool = False
+
+
+def read_checkpoint(path: Path | str) -> Checkpoint:
+    """Read every tensor of a checkpoint onto the CPU.
 
     Args:
-        path: a ``.safetensors`` file; a ``.pt``, ``.pth``, ``.bin`` or ``.ckpt`` file written by ``torch.save``; the
-            index file of a checkpoint in parts; or a folder with one of these.
+        path: a safetensors file; a file of ``torch.save``, or a TorchScript archive; the index file of a checkpoint in
+            parts; or a folder with one of these.
 
     Raises:
-        UnreadableCheckpoint: for any other file, and for one that holds pickled objects other than tensors. The message
-            says how to convert it.
+        UnreadableCheckpoint: for any other file, for a damaged one, and for a pickled module. The message says how to
+            convert it.
     """
     tensors: dict[str, Tensor] = {}
+    settings: dict[str, Any] = {}
+    of_openai = False
     for file in checkpoint_files(Path(path)):
-        tensors |= _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
-    return tensors
+        content = _read_file(file)
+        found: dict[str, Tensor] = {}
+        for name, value in _named(content, "", set()):
+            if isinstance(value, Tensor):
+                found[name] = value
+            else:
+                settings[name] = value
+        if not found and file.name != ADAPTER_CONFIG:
+            raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {_kind_of(content)}")
+        of_openai |= isinstance(content, Foreign) and found.keys() >= _OPENAI_SIZES
+        for name, tensor in found.items():
+            if ".original_module." in name:  # peft keeps the module as it was before its training
+                continue
+            plain = _plain_name(name)
+            if plain in tensors and not torch.equal(tensors[plain], tensor):
+                raise UnreadableCheckpoint(f"{file} has two different tensors for {plain}: save one model alone")
+            tensors[plain] = tensor
+    return Checkpoint(tensors, settings, of_openai)
 
 
-def _read_safetensors(file: Path) -> dict[str, Tensor]:
-    try:
-        return dict(load_file(file))
-    except (SafetensorError, OSError) as error:
-        raise UnreadableCheckpoint(f"{file} is not a complete safetensors file{_lfs_hint(file)}: {error}") from None
-
-
-def _read_torch(file: Path) -> dict[str, Tensor]:
-    """Read the tensors of a ``torch.save`` file, also inside wrapper dictionaries such as ``{"state_dict": ...}``."""
-    if is_torchscript(file):
-        raise UnreadableCheckpoint(
-            f"{file} is a TorchScript program, not a dictionary of tensors; convert it with "
-            "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
-        )
-    zipped = False
-    try:
-        zipped = zipfile.is_zipfile(file)
-        # A file that is not a zip archive has the format of torch before 1.6, which cannot be memory-mapped.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of plain pickles; they are refused below
-            loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
-    except MemoryError:
-        raise
-    except Exception as error:  # torch, pickle and zipfile raise many kinds for a damaged file
-        raise UnreadableCheckpoint(_why_unreadable(file, zipped, error)) from None
-    return _unwrap(loaded, file)
-
-
-def _unwrap(loaded: Any, file: Path) -> dict[str, Tensor]:
-    content = loaded
-    for _ in range(_MAX_DEPTH):
-        if not isinstance(content, Mapping):
-            break
-        tensors = {
-            name: value for name, value in content.items() if isinstance(value, Tensor) and isinstance(name, str)
-        }
-        inner = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
-        if inner is None and tensors:
-            return tensors
-        if inner is None:
-            break
-        content = inner
-    found = (
-        f"a mapping of {', '.join(map(str, list(content)[:5]))}"
-        if isinstance(content, Mapping)
-        else f"a {type(content).__name__}"
-    )
-    raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {found}")
-
-
-def _why_unreadable(file: Path, zipped: bool, error: Exception) -> str:
-    """Say why torch cannot read a file and, for pickled objects, which classes they need and how to convert them."""
-    if not isinstance(error, pickle.UnpicklingError):
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        return f"{file} is not a complete file of torch.save{_lfs_hint(file)}: {first}"
-    classes: list[str] = []
-    if zipped:
-        with suppress(Exception):  # a damaged file
-            classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
-    if not classes and "Unsupported global" not in str(error):
-        return f"{file} is not a file of torch.save{_lfs_hint(file)}"
-    what = f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})" if classes else ""
-    return (
-        f"{file} holds pickled Python objects{what}, and loading those can run any code. If you trust the file, "
-        "convert it to tensors in an environment that has its classes: torch.save(torch.load(FILE, "
-        "weights_only=False).state_dict(), NEW)"
-    )
-
-
-def is_torchscript(file: Path) -> bool:
-    """Return whether a file is a TorchScript program, as OpenAI publishes its CLIP models."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return any(name.endswith("/constants.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, NotImplementedError, ValueError):
-        return False
-
-
-def _lfs_hint(file: Path) -> str:
-    """Return a hint if the file is a git-lfs pointer: the most common cause of a file that is too short."""
+def _read_file(file: Path) -> Any:
+    """Return what is in one file; raises ``UnreadableCheckpoint``."""
     with file.open("rb") as stream:
-        pointer = stream.read(40).startswith(b"version https://git-lfs")
-    return " (it is a git-lfs pointer: run git lfs pull)" if pointer else ""
+        start = stream.read(256)
+    try:
+        if file.name == ADAPTER_CONFIG:
+            return dict(read_json(file))
+        if start[:2] == b"PK":
+            content = read_zip(file)
+            _refuse_pickled(content, file)
+        elif start[8:9] == b"{":
+            return dict(load_file(file))
+        elif start[:1] == b"\x80":  # the format of PyTorch before 1.6
+            with warnings.catch_warnings(action="ignore"):  # PyTorch warns of plain pickles; they are refused
+                content = torch.load(file, map_location="cpu", weights_only=True)
+        else:
+            raise UnreadableCheckpoint(
+                f"{file} is neither a safetensors file nor one of torch.save{_looks_like(start)}"
+            )
+    except (MemoryError, UnreadableCheckpoint):
+        raise
+    except Exception as error:  # torch, pickle, zipfile and safetensors raise many kinds for a damaged file
+        if isinstance(error, pickle.UnpicklingError):
+            if "Unsupported global" in str(error):
+                raise _pickled(file, "") from None
+            raise UnreadableCheckpoint(f"{file} is a pickle, but not one of torch.save") from None
+        what = "safetensors file" if isinstance(error, SafetensorError) else "file of torch.save"
+        first = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+        raise UnreadableCheckpoint(f"{file} is not a complete {what}: {first}") from None
+    return content
+
+
+def _named(value: Any, name: str, above: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors, numbers and words in dictionaries and TorchScript modules, by their paths."""
+    if isinstance(value, Foreign) and value.is_script_module:
+        value = value.state
+    if isinstance(value, Tensor | bool | int | float | str):
+        yield name, value
+    elif isinstance(value, Mapping) and id(value) not in above and depth < _MAX_DEPTH:
+        above.add(id(value))  # each dictionary once: it may hold itself
+        for key, inner in value.items():
+            yield from _named(inner, f"{name}.{key}" if name else str(key), above, depth + 1)
+
+
+def _plain_name(name: str) -> str:
+    """Take out of a name what wrappers add."""
+    name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # a whole module that peft trained beside its adapters
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def _refuse_pickled(content: Any, file: Path) -> None:
+    """Raise ``UnreadableCheckpoint`` if the weights are inside of pickled objects, and not beside them."""
+    inner = [content, *content.values()] if isinstance(content, Mapping) else [content]
+    foreign = [value for value in inner if isinstance(value, Foreign) and not value.is_script_module]
+    names = [name for name, value in _named(content, "", set()) if isinstance(value, Tensor)]
+    modules = any(value.is_module for value in foreign) and not any(name.endswith("class_embedding") for name in names)
+    if foreign and (modules or not names):
+        classes = sorted({value.class_name for value in foreign} - {""})
+        raise _pickled(file, f" ({', '.join(classes[:3])})" if classes else "")
+
+
+def _pickled(file: Path, classes: str) -> UnreadableCheckpoint:
+    return UnreadableCheckpoint(
+        f"{file} holds pickled Python objects{classes}, and loading those can run any code. If you trust the file, "
+        "convert it to tensors in an environment that has its classes: found = torch.load(FILE, weights_only=False); "
+        "torch.save(found.state_dict(), NEW), or found['model'].state_dict() if it is a dictionary"
+    )
+
+
+def _kind_of(content: Any) -> str:
+    if isinstance(content, Mapping):
+        return f"a mapping of {', '.join(map(str, list(content)[:5]))}"[:200]
+    return f"a {content.class_name if isinstance(content, Foreign) else type(content).__name__}"
+
+
+def _looks_like(start: bytes) -> str:
+    """Return a hint from the first bytes of a file that is no checkpoint."""
+    kinds = {
+        b"version https://git-lfs": " (it is a git-lfs pointer: run git lfs pull)",
+        b"<": " (it is a web page: the download failed)",
+        b"\x1f\x8b": " (it is compressed: unpack it)",
+        b"\x89HDF": " (it is an HDF5 file)",
+        b"GGUF": " (it is a GGUF file of quantised weights)",
+    }
+    found = [hint for begin, hint in kinds.items() if start.lstrip().startswith(begin)]
+    return found[0] if found else "" if start else " (it is empty)"

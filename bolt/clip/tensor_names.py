@@ -5,6 +5,7 @@ Task vectors, checkpoints and saved models use the names of open_clip's *visual*
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from torch import Tensor
@@ -105,12 +106,15 @@ def _image_tower_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if not whole or name.startswith("visual.")}
 
 
-def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Check the names and shapes of an image tower's tensors.
+def check_tensors(
+    tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], of: str = "the image tower"
+) -> None:
+    """Check the names and shapes of a model's tensors.
 
     Args:
         tensors: by open_clip's names.
         expected: shape of each tensor.
+        of: the model, for the message.
 
     Raises:
         TensorMismatch: if they differ; the message lists the first missing, unexpected and wrongly shaped tensors.
@@ -128,9 +132,14 @@ def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[in
         ),
     ]
     if problems:
-        raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(problems))
+        raise TensorMismatch(f"tensors do not fit {of}: " + "; ".join(problems))
 
 
 def _list_first(what: str, names: list[str]) -> list[str]:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return [f"{what}: {', '.join(names[:3])}{more}"] if names else []
+    """Describe tensors: those of several blocks as one group, and three groups at most."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)
+    shown = [found[0] if len(found) == 1 else f"{group} ({len(found)} times)" for group, found in groups.items()]
+    more = f" and {len(shown) - 3} more kinds" if len(shown) > 3 else ""
+    return [f"{what}: {', '.join(shown[:3])}{more}"] if names else []

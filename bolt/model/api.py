@@ -17,6 +17,7 @@ from torch import Tensor
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
 from bolt.clip.preprocess import open_named
+from bolt.clip.whole_clip import clip_from_file, file_activation
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -40,6 +41,8 @@ def load_backbone(
     weights: str | Path,
     *,
     quick_gelu: bool | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     name: str | None = None,
     device: str | torch.device = "cpu",
 ) -> Backbone:
@@ -47,13 +50,18 @@ def load_backbone(
 
     Args:
         architecture: a model name of open_clip, or the path of a model configuration (``.json``).
-        weights: a pre-trained tag of open_clip, which may download the weights, or a file.
-        quick_gelu: whether the weights were trained with QuickGELU. ``None`` uses open_clip's value for a tag, and the
-            architecture's value for a file. OpenAI's weights in a local file need ``True``.
+        weights: a pre-trained tag of open_clip, which may download the weights, or a file of a whole CLIP.
+        quick_gelu: whether the weights were trained with QuickGELU. ``None`` uses what open_clip lists for a tag; of a
+            file, what it, a configuration beside it or the architecture's name says.
+        mean, std: of the pixels that the weights expect, per channel; ``None`` uses open_clip's for a tag, and
+            OpenAI's for a file.
         name: its name in saved models; the architecture by default.
         device: device of the backbone.
 
     Raises:
+        bolt.clip.whole_clip.UnknownActivation: if nothing says which activation the weights of a file need.
+        bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
+        bolt.clip.tensor_names.TensorMismatch: for a file that does not hold the weights of this architecture.
         bolt.clip.tower_shape.UnsupportedTower: for an image tower other than a plain vision transformer.
     """
     import open_clip  # takes seconds to import
@@ -62,10 +70,15 @@ def load_backbone(
     if model_name.endswith(".json"):
         open_clip.add_model_config(Path(model_name))
         model_name = Path(model_name).stem
-    if quick_gelu is None:
-        quick_gelu = bool((open_clip.get_pretrained_cfg(model_name, str(weights)) or {}).get("quick_gelu"))
-    model = open_clip.create_model(model_name, pretrained=str(weights), force_quick_gelu=quick_gelu)
-    return Backbone.from_open_clip(model, open_clip.get_tokenizer(model_name), name or model_name).to(device)
+    listed = open_clip.get_pretrained_cfg(model_name, str(weights)) or {}
+    if not listed and Path(weights).exists():
+        quick_gelu = file_activation(Path(weights), str(architecture), quick_gelu)
+        model = clip_from_file(model_name, Path(weights), quick_gelu)
+    else:
+        quick_gelu = bool(listed.get("quick_gelu")) if quick_gelu is None else quick_gelu
+        model = open_clip.create_model(model_name, pretrained=str(weights), force_quick_gelu=quick_gelu)
+    tokenizer = open_clip.get_tokenizer(model_name)
+    return Backbone.from_open_clip(model, tokenizer, name or model_name, mean=mean, std=std).to(device)
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.checkpoint_conversion import convert_image_tower
-from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, files_digest
-from bolt.clip.checkpoint_reading import read_tensors
+from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, checkpoint_name, files_digest
+from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
@@ -64,7 +64,7 @@ class CheckpointSources(Sources):
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's task vector. Raises what ``convert_image_tower`` raises."""
-        tuned = convert_image_tower(read_tensors(self._files[source]), self._frozen).tensors
+        tuned = convert_image_tower(read_checkpoint(self._files[source]), self._frozen).tensors
         return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 
     def file_digests(self) -> tuple[str, ...]:
@@ -102,9 +102,9 @@ def checkpoint_paths(folder: Path) -> dict[str, Path]:
         raise FileNotFoundError(f"there is no folder {folder}; give one that holds a checkpoint for each source model")
     entries = sorted(folder.iterdir())
     found = {
-        entry.name if entry.is_dir() else entry.stem: entry
+        checkpoint_name(entry): entry
         for entry in entries
-        if not entry.name.startswith(".") and (entry.is_dir() or entry.suffix in SUFFIXES)
+        if not entry.name.startswith(".") and (entry.is_dir() or entry.name.lower().endswith(SUFFIXES))
     }
     if not found:
         raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a file of {', '.join(SUFFIXES)}")

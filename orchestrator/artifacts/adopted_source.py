@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
-from bolt.clip.checkpoint_reading import read_tensors
+from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import TowerShape
+from bolt.json_text import read_json
 from orchestrator.artifacts.source_model import Source
 from orchestrator.artifacts.spec import TOWER_FILE, ArtifactCache
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest
@@ -106,7 +106,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     """Read and convert a checkpoint, and check that it is a fine-tuned tower of this backbone.
 
     Args:
-        path: as for :func:`bolt.clip.checkpoint_reading.read_tensors`.
+        path: as for :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
         frozen: the pre-trained tower's tensors, by open_clip's visual names.
         shape: of the pre-trained tower; a Hugging Face configuration must agree with it.
 
@@ -115,7 +115,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
             activation, number of heads or epsilon.
     """
     try:
-        converted = convert_image_tower(read_tensors(path), frozen)
+        converted = convert_image_tower(read_checkpoint(path), frozen)
     except (UnreadableCheckpoint, TensorMismatch) as error:
         raise UserError(str(error), where="" if str(path) in str(error) else str(path)) from None
     if converted.layout.startswith("Hugging Face"):
@@ -123,7 +123,8 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     moved = (converted.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
     distance = math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
     if distance == 0:
-        raise UserError("this is the pre-trained tower itself, not a fine-tuned one", where=str(path))
+        found = "; ".join(("this is the pre-trained tower itself, not a fine-tuned one", *converted.notes))
+        raise UserError(found, where=str(path))
     notes = list(converted.notes)
     if distance > FAR:
         notes.append(f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?")
@@ -136,7 +137,7 @@ def _check_config(path: Path, shape: TowerShape) -> None:
     if found is None:
         return
     try:
-        stated = shape_from_config(json.loads(found.read_text(encoding="utf-8")))
+        stated = shape_from_config(read_json(found))
     except (ValueError, OSError) as error:
         raise UserError(f"cannot be used: {error}", where=str(found)) from None
     for name in ("activation", "heads", "epsilon"):

@@ -114,10 +114,14 @@ class TextSide:
             raise UserError(what, hint="run the same command again")
         import open_clip
 
-        architecture, weights = _architecture(entry), _weights(entry)
+        from bolt.clip.whole_clip import clip_from_file
+
+        architecture, file = _architecture(entry), weights_path(entry)
         with _loading(entry, architecture):
+            if file is not None:
+                return clip_from_file(architecture, file, entry.quick_gelu)
             model = open_clip.create_model(
-                architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
+                architecture, pretrained=_weights(entry), force_quick_gelu=entry.quick_gelu, device="cpu"
             )
         return cast("nn.Module", model)
 
@@ -170,21 +174,7 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
-    """Return the error that weights are not on this machine, or do not fit the architecture."""
-    if path := weights_path(entry):
-        from bolt.clip.checkpoint_files import UnreadableCheckpoint
-        from bolt.clip.checkpoint_reading import is_torchscript, read_tensors
-
-        try:
-            if not is_torchscript(path):  # open_clip reads such a program, read_tensors does not
-                read_tensors(path)
-        except UnreadableCheckpoint as error:
-            return UserError(f"the weights of backbone {entry.name} cannot be read: {error}")
-        return UserError(
-            f"the weights of backbone {entry.name} do not fit {architecture}: {reason}",
-            where=str(path),
-            hint="name the architecture that the weights were made for",
-        )
+    """Return the error that weights are not on this machine."""
     return UserError(
         f"the weights {entry.weights.pretrained} of backbone {entry.name} are not on this machine, and nothing is "
         f"fetched while cells run: {reason}",
@@ -199,11 +189,20 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
 
     open_clip warns of random initialisation before it loads a local file, and it raises what it logs as an error.
     """
+    from bolt.clip.checkpoint_files import UnreadableCheckpoint
+    from bolt.clip.tensor_names import TensorMismatch  # imports torch
+
     try:
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
             yield
-    except MemoryError:
+    except (MemoryError, UserError):
         raise
+    except (UnreadableCheckpoint, TensorMismatch) as error:
+        raise UserError(
+            f"the weights of backbone {entry.name} cannot be used: {error}",
+            where="" if str(weights_path(entry)) in str(error) else str(weights_path(entry)),
+            hint="name the architecture that the weights were made for" if isinstance(error, TensorMismatch) else "",
+        ) from None
     except Exception as error:  # open_clip, torch, pickle and safetensors raise many kinds for a wrong file
         raise _loading_error(entry, architecture, one_line(error, 160)) from None
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import open_clip
 import torch
 
-from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
-from bolt.clip.huggingface import shape_from_config
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape, UnsupportedTower
+from bolt.clip.whole_clip import UnknownActivation, file_activation
+from bolt.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights
@@ -53,20 +52,22 @@ def backbone_entry(
         if pretrained not in tags:
             raise unknown_name(f"pre-trained tag of {model}", pretrained, tags, where="--pretrained")
         weights, words = Weights(pretrained=pretrained), pretrained
-        known, said_by = tag_uses_quick_gelu(model, pretrained), "open_clip"
+        known = tag_uses_quick_gelu(model, pretrained)
+        if quick_gelu not in (None, known):
+            stated = "quick_gelu" if known else "gelu"
+            raise UserError(
+                f"open_clip says that these weights were trained with {stated}", where="--quick-gelu/--gelu"
+            )
+        quick_gelu = known
     if file is not None:
         file = _single_file(file)
-        weights, words = Weights(file=str(file.absolute())), file.stem
-        known, said_by = _stated_beside(file)
-    if known is None and quick_gelu is None:
-        raise UserError(
-            "the activation of these weights is not known; with the wrong one, features are wrong without an error",
-            where=str(file),
-            hint="--quick-gelu (OpenAI's weights and what descends from them) or --gelu (LAION's and most others)",
-        )
-    if known is not None and quick_gelu not in (None, known):
-        stated = "quick_gelu" if known else "gelu"
-        raise UserError(f"{said_by} says that these weights were trained with {stated}", where="--quick-gelu/--gelu")
+        weights, words = Weights(file=str(file.absolute())), checkpoint_name(file)
+        try:
+            quick_gelu = file_activation(file, architecture, quick_gelu)
+        except UnknownActivation as error:
+            raise UserError(str(error), where="--quick-gelu/--gelu") from None
+        except UnreadableCheckpoint as error:
+            raise UserError(str(error), where="--file") from None
     name = name or f"{Path(model).stem}-{words}".lower()
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
@@ -75,7 +76,7 @@ def backbone_entry(
         title=f"{Path(model).stem} ({words})",
         architecture=model,
         weights=weights,
-        quick_gelu=bool(quick_gelu if known is None else known),
+        quick_gelu=bool(quick_gelu),
         image_size=shape.image_size,
         embed_dim=shape.embed_dim,
         width=shape.width,
@@ -132,8 +133,8 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
     if name.endswith(".json"):
         path = Path(name).expanduser().absolute()
         try:
-            return str(path), dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+            return str(path), dict(read_json(path))
+        except (OSError, ValueError, TypeError) as error:
             raise UserError(f"the model configuration cannot be read: {error}", where=name) from None
     known = open_clip.list_models()
     if name not in known:
@@ -156,19 +157,3 @@ def _single_file(path: Path) -> Path:
     if len(files) > 1:
         raise UserError("these weights are in several files; open_clip reads a backbone from one", where="--file")
     return files[0]
-
-
-def _stated_beside(file: Path) -> tuple[bool | None, str]:
-    """Return what a configuration beside the file says about QuickGELU, and the path of that configuration.
-
-    ``None`` and an empty path without a configuration of a CLIP.
-    """
-    ours, theirs = file.parent / "open_clip_config.json", file.parent / "config.json"
-    with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
-        if ours.is_file():
-            model = json.loads(ours.read_text(encoding="utf-8"))["model_cfg"]
-            return bool(model.get("quick_gelu", False)), str(ours)
-        if theirs.is_file():
-            shape = shape_from_config(json.loads(theirs.read_text(encoding="utf-8")))
-            return shape.activation == "quick_gelu", str(theirs)
-    return None, ""

@@ -21,7 +21,7 @@ TINY = ROOT / "grids" / "backbones" / "tiny-clip"
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folders that the code reads, in the current folder: two source models, and two classes of four images."""
     monkeypatch.chdir(tmp_path)
-    backbone = bolt.load_backbone(TINY.with_suffix(".json"), TINY.with_suffix(".safetensors"))
+    backbone = bolt.load_backbone(TINY.with_suffix(".json"), TINY.with_suffix(".safetensors"), quick_gelu=False)
     (tmp_path / "checkpoints").mkdir()
     generator = torch.Generator().manual_seed(1)
     for name in ("letters", "signs"):
@@ -44,7 +44,7 @@ def test_code_of_the_page_adapts_predicts_saves_and_loads(page: str, inputs: Non
     weights = '"ViT-B-32", "openai"'
     assert weights in code
     names: dict[str, Any] = {}
-    exec(code.replace(weights, f'"{TINY}.json", "{TINY}.safetensors"'), names)
+    exec(code.replace(weights, f'"{TINY}.json", "{TINY}.safetensors", quick_gelu=False'), names)
     assert names["names"] == ["blue", "red"]
     assert {prediction.label for prediction in names["model"].predict(names["images"])} <= {"blue", "red"}
     assert Path("my-model/bolt.json").is_file()

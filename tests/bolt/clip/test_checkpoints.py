@@ -17,7 +17,7 @@ from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionMode
 
 from bolt.clip.checkpoint_conversion import convert_image_tower
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
-from bolt.clip.checkpoint_reading import read_tensors
+from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import config_from_shape, from_huggingface, shape_from_config, to_huggingface
 from bolt.clip.tensor_names import PROJECTION, TensorMismatch
 from bolt.clip.tower import ImageTower
@@ -111,7 +111,7 @@ def test_a_hugging_face_model_gives_its_own_embeddings(
 ) -> None:
     model = their_model(kind)
     model.save_pretrained(tmp_path)
-    converted = convert_image_tower(read_tensors(tmp_path), frozen)
+    converted = convert_image_tower(read_checkpoint(tmp_path), frozen)
     difference = run(frozen, converted.tensors, images_B3SS) - embeddings_of(model, images_B3SS, frozen)
     assert difference.abs().max() < 1e-5
     assert converted.layout.startswith("Hugging Face")
@@ -198,8 +198,8 @@ WAYS: dict[Callable[..., Path], str] = {
     save_tower: "open_clip image tower",
     save_whole: "open_clip CLIP",
     save_parallel: "open_clip CLIP",
-    save_task_vector_style: "image encoder of a task-vector repository",
-    save_classifier: "image encoder of a task-vector repository",
+    save_task_vector_style: "open_clip CLIP",
+    save_classifier: "open_clip CLIP",
 }
 
 
@@ -212,7 +212,7 @@ def test_open_clip_layouts_come_back_bit_for_bit(
     images_B3SS: Tensor,
     tmp_path: Path,
 ) -> None:
-    converted = convert_image_tower(read_tensors(save(tuned, tuned_clip, tmp_path)), frozen)
+    converted = convert_image_tower(read_checkpoint(save(tuned, tuned_clip, tmp_path)), frozen)
     assert converted.layout == WAYS[save]
     assert list(converted.tensors) == list(tuned)
     assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
@@ -228,7 +228,7 @@ def test_a_checkpoint_in_parts(frozen: ImageTower, tuned: dict[str, Tensor], tmp
         save_file({name: tuned[name] for name in held}, tmp_path / file)
     index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    converted = convert_image_tower(read_tensors(tmp_path), frozen)
+    converted = convert_image_tower(read_checkpoint(tmp_path), frozen)
     assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
 
 
@@ -261,7 +261,7 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]]
     "quantised": (_with("proj", lambda t: t.to(torch.int8)), "proj holds int8 numbers"),
     "no tower": (lambda tower: {"fc.weight": torch.ones(2)}, "no image tower of a CLIP was found.*fc.weight"),
     "nothing": (lambda tower: {}, "no tensor at all"),
-    "two towers": (lambda tower: {**tower, "ema.class_embedding": torch.ones(2)}, "several image towers"),
+    "two towers": (lambda tower: {**tower, "teacher.class_embedding": torch.ones(2)}, "several image towers.*teacher"),
     "no query": (
         lambda tower: {n: t for n, t in to_huggingface(tower).items() if "layers.0.self_attn.q_proj.weight" not in n},
         "missing: transformer.resblocks.0.attn.in_proj_weight; unexpected: encoder.layers.0.self_attn.k_proj.weight",
@@ -286,7 +286,7 @@ def test_a_pickled_module_is_refused_with_the_way_out(tuned_clip: open_clip.CLIP
     path = tmp_path / "encoder.pt"
     torch.save(tuned_clip, path)
     with pytest.raises(UnreadableCheckpoint, match=r"pickled Python objects \(open_clip.*weights_only=False"):
-        read_tensors(path)
+        read_checkpoint(path)
 
 
 class Trap:
@@ -304,7 +304,7 @@ def test_no_code_of_a_file_is_run(zipped: bool, tmp_path: Path) -> None:
     witness, path = tmp_path / "ran", tmp_path / "trap.pt"
     torch.save({"state_dict": Trap(witness)}, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(UnreadableCheckpoint, match="pickled Python objects"):
-        read_tensors(path)
+        read_checkpoint(path)
     assert not witness.exists()
 
 
@@ -364,12 +364,6 @@ def nested_in_itself(path: Path) -> Path:
     return path / "x.pt"
 
 
-def script(path: Path) -> Path:
-    with torch.no_grad():
-        torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)).save(path / "x.pt")
-    return path / "x.pt"
-
-
 def empty_folder(path: Path) -> Path:
     return path
 
@@ -398,23 +392,21 @@ UNREADABLE: dict[Callable[[Path], Path], str] = {
     truncated_torch: "not a (complete )?file of torch.save",
     pointer: "git lfs pull",
     pointer_to_torch: "git lfs pull",
-    some_pickle: "not a (complete )?file of torch.save",
+    some_pickle: "not one of torch.save",
     damaged_directory: "not a complete file of torch.save",
-    plain_text: "not a (complete )?file of torch.save",
+    plain_text: "nor one of torch.save",
     a_list: "but a list",
-    numbers_only: "but a mapping of lr",
+    numbers_only: "but a mapping of epoch",
     nested_in_itself: "but a mapping of model",
-    script: r"TorchScript program.*torch\.jit\.load",
     empty_folder: "no checkpoint",
     two_in_a_folder: "2 checkpoints.*name one file",
     index_that_leaves: "elsewhere.safetensors",
     absent: "does not exist",
-    another_kind: r"\.zip.*\.safetensors",
+    another_kind: "it is empty",
 }
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
 @pytest.mark.parametrize("make", UNREADABLE, ids=lambda make: make.__name__)
 def test_what_cannot_be_read_says_why(make: Callable[[Path], Path], tmp_path: Path) -> None:
     with pytest.raises(UnreadableCheckpoint, match=UNREADABLE[make]):
-        read_tensors(make(tmp_path))
+        read_checkpoint(make(tmp_path))

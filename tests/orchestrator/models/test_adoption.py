@@ -21,7 +21,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bolt.clip.checkpoint_reading import read_tensors
+from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.images import Images
@@ -309,7 +309,7 @@ def test_a_checkpoint_in_parts_is_adopted_with_all_of_them(
     adopt_checkpoints([str(folder)], "tiny-clip", None, [mine], copy=copy, say=lambda line: None)
     entry = load_catalog([mine]).checkpoints["tiny-clip", "glyph-inks"]
     assert entry.path.is_relative_to(mine.parent) == copy
-    assert set(read_tensors(entry.path)) == set(tower)
+    assert set(read_checkpoint(entry.path).tensors) == set(tower)
     second = entry.path / "model-00002-of-00002.safetensors"
     save_file({name: tower[name] + 1 for name in names[9:]}, second)
     assert checkpoint_digest(entry.path) != entry.sha256

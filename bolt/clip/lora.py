@@ -1,0 +1,150 @@
+"""Merges a LoRA (low-rank adapter) of a CLIP into the weights that it changes.
+
+A LoRA adds ``scale * B @ A`` to a matrix, with A (rank, inputs), B (outputs, rank) and ``scale = alpha / rank``
+(https://arxiv.org/abs/2106.09685), or ``alpha / sqrt(rank)`` where peft's ``use_rslora`` says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from bolt.clip.huggingface import to_huggingface
+from bolt.clip.tensor_names import TensorMismatch
+
+_PAIR = re.compile(r"(?P<matrix>.+)\.(?P<side>lora_A|lora_B|lora_down|lora_up)(\.(?!weight$)[^.]+)?(\.weight)?")
+_CLIP_LORA = re.compile(r"(.+\.)?layer_(?P<block>\d+)\.(?P<matrix>[qkv]_proj|proj)\.w_lora_(?P<side>[AB])")
+_ADAPTER = re.compile(r"(^|_)(lora|dora|lokr|hada|ia3)|oft_blocks")
+_MERGE = (
+    "merge it into the weights with the program that made it (peft: model.merge_and_unload(), loralib: model.eval()), "
+    "and save the model's state_dict()"
+)
+
+
+def holds_lora(tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether a checkpoint has the matrices of a LoRA or of a similar adapter."""
+    return any(_ADAPTER.search(part) for name in tensors for part in name.lower().split(".")[-4:])
+
+
+def merge_lora(
+    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], str]:
+    """Merge a LoRA into the weights beside it, or into the pre-trained tower if it is stored alone.
+
+    Args:
+        tensors: of the checkpoint, by name.
+        settings: numbers and words beside them: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
+        frozen: the pre-trained image tower, by open_clip's visual names.
+
+    Returns:
+        All tensors without the LoRA's, and a note on what was merged.
+
+    Raises ``TensorMismatch`` if the scale, a matrix, or the kind of adapter is unknown; the message says how to merge.
+    """
+    tensors, settings = _clip_lora(tensors, settings, frozen)
+    pairs: dict[str, dict[str, Tensor]] = {}
+    rest: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if found := _PAIR.fullmatch(name):
+            side = "A" if found["side"] in ("lora_A", "lora_down") else "B"
+            if side in pairs.setdefault(found["matrix"], {}):
+                raise _refused("it holds several adapters")
+            pairs[found["matrix"]][side] = tensor.float()
+        else:
+            rest[name] = tensor
+    if unknown := [name for name in rest if holds_lora({name: rest[name]})]:
+        raise _refused(f"it has tensors of another kind than A and B of a linear layer, such as {unknown[0]}")
+    alphas = {name: float(rest.pop(f"{name}.alpha")) for name in pairs if f"{name}.alpha" in rest}
+    whole = any(name.endswith("class_embedding") for name in rest)
+    base = rest if whole else _pretrained_alone(pairs, frozen)
+    merged, ranks, scales = 0, set[int](), set[float]()
+    for name, pair in pairs.items():
+        if (target := _target(name, base, whole)) is None:
+            if whole or _of_vision(name) or not any(map(_of_vision, pairs)):
+                raise _refused(f"{name} is no matrix of this CLIP")
+            continue  # the text tower's
+        weight, a, b = base[target], pair.get("A"), pair.get("B")
+        fits = a is not None and b is not None and a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] <= 2**16
+        if a is None or b is None or not fits or (len(b), a.shape[1]) != weight.shape:
+            raise _refused(f"the matrices A and B of {name} do not fit its weights {tuple(weight.shape)}")
+        scale = _scale(len(a), settings, alphas.get(name))
+        base[target] = weight.float() + scale * (b @ a)
+        merged, ranks, scales = merged + 1, ranks | {len(a)}, scales | {scale}
+    if not merged:
+        raise _refused("it changes the text tower only")
+    listed = " and ".join(map(str, sorted(ranks))), " and ".join(f"{scale:g}" for scale in sorted(scales))
+    left_out = f"; {len(pairs) - merged} of the text tower were left out" if merged < len(pairs) else ""
+    into = "the weights beside it" if whole else "the pre-trained tower"
+    note = f"a LoRA of rank {listed[0]}, scale {listed[1]}: {merged} matrices were merged into {into}{left_out}"
+    return base, note
+
+
+def _clip_lora(
+    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
+) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
+    """Give a LoRA of CLIP-LoRA (https://arxiv.org/abs/2405.18541) the names of peft; any other stays as it is.
+
+    It numbers the blocks of the text tower first, and its scale is ``alpha / sqrt(rank)``.
+    """
+    found = {name: match for name in tensors if (match := _CLIP_LORA.fullmatch(name))}
+    stated = {name.rpartition(".")[2]: value for name, value in settings.items()}
+    if len(found) < len(tensors) or stated.get("position") != "all" or stated.get("encoder") not in ("vision", "both"):
+        return tensors, settings
+    blocks = sum(name.endswith(".ln_1.weight") for name in frozen)
+    of_text = 1 + max(int(match["block"]) for match in found.values()) - blocks if stated["encoder"] == "both" else 0
+    renamed = {}
+    for name, match in found.items():
+        block = int(match["block"])
+        tower = f"vision_model.encoder.layers.{block - of_text}" if block >= of_text else f"text_model.{block}"
+        own = f"{tower}.self_attn.{'out_proj' if match['matrix'] == 'proj' else match['matrix']}"
+        renamed[f"{own}.lora_{match['side']}"] = tensors[name]
+    return renamed, {**settings, "use_rslora": True}
+
+
+def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the pre-trained tower in the layout whose names the LoRA uses."""
+    if any("self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs):
+        return to_huggingface({name: tensor.detach().cpu() for name, tensor in frozen.items()})
+    return {f"visual.{name}": tensor.detach().cpu() for name, tensor in frozen.items()}
+
+
+def _target(name: str, base: Mapping[str, Tensor], whole: bool) -> str | None:
+    """Return the name of the tensor that a LoRA changes. Prefixes such as ``base_model.model.`` are not in ``base``."""
+    parts = name.split(".")
+    for start in range(1 if whole else len(parts)):
+        stem = ".".join(parts[start:])
+        for own in (f"{stem}.weight", f"{stem}.in_proj_weight"):
+            if own in base:
+                return own
+    return None
+
+
+def _of_vision(name: str) -> bool:
+    return any(part in ("visual", "vision_model", "visual_projection") for part in name.split("."))
+
+
+def _scale(rank: int, settings: Mapping[str, Any], alpha: float | None) -> float:
+    """Return the factor of ``B @ A``; raises ``TensorMismatch`` if the file does not say it."""
+    stated = {name.rpartition(".")[2]: value for name, value in settings.items()}
+    of_lora = [
+        name for name in settings if settings.keys() & {f"{name.removesuffix('alpha')}{r}" for r in ("r", "rank")}
+    ]
+    if any(".rank_pattern." in f".{name}" or ".alpha_pattern." in f".{name}" for name in settings):
+        raise _refused("its scale differs from matrix to matrix")
+    if alpha is None:
+        alpha = stated.get("lora_alpha", next((settings[n] for n in of_lora if n.endswith("alpha")), None))
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise _refused("its scale is not in the file, nor in an adapter_config.json beside it")
+    if stated.get("r", rank) != rank:
+        raise _refused(f"it states the rank {stated['r']}, and its matrices have the rank {rank}")
+    if stated.get("fan_in_fan_out") is True:
+        raise _refused("its matrices are stored transposed (fan_in_fan_out)")
+    return alpha / (math.sqrt(rank) if stated.get("use_rslora") is True else rank)
+
+
+def _refused(why: str) -> TensorMismatch:
+    return TensorMismatch(f"this is a LoRA (a low-rank adapter), not a whole tower, and {why}; {_MERGE}")

@@ -1,0 +1,122 @@
+"""Loads a whole CLIP, both towers, from a file of weights into open_clip's model."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from bolt.clip.checkpoint_reading import read_checkpoint
+from bolt.clip.huggingface import shape_from_config
+from bolt.clip.lora import holds_lora
+from bolt.clip.tensor_names import TensorMismatch, check_tensors
+from bolt.json_text import read_json
+
+_NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
+"""Ends of the names of constants that some programs store beside the weights."""
+
+
+class UnknownActivation(ValueError):
+    """Nothing says which activation a file of weights was trained with, or two places contradict each other."""
+
+
+def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module:
+    """Build a model of open_clip and load the weights of a file, in any wrapping, half precision included.
+
+    Args:
+        architecture: a name that open_clip knows.
+        quick_gelu: whether the towers use QuickGELU; :func:`file_activation` finds it.
+
+    Raises:
+        bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
+        TensorMismatch: if the tensors are not those of this architecture, or some are NaN or infinite.
+    """
+    import open_clip  # takes seconds to import
+
+    tensors = _whole(dict(read_checkpoint(file).tensors), file)
+    logging.disable(logging.WARNING)  # open_clip warns of the random weights that are replaced here
+    try:
+        model = cast(nn.Module, open_clip.create_model(architecture, force_quick_gelu=quick_gelu, device="cpu"))
+    finally:
+        logging.disable(logging.NOTSET)
+    own = model.state_dict()
+    if "positional_embedding" in tensors and "positional_embedding" not in own:
+        tensors = dict(open_clip.convert_to_custom_text_state_dict(tensors))
+    for name in ("logit_scale", "logit_bias"):  # (1,) in some files
+        if name in tensors and name in own and tensors[name].numel() == 1:
+            tensors[name] = tensors[name].reshape(own[name].shape)
+    check_tensors(tensors, {name: tuple(tensor.shape) for name, tensor in own.items()}, of=f"a {architecture}")
+    if wrong := [name for name, tensor in tensors.items() if not torch.isfinite(tensor.float()).all()]:
+        raise TensorMismatch(f"NaN or infinity in {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))
+    model.load_state_dict(tensors)
+    return model
+
+
+def file_activation(file: Path, architecture: str, asked: bool | None = None) -> bool:
+    """Return whether the weights in a file need QuickGELU.
+
+    Args:
+        file: the weights. An archive as OpenAI publishes them needs it; ``open_clip_config.json`` or ``config.json``
+            beside the file says it.
+        architecture: a model's name, which may end in ``-quickgelu``, or the path of a configuration with the key.
+        asked: what the user says.
+
+    Raises ``UnknownActivation`` if neither says it, or if the user says the contrary.
+    """
+    stated, said_by = _stated(file, architecture)
+    if stated is None and asked is None:
+        raise UnknownActivation(
+            f"the activation of the weights {file} is not known, and with the wrong one features are wrong without an "
+            "error: say quick_gelu=True, --quick-gelu (OpenAI's weights and what descends from them), or "
+            "quick_gelu=False, --gelu (LAION's and most others)"
+        )
+    if stated is not None and asked not in (None, stated):
+        raise UnknownActivation(
+            f"{said_by} says that the weights {file} were trained with {'quick_gelu' if stated else 'gelu'}"
+        )
+    return bool(stated if asked is None else asked)
+
+
+def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
+    """Return the activation, and what states it; ``None`` if nothing does."""
+    folder = file if file.is_dir() else file.parent
+    with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
+        if (config := folder / "open_clip_config.json").is_file():
+            return bool(read_json(config)["model_cfg"].get("quick_gelu", False)), str(config)
+        if (config := folder / "config.json").is_file():
+            return shape_from_config(read_json(config)).activation == "quick_gelu", str(config)
+    if read_checkpoint(file).of_openai:
+        return True, "its form, that of OpenAI's own archives,"
+    if architecture.endswith("-quickgelu"):
+        return True, "the name of the architecture"
+    with suppress(OSError, ValueError):
+        model: Any = read_json(Path(architecture)) if architecture.endswith(".json") else {}
+        if isinstance(model, dict) and "quick_gelu" in model:
+            return bool(model["quick_gelu"]), architecture
+    return None, ""
+
+
+def _whole(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """Return the tensors of the CLIP that a checkpoint holds, by the names in the CLIP."""
+    if holds_lora(tensors):
+        raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
+    found = [name for name in tensors if name.endswith("visual.class_embedding")]
+    if len(found) != 1:
+        held = (
+            "the layout of Hugging Face, which is not read as a backbone: convert it to open_clip's"
+            if any("vision_model." in name for name in tensors)
+            else "several CLIPs: save one of them alone"
+            if found
+            else "no whole CLIP: no tensor is called visual.class_embedding. An image tower alone is no backbone"
+        )
+        raise TensorMismatch(f"{file} holds {held}")
+    prefix = found[0].removesuffix("visual.class_embedding")
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix) and not name.endswith(_NO_WEIGHTS)
+    }

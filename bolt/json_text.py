@@ -1,0 +1,24 @@
+"""Parses JSON that anybody may have written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_LARGEST = 256 * 2**20
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ``ValueError`` for other text and for lists within lists without end."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its lists or objects are nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file. Raises ``OSError``, or ``ValueError`` for a file that is no JSON or has more than 256 MiB."""
+    if (size := path.stat().st_size) > _LARGEST:
+        raise ValueError(f"it has {size / 2**20:.0f} MiB, more than any file of its kind")
+    return parse_json(path.read_text(encoding="utf-8"))

@@ -1,0 +1,302 @@
+"""Checkpoints as training programs write them: wrappers around and inside of names, averages, LoRAs, and archives."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import bolt
+from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
+from bolt.clip.checkpoint_files import UnreadableCheckpoint
+from bolt.clip.checkpoint_reading import read_checkpoint
+from bolt.clip.huggingface import to_huggingface
+from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower import ImageTower
+from bolt.clip.whole_clip import UnknownActivation, clip_from_file
+from bolt.seeds import torch_generator
+from tests.helpers.towers import random_clip
+
+BLOCK = "transformer.resblocks.0."
+TINY = Path(__file__).resolve().parents[3] / "grids" / "backbones" / "tiny-clip"
+
+State = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def frozen() -> ImageTower:
+    return ImageTower.from_open_clip(random_clip(quick_gelu=True).visual)
+
+
+@pytest.fixture(scope="module")
+def tuned(frozen: ImageTower) -> State:
+    generator = torch_generator("wrapped")
+    return {n: t + 0.02 * torch.randn(t.shape, generator=generator) for n, t in frozen.state_dict_open_clip().items()}
+
+
+@pytest.fixture(scope="module")
+def clip(tuned: State) -> open_clip.CLIP:
+    model = random_clip(quick_gelu=True)
+    model.visual.load_state_dict(tuned)
+    return model
+
+
+def prefixed(prefix: str, state: State) -> State:
+    return {prefix + name: tensor for name, tensor in state.items()}
+
+
+def inside(part: str, state: State) -> State:
+    return {name.replace("resblocks.0.", f"resblocks.0.{part}"): tensor for name, tensor in state.items()}
+
+
+MADE: dict[str, Callable[[State], Any]] = {
+    "namespace beside it": lambda s: {"model": s, "args": argparse.Namespace(lr=1e-5), "epoch": 3},
+    "lightning": lambda s: {"state_dict": prefixed("model.clip.", s), "hyper_parameters": {"alpha": 0.2}},
+    "network": lambda s: {"net": s},
+    "only the student": lambda s: {"student": prefixed("module.backbone.", s)},
+    "deep": lambda s: {"state": {"trainer": {"weights": prefixed("clip_model.", s)}}},
+    "compiled": lambda s: prefixed("module._orig_mod.", s),
+    "compiled blocks": lambda s: inside("_orig_mod.", s),
+    "fsdp": lambda s: prefixed("_fsdp_wrapped_module.", inside("_fsdp_wrapped_module._checkpoint_wrapped_module.", s)),
+    "peft": lambda s: prefixed("base_model.model.", s),
+    "optimizer": lambda s: {"model": s, "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": []}},
+    "parameters": lambda s: {name: nn.Parameter(tensor) for name, tensor in s.items()},
+    "average beside it": lambda s: {"state_dict": s, "state_dict_ema": {n: t + 1 for n, t in s.items()}},
+    "average inside": lambda s: s | {f"ema.{n}": t + 1 for n, t in s.items()},
+    "average only": lambda s: {"model_ema": s},
+}
+
+
+def convert(content: Any, path: Path, frozen: ImageTower) -> ConvertedTower:
+    torch.save(content, path)
+    return convert_image_tower(read_checkpoint(path), frozen)
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("name", ["x.pt", "model.pth.tar", "weights"])
+def test_wrappers_are_taken_off(
+    kind: str, name: str, frozen: ImageTower, tuned: State, clip: open_clip.CLIP, tmp_path: Path
+) -> None:
+    for state in (clip.state_dict(), tuned):
+        found = convert(MADE[kind](dict(state)), tmp_path / name, frozen)
+        assert all(torch.equal(found.tensors[own], tuned[own]) for own in tuned)
+        assert any("EMA" in note for note in found.notes) == ("average" in kind)
+
+
+def test_teacher_and_student_are_named(frozen: ImageTower, tuned: State, tmp_path: Path) -> None:
+    both = {"teacher": tuned, "student": {name: tensor + 1 for name, tensor in tuned.items()}}
+    with pytest.raises(TensorMismatch, match=r"teacher, student\).*save one"):
+        convert(both, tmp_path / "x.pt", frozen)
+
+
+def test_many_names_are_grouped(frozen: ImageTower, tuned: State) -> None:
+    with pytest.raises(TensorMismatch) as error:
+        convert_image_tower({n: t for n, t in tuned.items() if ".attn.out_proj." not in n}, frozen)
+    assert "transformer.resblocks.*.attn.out_proj.weight (2 times)" in str(error.value)
+
+
+# -- low-rank adapters ---------------------------------------------------------------------------------------------
+
+
+def pair(rows: int, columns: int, rank: int = 2) -> tuple[Tensor, Tensor]:
+    generator = torch_generator("lora")
+    return torch.randn(rank, columns, generator=generator), torch.randn(rows, rank, generator=generator)
+
+
+def peft(frozen: ImageTower, settings: dict[str, Any], path: Path) -> tuple[Path, Tensor]:
+    """Write peft's folder of a LoRA of the first query matrix; returns it and B @ A."""
+    a, b = pair(32, 32)
+    query = "base_model.model.vision_model.encoder.layers.0.self_attn.q_proj"
+    text = query.replace("vision", "text")
+    tensors = {f"{name}.lora_{side}.weight": t.clone() for name in (query, text) for side, t in (("A", a), ("B", b))}
+    save_file(tensors, path / "adapter_model.safetensors")
+    (path / "adapter_config.json").write_text(json.dumps(settings))
+    return path, b @ a
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [({"r": 2, "lora_alpha": 6}, 3.0), ({"r": 2, "lora_alpha": 6, "use_rslora": True}, 6 / 2**0.5)],
+)
+def test_a_lora_of_peft_is_merged(settings: dict[str, Any], scale: float, frozen: ImageTower, tmp_path: Path) -> None:
+    folder, change = peft(frozen, {"peft_type": "LORA", **settings}, tmp_path)
+    found, before = convert_image_tower(read_checkpoint(folder), frozen), frozen.state_dict_open_clip()
+    moved = found.tensors[BLOCK + "attn.in_proj_weight"] - before[BLOCK + "attn.in_proj_weight"]
+    torch.testing.assert_close(moved[:32], scale * change)
+    assert not moved[32:].any()
+    assert "rank 2" in found.notes[0]
+    assert "1 of the text tower" in found.notes[0]
+
+
+def test_the_scale_of_a_lora_is_part_of_its_identity(frozen: ImageTower, tmp_path: Path) -> None:
+    from bolt.clip.checkpoint_files import checkpoint_files
+
+    assert [file.name for file in checkpoint_files(peft(frozen, {}, tmp_path)[0])][1] == "adapter_config.json"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"r": 4, "lora_alpha": 1}, {"r": 2, "lora_alpha": 1, "alpha_pattern": {"q_proj": 3}}]
+)
+def test_a_lora_of_unknown_scale_is_refused_with_the_way_to_merge(
+    settings: dict[str, Any], frozen: ImageTower, tmp_path: Path
+) -> None:
+    with pytest.raises(TensorMismatch, match=r"LoRA.*merge_and_unload"):
+        convert_image_tower(read_checkpoint(peft(frozen, settings, tmp_path)[0]), frozen)
+
+
+def test_a_lora_beside_its_weights_is_merged(frozen: ImageTower, tuned: State, tmp_path: Path) -> None:
+    a, b = pair(128, 32)
+    own = f"visual.{BLOCK}mlp.c_fc"
+    state = {
+        (n.replace("c_fc.", "c_fc.base_layer.") if own in n else n): t for n, t in prefixed("visual.", tuned).items()
+    }
+    state |= {f"{own}.lora_A.default.weight": a, f"{own}.lora_B.default.weight": b}
+    found = convert({"model": state, "lora": {"r": 2, "lora_alpha": 1}}, tmp_path / "x.pt", frozen)
+    expected = tuned[BLOCK + "mlp.c_fc.weight"] + 0.5 * b @ a
+    torch.testing.assert_close(found.tensors[BLOCK + "mlp.c_fc.weight"], expected)
+    assert torch.equal(found.tensors["proj"], tuned["proj"])
+
+
+@pytest.mark.parametrize("encoder", ["vision", "both", "text"])
+def test_clip_lora_is_merged_into_the_image_tower(encoder: str, frozen: ImageTower, tmp_path: Path) -> None:
+    a, b = pair(32, 32)
+    layers = {
+        f"layer_{i}": {"v_proj": {"w_lora_A": a, "w_lora_B": b * (i + 1)}} for i in range(5 if encoder == "both" else 2)
+    }
+    content = {"weights": layers, "metadata": {"r": 2, "alpha": 1, "encoder": encoder, "position": "all"}}
+    if encoder == "text":
+        with pytest.raises(TensorMismatch, match="LoRA"):
+            convert(content, tmp_path / "x.pt", frozen)
+        return
+    found, before = convert(content, tmp_path / "x.pt", frozen), frozen.state_dict_open_clip()
+    for block in range(2):
+        name = f"transformer.resblocks.{block}.attn.in_proj_weight"
+        moved, factor = (found.tensors[name] - before[name])[64:], block + (4 if encoder == "both" else 1)
+        torch.testing.assert_close(moved, factor / 2**0.5 * b @ a)
+
+
+def test_a_lora_of_loralib_is_called_one(frozen: ImageTower, tuned: State) -> None:
+    a, b = pair(128, 32)
+    with pytest.raises(TensorMismatch, match=r"LoRA.*scale is not in the file"):
+        convert_image_tower(tuned | {f"{BLOCK}mlp.c_fc.lora_A": a, f"{BLOCK}mlp.c_fc.lora_B": b}, frozen)
+
+
+# -- whole CLIPs ---------------------------------------------------------------------------------------------------
+
+
+class OpenAI(nn.Module):
+    """The names in OpenAI's archives."""
+
+    visual: nn.Module
+
+    def __init__(self, model: open_clip.CLIP) -> None:
+        super().__init__()
+        for name, child in model.named_children():
+            setattr(self, name, child)
+        for name, value in model.named_parameters(recurse=False):
+            setattr(self, name, value)
+        for name in ("input_resolution", "context_length", "vocab_size"):
+            self.register_buffer(name, torch.tensor(32))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.as_tensor(self.visual(images))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> open_clip.CLIP:
+    open_clip.add_model_config(TINY.with_suffix(".json"))
+    return open_clip.create_model("tiny-clip", pretrained=f"{TINY}.safetensors").eval()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*", "ignore:`torch.jit", "ignore::torch.jit.TracerWarning")
+def test_an_archive_of_openai_is_read_and_needs_quick_gelu(tiny: open_clip.CLIP, tmp_path: Path) -> None:
+    file = tmp_path / "ViT.pt"
+    torch.jit.trace(OpenAI(tiny).half(), torch.zeros(1, 3, 32, 32).half(), check_trace=False).save(file)
+    backbone = bolt.load_backbone(TINY.with_suffix(".json"), file)
+    assert backbone.activation == "quick_gelu"
+    tower = backbone.tower.state_dict_open_clip()
+    assert all(torch.equal(tensor, tower[name]) for name, tensor in tiny.float().visual.state_dict().items())
+    with pytest.raises(UnknownActivation, match="OpenAI"):
+        bolt.load_backbone(TINY.with_suffix(".json"), file, quick_gelu=False)
+
+
+def test_the_activation_of_a_file_is_asked_for(tiny: open_clip.CLIP, tmp_path: Path) -> None:
+    torch.save({"epoch": 5, "state_dict": tiny.state_dict()}, tmp_path / "epoch_5.pt")
+    given = (TINY.with_suffix(".json"), tmp_path / "epoch_5.pt")
+    with pytest.raises(UnknownActivation, match=r"quick_gelu=True.*quick_gelu=False"):
+        bolt.load_backbone(*given)
+    backbone = bolt.load_backbone(*given, quick_gelu=False, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    assert (backbone.activation, backbone.mean, backbone.std) == ("gelu", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    (tmp_path / "open_clip_config.json").write_text('{"model_cfg": {"quick_gelu": true}}')
+    assert bolt.load_backbone(*given).activation == "quick_gelu"
+
+
+def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) -> None:
+    state = {name: tensor.clone() for name, tensor in tiny.state_dict().items()}
+    refused: list[tuple[dict[str, Tensor], str]] = [
+        (dict(tiny.visual.state_dict()), "image tower alone"),
+        (to_huggingface(tiny.visual.state_dict()), "Hugging Face"),
+        (state | {"logit_scale": torch.tensor(float("nan"))}, "NaN or infinity in logit_scale"),
+        (state | {"visual.positional_embedding": torch.ones(50, 96)}, r"\(50, 96\) instead of \(17, 96\)"),
+    ]
+    for content, complaint in refused:
+        torch.save(content, tmp_path / "x.pt")
+        with pytest.raises(TensorMismatch, match=complaint):
+            clip_from_file("tiny-clip", tmp_path / "x.pt", False)
+
+
+# -- hostile archives ----------------------------------------------------------------------------------------------
+
+
+def archive(path: Path, change: Callable[[str, bytes], bytes], **options: Any) -> Path:
+    """Write a checkpoint, and again with members changed."""
+    torch.save({"class_embedding": torch.ones(4)}, path / "whole.pt")
+    with zipfile.ZipFile(path / "whole.pt") as old, zipfile.ZipFile(path / "x.pt", "w", **options) as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+    return path / "x.pt"
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "compressed": (lambda p: archive(p, lambda _, c: c, compression=zipfile.ZIP_DEFLATED), "compressed"),
+    "other bytes": (lambda p: archive(p, lambda n, c: b"big" if "byteorder" in n else c), "byte order"),
+    "longer": (lambda p: archive(p, lambda n, c: c[:4] if "data/0" in n else c), "states 4 elements"),
+    "memo": (lambda p: archive(p, lambda n, c: b"\x80\x02}r\xff\xff\xff\x7f." if "pkl" in n else c), "a mapping"),
+    "allocation": (lambda p: archive(p, lambda n, c: b"\x80\x05\x96" + b"\xff" * 8 if "pkl" in n else c), "complete"),
+    "cut pickle": (lambda p: archive(p, lambda n, c: c[:20] if "pkl" in n else c), "not a complete file"),
+    "no pickle": (lambda p: archive(p, lambda n, c: c).rename(p / "y.pt") and _nested(p), "unpack it"),
+    "repeated value": (
+        lambda p: archive(
+            p, lambda n, c: c.replace(b"K\x04\x85", b"J\xff\xff\xff\x7f\x85").replace(b"K\x01\x85", b"K\x00\x85")
+        ),
+        "larger than its storage",
+    ),
+}
+
+
+def _nested(path: Path) -> Path:
+    with zipfile.ZipFile(path / "x.zip", "w") as outer:
+        outer.write(path / "y.pt", "../y.pt")
+    return path / "x.zip"
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_archive_is_one_message(kind: str, tmp_path: Path) -> None:
+    make, complaint = HOSTILE[kind]
+    with pytest.raises(UnreadableCheckpoint, match=complaint):
+        read_checkpoint(make(tmp_path))
+
+
+def test_a_hostile_index_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text("[" * 200_000)
+    with pytest.raises(UnreadableCheckpoint, match="nested too deeply"):
+        read_checkpoint(tmp_path)
