@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import TowerShape
+from bolt.json_text import read_json
 from bolt.model.model import Model
 from bolt.model.parts import About
 from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, file_digest
@@ -82,7 +82,7 @@ def load_model(
 def read_index(folder: Path) -> dict[str, Any]:
     """Read ``bolt.json``. Raises ``UnreadableModel`` if it is missing, damaged or of another version."""
     try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        index = read_json(folder / INDEX)
         version, form = index["format"], index["form"]
     except FileNotFoundError:
         raise UnreadableModel(f"{folder} holds no saved model: it has no {INDEX}") from None
