@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
+from bolt.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.rows import labels_of, row_list
@@ -229,7 +230,7 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
 def _read_manifest(content: bytes) -> dict[str, Any]:
     """Return the parsed manifest; empty if it is not of this format."""
     try:
-        manifest = json.loads(content)
+        manifest = parse_json(content)
         smallest = manifest.setdefault("smallest_difference", 0)
         known = manifest["format"] == FORMAT and isinstance(manifest["files"], dict)
         known &= manifest.setdefault("cost", "operations") in get_args(CostKind)

@@ -300,3 +300,6 @@ def test_a_hostile_index_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text("[" * 200_000)
     with pytest.raises(UnreadableCheckpoint, match="nested too deeply"):
         read_checkpoint(tmp_path)
+    (tmp_path / "bolt.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        bolt.load_model(tmp_path)
