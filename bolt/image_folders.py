@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +31,15 @@ _UNREAD = frozenset({
     ".avif", ".heic", ".heif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
 })  # fmt: skip
 """Suffixes of pictures that this Pillow may not read; one that it reads is an image like any other."""
+
+_NOT_READ = ": not used, because Pillow does not read them; convert to JPEG"
+_KINDS = {
+    "hidden": ("image", " in hidden or system folders: not used"),
+    "linked": ("link", " to folders: not used; give such a folder itself"),
+    "closed": ("folder", " that may not be read: not used"),
+    "other": ("file", " without an image suffix: not used"),
+}
+"""What is left out -> its noun and the rest of the sentence."""
 
 
 @cache
@@ -64,12 +73,39 @@ def images_in(folder: Path) -> list[Path]:
 
 def images_below(folder: Path) -> list[Path]:
     """List the images in a folder and its sub-folders, without hidden and system ones, in order."""
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not is_system(name)]
-        paths = (Path(place, name) for name in files)  # a broken link stays, so that opening it says what is wrong
-        found += [path for path in paths if is_image(path) and (path.is_file() or path.is_symlink())]
-    return sorted(found)
+    return sorted(iterate_images(folder))
+
+
+def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator[Path]:
+    """Yield the images in a folder and its sub-folders, without hidden and system ones, one folder after the other.
+
+    A broken link is yielded, so that opening it says what is wrong. ``unused`` counts what is left out, by kind, for
+    :func:`unused_lines`; hidden files are not counted.
+    """
+    left = Counter[str]() if unused is None else unused
+
+    def count_closed(error: OSError) -> None:
+        left["closed"] += 1
+
+    for place, folders, files in os.walk(folder, onerror=count_closed):
+        folders[:] = [name for name in sorted(folders) if unused is not None or not is_system(name)]
+        inside = any(map(is_system, Path(place).relative_to(folder).parts))
+        left["linked"] += sum(not inside and Path(place, name).is_symlink() for name in folders)
+        for path in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
+            image, suffix = is_image(path) and (path.is_file() or not path.exists()), path.suffix.lower()
+            if image and not inside:
+                yield path
+            elif inside:
+                left["hidden"] += image
+            else:
+                left[suffix if suffix in _UNREAD else "other"] += 1
+
+
+def unused_lines(unused: Counter[str]) -> list[str]:
+    """Say what :func:`iterate_images` left out, by kind and count."""
+    suffixes = {kind: (f"{kind} file", _NOT_READ) for kind in sorted(unused) if kind.startswith(".")}
+    kinds = {"hidden": _KINDS["hidden"], **suffixes, **_KINDS}
+    return [f"{_count(unused[kind], noun)}{rest}" for kind, (noun, rest) in kinds.items() if unused[kind]]
 
 
 def holds_class_folders(path: Path) -> bool:
@@ -108,23 +144,11 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
         for path in class_folders(folder)
         if folder.resolve() not in roots and path.resolve() not in roots
     ]
-    hidden, unread, others = 0, Counter[str](), 0
+    unused = Counter[str]()
     for top in (path for root in roots for path in root.iterdir() if path.is_dir() and not is_system(path.name)):
-        for place, _, files in os.walk(top):
-            inside = any(map(is_system, Path(place).relative_to(top).parts))
-            for path in (Path(place, name) for name in files):
-                if path.name.startswith(".") or (is_image(path) and not inside):
-                    continue
-                hidden += inside and is_image(path)
-                unread[path.suffix.lower()] += not inside and path.suffix.lower() in _UNREAD
-                others += not inside and path.suffix.lower() not in _UNREAD
-    if hidden:
-        notes.append(f"{_count(hidden, 'image')} in hidden or system folders: not used")
-    for suffix, count in sorted((+unread).items()):
-        notes.append(f"{_count(count, f'{suffix} file')}: not used, because Pillow does not read them; convert to JPEG")
-    if others:
-        notes.append(f"{_count(others, 'file')} without an image suffix: not used")
-    return notes
+        for _ in iterate_images(top, unused):
+            pass
+    return notes + unused_lines(unused)
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from bolt.model.command import predict
 from orchestrator import __version__
 from orchestrator.cli import (
     adapt,
@@ -59,6 +60,7 @@ def main(
 
 
 app.command("adapt", cls=adapt.AdaptCommand)(adapt.adapt)
+app.command("predict")(predict)
 app.command("grid")(grid.grid)
 app.command("plan")(grid.plan)
 app.command("status")(status.status)

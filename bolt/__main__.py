@@ -1,0 +1,19 @@
+"""``python -m bolt predict``: label images with a saved model, without the engine."""
+
+from __future__ import annotations
+
+import typer
+
+from bolt.model.command import predict
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command("predict")(predict)
+
+
+@app.callback()
+def main() -> None:
+    """Use saved models."""
+
+
+if __name__ == "__main__":
+    app()

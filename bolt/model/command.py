@@ -1,0 +1,143 @@
+"""``predict``: label images with a saved model. ``python -m bolt`` and the engine's command line both have it.
+
+Finished rows go to a journal next to the output, ``.NAME.part``. The output is made of it at the end and renamed,
+so what is there under its name is complete, and the same command continues from the journal of one that was killed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="the folder of a saved model")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="images, folders, or - for a list of paths")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="a new .csv or .jsonl file; by default CSV is printed")
+    ] = None,
+    sort_into: Annotated[
+        Path | None, typer.Option("--sort-into", metavar="DIR", help="a new folder of links to the images, by label")
+    ] = None,
+    accuracy: Annotated[
+        float | None, typer.Option("--accuracy", metavar="PERCENT", help="of what is labelled; mark the rest as unsure")
+    ] = None,
+    unsure: Annotated[bool, typer.Option("--unsure", help="the same as --accuracy 95")] = False,
+) -> None:
+    """Label images with a saved model.
+
+    A row has an image's path, label, score, second label and the margin between both scores. If the command is killed
+    while it has -o or --sort-into, the same command continues.
+    """
+    from bolt.model.labels import CannotLabel
+    from bolt.model.loading import UnreadableModel
+    from bolt.model.threshold import NoThreshold
+
+    try:
+        wanted = 95.0 if unsure and accuracy is None else accuracy
+        labelled = _predict(model, paths, output, sort_into, wanted)
+    except BrokenPipeError:  # the reader of the table has ended: Click ends this command
+        raise
+    except (CannotLabel, UnreadableModel, NoThreshold, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; with -o or --sort-into, the same command continues", err=True)
+        raise typer.Exit(130) from None
+    raise typer.Exit(0 if labelled else 1)
+
+
+def _predict(folder: Path, given: list[str], output: Path | None, links: Path | None, accuracy: float | None) -> int:
+    """Check the options, label the images and say what came out. Returns how many were labelled."""
+    import torch
+    from rich.console import Console
+    from rich.progress import track
+
+    from bolt.image_folders import unused_lines
+    from bolt.model.labels import Journal, image_paths, label_images, placing, shown, write_links, write_table
+    from bolt.model.loading import load_model
+    from bolt.model.saving import INDEX, file_digest
+    from bolt.model.threshold import choose_threshold
+
+    total = _check_and_count(folder, given, output, links, accuracy)
+    model = load_model(folder, device="cuda" if torch.cuda.is_available() else "cpu")
+    threshold = choose_threshold(model.about.notes, accuracy) if accuracy is not None else None
+    score, unused, console = threshold.score if threshold else 0.0, Counter[str](), Console(stderr=True)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        target = output or links or Path(scratch, "table")
+        journal = Journal(target.with_name(f".{target.name}.part"), file_digest(folder / INDEX))
+        rest, quiet = journal.take(image_paths(given, sys.stdin.buffer, unused)), not console.is_terminal
+        rows = label_images(model, rest)
+        for row in track(rows, "labelling", total, journal.count, console=console, transient=True, disable=quiet):
+            journal.write(row)
+        unreadable = [row for row in journal if row.error]
+        labelled = journal.count - len(unreadable)
+        if labelled and links:
+            with placing(links) as new:
+                write_links(journal, new, model.about.class_names, score)
+        if labelled and output:
+            with (
+                placing(output) as new,
+                open(new, "x", encoding="utf-8", errors="backslashreplace", newline="") as file,
+            ):
+                write_table(journal, file, as_json=output.suffix == ".jsonl", threshold=score if threshold else None)
+        elif labelled and not links:
+            out = io.TextIOWrapper(sys.stdout.buffer, "utf-8", "backslashreplace", newline="", write_through=True)
+            write_table(journal, out, as_json=False, threshold=score if threshold else None)
+            out.detach()
+        sure = sum(row.score >= score for row in journal if not row.error)
+        journal.remove()
+
+    lines = [f"{labelled:,} images labelled"]
+    if threshold and sure:
+        low, high = threshold.interval(sure)
+        at = f"{sure:,} are labelled at {threshold.accuracy:.0f} % ({low:.0f} to {high:.0f})"
+        lines = [f"of {labelled:,} images {at}, {labelled - sure:,} are left to you"]
+    elif threshold:
+        lines = [f"all {labelled:,} images are left to you: none has a score of {threshold.score:.3f}"]
+    lines += [f"note: {line}" for line in unused_lines(unused)]
+    if unreadable:
+        lines.append(f"not read: {len(unreadable):,} of {journal.count:,}")
+    lines += [f"  {shown(row.path)}: {shown(row.error)}" for row in unreadable]
+    lines += [f"written: {path}" for path in (output, links) if path and labelled]
+    typer.echo("\n".join(lines), err=True)
+    return labelled
+
+
+def _check_and_count(
+    folder: Path, given: list[str], output: Path | None, links: Path | None, accuracy: float | None
+) -> int | None:
+    """Return the number of images, ``None`` if they come on a list. Raises ``CannotLabel`` for anything wrong."""
+    from bolt.image_folders import unused_lines
+    from bolt.model.labels import CannotLabel, image_paths, shown
+    from bolt.model.loading import read_index
+
+    if accuracy is not None and not 1 <= accuracy < 100:
+        raise CannotLabel(f"--accuracy {accuracy:g}: give per cent, from 1 to below 100, such as 95")
+    if output is not None and output.suffix not in (".csv", ".jsonl"):
+        raise CannotLabel(f"-o {output}: name a .csv or a .jsonl file")
+    for option, path in (("-o", output), ("--sort-into", links)):
+        if path is not None and os.path.lexists(path):
+            raise CannotLabel(f"{option} {path}: this is there already; name another one")
+        if path is not None and not path.absolute().parent.is_dir():
+            raise CannotLabel(f"{option} {path}: there is no folder {path.parent}")
+    if read_index(folder)["form"] == "adapter":
+        raise CannotLabel(f"{folder} is an adapter, which needs its backbone; export it with --as state_dict")
+    missing = next((path for path in given if path != "-" and not os.path.lexists(path)), None)
+    if missing is not None:
+        raise CannotLabel(f"there is no file or folder {shown(missing)}")
+    if "-" in given:
+        return None
+    unused = Counter[str]()
+    total = sum(1 for _ in image_paths(given, sys.stdin.buffer, unused))
+    if not total:
+        raise CannotLabel("\n  ".join([f"no images in {', '.join(map(shown, given))}", *unused_lines(unused)]))
+    return total

@@ -1,0 +1,214 @@
+"""Labels of many images: paths, rows, the journal of a run, and the outputs that are made of it.
+
+Images are decoded in threads ahead of the tower, and only a few batches are in memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import torch
+from torch import Tensor
+
+from bolt.clip.preprocess import UNREADABLE
+from bolt.image_folders import iterate_images
+from bolt.model.model import Model
+
+BATCH = 64
+BATCHES_AHEAD = 2
+
+
+class CannotLabel(ValueError):
+    """An option, a path, the model or another process stands in the way."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a model says of one image.
+
+    Attributes:
+        label, second_label: names of the most probable class and of the next one.
+        score: probability of ``label``.
+        margin: by how much it is more probable than ``second_label``.
+        error: why the file cannot be read, else empty; then only the path is there.
+    """
+
+    path: str
+    label: str = ""
+    score: float = 0.0
+    second_label: str = ""
+    margin: float = 0.0
+    error: str = ""
+
+
+def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) -> Iterator[str]:
+    """Yield the paths of images: files, those in folders, and for ``-`` those on a list of both, one path a line.
+
+    ``unused`` counts what is left out, as :func:`bolt.image_folders.iterate_images` does.
+    """
+    lines = (os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")) for line in listed)
+    for path in chain.from_iterable(filter(None, lines) if path == "-" else [path] for path in given):
+        if os.path.isdir(path):
+            yield from map(str, iterate_images(Path(path), unused))
+        else:
+            yield path
+
+
+def label_images(model: Model, paths: Iterable[str]) -> Iterator[Row]:
+    """Yield a row for each image, in order. Raises ``CannotLabel`` if the model's scores are no numbers."""
+    rest, waiting = iter(paths), deque[list[tuple[str, Future[Tensor]]]]()
+    pool = ThreadPoolExecutor(torch.get_num_threads())
+    try:
+        while batch := list(islice(rest, BATCH)):
+            waiting.append([(path, pool.submit(_pixels, model, path)) for path in batch])
+            if len(waiting) > BATCHES_AHEAD:
+                yield from _rows(model, waiting.popleft())
+        while waiting:
+            yield from _rows(model, waiting.popleft())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _pixels(model: Model, path: str) -> Tensor:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError("it is no file")  # reading a pipe would wait for ever
+    return model.pixels([path])[0]
+
+
+def _rows(model: Model, batch: list[tuple[str, Future[Tensor]]]) -> list[Row]:
+    pixels, rows = [], {}
+    for path, future in batch:
+        try:
+            pixels.append((path, future.result()))
+        except UNREADABLE as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            rows[path] = Row(path, error=" ".join(reason.removeprefix(f"{path} ").split()))
+    if pixels:
+        logits_BC = model.logits(torch.stack([image for _, image in pixels]))
+        if not torch.isfinite(logits_BC).all():
+            raise CannotLabel("the model's scores are no numbers: its weights are damaged")
+        top, names = logits_BC.softmax(dim=-1).topk(2), model.about.class_names
+        for (path, _), scores, classes in zip(pixels, top.values.tolist(), top.indices.tolist(), strict=True):
+            rows[path] = Row(path, names[classes[0]], scores[0], names[classes[1]], scores[0] - scores[1])
+    return [rows[path] for path, _ in batch]
+
+
+class Journal:
+    """The rows of a run, in a file that is kept until the output is complete.
+
+    Raises ``CannotLabel`` if another process has it open.
+
+    Args:
+        model: digest of the model; rows of another one are dropped.
+
+    Attributes:
+        count: number of rows.
+    """
+
+    def __init__(self, path: Path, model: str) -> None:
+        self._path, self._mark, self.count = path, json.dumps({"model": model}).encode() + b"\n", 0
+        self._file = open(path, "a+b")  # noqa: SIM115  it is locked as long as it is open
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotLabel(f"another process is writing {shown(str(path))}") from None
+
+    def take(self, paths: Iterator[str]) -> Iterator[str]:
+        """Take the paths of which the journal has the rows, as far as both are in the same order; return the others."""
+        self._file.seek(0)
+        good, rest = 0, paths
+        if self._file.readline() == self._mark:
+            good = len(self._mark)
+            for line in self._file:
+                path = next(paths, "")
+                if not line.startswith(_beginning(path)) or not line.endswith(b"}\n"):
+                    rest = chain(filter(None, [path]), paths)
+                    break
+                good, self.count = good + len(line), self.count + 1
+        self._file.truncate(good)
+        self._file.write(b"" if good else self._mark)
+        return rest
+
+    def write(self, row: Row) -> None:
+        """Add a row."""
+        self._file.write(json.dumps(asdict(row)).encode() + b"\n")
+        self._file.flush()
+        self.count += 1
+
+    def __iter__(self) -> Iterator[Row]:
+        self._file.seek(len(self._mark))
+        return (Row(**json.loads(line)) for line in self._file)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._path.unlink()
+        self._file.close()
+
+
+def _beginning(path: str) -> bytes:
+    """Return how the line of a path begins in a journal."""
+    return json.dumps({"path": path}).encode()[:-1] + b","
+
+
+def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshold: float | None) -> None:
+    """Write rows as CSV, or as JSON lines; with a threshold there is a column ``unsure``."""
+    readable = (asdict(row) for row in rows if not row.error)
+    records = ({key: value for key, value in record.items() if key != "error"} for record in readable)
+    if threshold is not None:
+        records = ({**record, "unsure": record["score"] < threshold} for record in records)
+    if as_json:
+        stream.writelines(json.dumps(record) + "\n" for record in records)
+        return
+    first = next(records)
+    writer = csv.DictWriter(stream, [*first], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(chain([first], records))
+
+
+def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], threshold: float) -> None:
+    """Make a folder with links to images, ``labelled/CLASS/`` and, for scores below the threshold, ``unsure/CLASS/``.
+
+    Images of one name get numbers.
+    """
+    folder_of = {name: re.sub(r"[/\0]|^\.+|^$", "_", name)[:80] for name in class_names}
+    if len(set(folder_of.values())) < len(folder_of):
+        folder_of = {name: f"{plain}-{number}" for number, (name, plain) in enumerate(folder_of.items())}
+    taken = Counter[Path]()
+    for row in (row for row in rows if not row.error):
+        kind = "labelled" if row.score >= threshold else "unsure"
+        target = wanted = folder / kind / folder_of[row.label] / Path(row.path).name
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        while os.path.lexists(target):
+            taken[wanted] += 1
+            target = wanted.with_name(f"{wanted.stem}-{taken[wanted] + 1}{wanted.suffix}")
+        target.symlink_to(os.path.abspath(row.path))
+
+
+@contextmanager
+def placing(target: Path) -> Iterator[Path]:
+    """Yield a temporary path, which is renamed to ``target`` at the end of the block, and removed if it raises."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
+        raise
+
+
+def shown(path: str) -> str:
+    """Return a path as it is printed: without control characters, and with escapes for bytes that are no UTF-8."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)

@@ -1,0 +1,109 @@
+"""The score from which on predictions are right as often as is asked, from predictions on held-out images.
+
+Few predictions with low scores are right, so leaving them to a person raises the accuracy of the others. The threshold
+comes from images that were predicted while they were held out. It would be too low if it were the one where exactly the
+wanted share of them is right: of many thresholds, the luckiest is taken. So the thresholds are tested one after the
+other in an order that was fixed before, from the highest score down, and the first that fails ends it. Each test asks
+whether the accuracy above the threshold may be lower than wanted (exact binomial test, level 5 %). With probability
+95 %, no threshold that passes is too low (fixed-sequence testing: Bauer, 1991, "Multiple testing in clinical trials";
+for predictors, Angelopoulos et al., 2021, "Learn then test").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+LEVEL = 0.05
+
+NOTE = "held_out"
+"""The entry of a model's notes with the scores of its held-out predictions, the correct and the wrong ones."""
+
+
+class NoThreshold(ValueError):
+    """No threshold reaches the accuracy, or the model has no held-out predictions."""
+
+
+def held_out_note(scores: Iterable[float], correct: Iterable[bool]) -> dict[str, list[float]]:
+    """Return the entry ``NOTE`` of a model's notes: the scores of held-out predictions, the correct and the wrong."""
+    pairs = [(float(score), bool(right)) for score, right in zip(scores, correct, strict=True)]
+    return {name: [score for score, right in pairs if right is kind] for name, kind in _KINDS.items()}
+
+
+_KINDS = {"correct": True, "wrong": False}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold and how often it was right.
+
+    Attributes:
+        score: predictions with at least this score are taken.
+        images, correct: held-out images with at least this score, and how many of them were predicted correctly.
+    """
+
+    score: float
+    images: int
+    correct: int
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the held-out predictions that were taken, per cent."""
+        return 100 * self.correct / self.images
+
+    def interval(self, images: int) -> tuple[float, float]:
+        """95 % prediction interval of the accuracy of ``images`` (at least 1) new ones that are taken, per cent.
+
+        It counts the chance of the held-out images and of the new ones (Thatcher, 1964, "Relationships between
+        Bayesian and confidence limits for predictions"); for very many new images it is Clopper and Pearson's interval.
+        """
+        from scipy.stats import betabinom
+
+        wrong = self.images - self.correct
+        low = betabinom(images, self.correct, wrong + 1).ppf(0.025)  # not 0 correct: the threshold was tested
+        high = betabinom(images, self.correct + 1, wrong).ppf(0.975) if wrong else images
+        return 100 * float(low) / images, 100 * float(high) / images
+
+
+def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
+    """Return the lowest threshold above which at least ``accuracy`` per cent are right, as far as can be said.
+
+    Raises ``NoThreshold``, with the highest accuracy that can be had.
+    """
+    held_out = notes.get(NOTE)
+    if not held_out:
+        raise NoThreshold(
+            "the model does not know how its held-out images were predicted: it was not made by `adapt`, by an earlier "
+            "version of it, or from classes with a single image"
+        )
+    try:
+        pairs = sorted(((float(s), right) for kind, right in _KINDS.items() for s in held_out[kind]), reverse=True)
+    except (TypeError, KeyError, ValueError):
+        raise NoThreshold(f"the model's note {NOTE!r} is damaged") from None
+    found = _lowest(pairs, accuracy)
+    if found is None:
+        reached = next((wanted for wanted in range(math.ceil(accuracy) - 1, 0, -1) if _lowest(pairs, wanted)), 0)
+        raise NoThreshold(
+            f"no score is known to mean an accuracy of {accuracy:g} %: {len(pairs)} images were held out, and "
+            + (f"what they allow is --accuracy {reached}" if reached else "they allow none")
+        )
+    return found
+
+
+def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
+    """Test one threshold after the other, from the first that could pass; ``None`` if that fails."""
+    from scipy.stats import binom
+
+    wanted, found = accuracy / 100, None
+    correct = [0, *accumulate(right for _, right in pairs)]
+    for images in range(math.ceil(math.log(LEVEL) / math.log(wanted)), len(pairs) + 1):
+        last = pairs[images - 1][0]
+        if images < len(pairs) and pairs[images][0] == last:
+            continue  # equal scores are taken together
+        if binom.cdf(images - correct[images], images, 1 - wanted) > LEVEL:
+            break
+        found = Threshold(last if images < len(pairs) else 0.0, images, correct[images])
+    return found
