@@ -69,7 +69,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     total = _check_and_count(folder, given, output, links, accuracy)
     model = load_model(folder, device="cuda" if torch.cuda.is_available() else "cpu")
     threshold = choose_threshold(model.about.notes, accuracy) if accuracy is not None else None
-    score, unused, console = threshold.score if threshold else 0.0, Counter[str](), Console(stderr=True)
+    score, unused, console = threshold.score if threshold else None, Counter[str](), Console(stderr=True)
 
     with tempfile.TemporaryDirectory() as scratch:
         target = output or links or Path(scratch, "table")
@@ -88,12 +88,12 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
                 placing(output) as new,
                 open(new, "x", encoding="utf-8", errors="backslashreplace", newline="") as file,
             ):
-                write_table(journal, file, as_json=output.suffix == ".jsonl", threshold=score if threshold else None)
+                write_table(journal, file, as_json=output.suffix == ".jsonl", threshold=score)
         elif labelled and not links:
             out = io.TextIOWrapper(sys.stdout.buffer, "utf-8", "backslashreplace", newline="", write_through=True)
-            write_table(journal, out, as_json=False, threshold=score if threshold else None)
+            write_table(journal, out, as_json=False, threshold=score)
             out.detach()
-        sure = sum(row.score >= score for row in journal if not row.error)
+        sure = sum(score is None or row.score >= score for row in journal if not row.error)
         journal.remove()
 
     lines = [f"{labelled:,} images labelled"]
@@ -102,7 +102,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
         at = f"{sure:,} are labelled at {threshold.accuracy:.0f} % ({low:.0f} to {high:.0f})"
         lines = [f"of {labelled:,} images {at}, {labelled - sure:,} are left to you"]
     elif threshold:
-        lines = [f"all {labelled:,} images are left to you: none has a score of {threshold.score:.3f}"]
+        lines = [f"all {labelled:,} images are left to you: none reaches the score {threshold.score:.3f}"]
     lines += [f"note: {line}" for line in unused_lines(unused)]
     if unreadable:
         lines.append(f"not read: {len(unreadable):,} of {journal.count:,}")

@@ -178,8 +178,8 @@ def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshol
     writer.writerows(chain([first], records))
 
 
-def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], threshold: float) -> None:
-    """Make a folder with links to images, ``labelled/CLASS/`` and, for scores below the threshold, ``unsure/CLASS/``.
+def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], threshold: float | None) -> None:
+    """Make a folder with links to images in ``CLASS/``, with a threshold in ``labelled/CLASS/`` and ``unsure/CLASS/``.
 
     Images of one name get numbers.
     """
@@ -188,7 +188,7 @@ def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], t
         folder_of = {name: f"{plain}-{number}" for number, (name, plain) in enumerate(folder_of.items())}
     taken = Counter[Path]()
     for row in (row for row in rows if not row.error):
-        kind = "labelled" if row.score >= threshold else "unsure"
+        kind = "" if threshold is None else "unsure" if row.score < threshold else "labelled"
         target = wanted = folder / kind / folder_of[row.label] / Path(row.path).name
         wanted.parent.mkdir(parents=True, exist_ok=True)
         while os.path.lexists(target):

@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 
 from bolt.model.model import Model
+from bolt.model.threshold import NOTE, held_out_note
 from bolt.task.task import Adapted, Task
 from orchestrator.adapt.adaptation import Adaptation, adapt_card, adapt_page, summary_lines
 from orchestrator.adapt.candidates import TINY, plan_candidates, read_candidates
@@ -140,6 +141,7 @@ def _working_folder(request: Request, say: Callable[[str], None]) -> Iterator[No
 def _save(adapted: Adapted, task: Task, loaded: ArtifactCache, done: Adaptation) -> None:
     """Write the page, then the model; read the model back and compare logits. Raises ``UserError`` if they differ."""
     request, images, cell = done.request, done.images, done.chosen.cell
+    held_out = done.chosen.held_out
     notes = {
         "method": done.chosen.text,
         "dataset": cell.dataset.name,
@@ -151,6 +153,7 @@ def _save(adapted: Adapted, task: Task, loaded: ArtifactCache, done: Adaptation)
         "chance_accuracy": done.chance,
         "better_than_chance": not done.is_at_chance,
         "accuracy": done.evaluation.accuracy if done.evaluation else None,
+        NOTE: held_out_note(*held_out.scores_without(images.repeated)) if held_out else None,
         "data_licence": images.entry.licence,
         "sources": {source.dataset: source.digest for source in cell.sources},
     }

@@ -8,7 +8,7 @@ Shape legend: N images, B held-out images of a fold, C classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,6 +58,11 @@ class HeldOut(NamedTuple):
     positions_N: NDArray[np.int64]
     correct_N: NDArray[np.bool_]
     probabilities_NC: NDArray[np.float32]
+
+    def scores_without(self, repeated: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the highest probability for each picture and whether its class was predicted, without copies."""
+        kept_N = ~np.isin(self.positions_N, repeated)
+        return self.probabilities_NC.max(axis=1)[kept_N], self.correct_N[kept_N]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Trial:
         """Whether each picture was predicted correctly, without the ``repeated`` images; ``None`` if not measured."""
         if self.held_out is None:
             return None
-        return self.held_out.correct_N[~np.isin(self.held_out.positions_N, repeated)]
+        return self.held_out.scores_without(repeated)[1]
 
 
 def measure_candidates(
