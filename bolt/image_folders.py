@@ -13,6 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from bolt.clip.picture_files import register_formats
+
 PARTS = {
     "train": ("train", "training"),
     "test": ("test", "testing"),
@@ -27,12 +29,15 @@ _SYSTEM_FOLDERS = frozenset({
     "__MACOSX", "__pycache__", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found",
 })  # fmt: skip
 
+_PLUG_INS = {".heic": "pillow-heif", ".heif": "pillow-heif", ".jxl": "pillow-jxl-plugin", ".avif": "a newer pillow"}
+"""Suffix -> the package that lets Pillow read such files."""
+
 _UNREAD = frozenset({
-    ".avif", ".heic", ".heif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
+    *_PLUG_INS, ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
 })  # fmt: skip
 """Suffixes of pictures that this Pillow may not read; one that it reads is an image like any other."""
 
-_NOT_READ = ": not used, because Pillow does not read them; convert to JPEG"
+_NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give such a folder itself"),
@@ -45,7 +50,7 @@ _KINDS = {
 @cache
 def image_suffixes() -> frozenset[str]:
     """Return the suffixes, in lower case, of every picture format that the installed Pillow reads."""
-    Image.init()
+    register_formats()
     known = Image.registered_extensions().items()
     return frozenset(suffix for suffix, kind in known if kind in Image.OPEN and kind not in _NOT_PICTURES)
 
@@ -103,9 +108,13 @@ def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator
 
 def unused_lines(unused: Counter[str]) -> list[str]:
     """Say what :func:`iterate_images` left out, by kind and count."""
-    suffixes = {kind: (f"{kind} file", _NOT_READ) for kind in sorted(unused) if kind.startswith(".")}
+    suffixes = {kind: (f"{kind} file", _NOT_READ + _remedy(kind)) for kind in sorted(unused) if kind.startswith(".")}
     kinds = {"hidden": _KINDS["hidden"], **suffixes, **_KINDS}
     return [f"{_count(unused[kind], noun)}{rest}" for kind, (noun, rest) in kinds.items() if unused[kind]]
+
+
+def _remedy(suffix: str) -> str:
+    return f"install {_PLUG_INS[suffix]}, or convert to JPEG" if suffix in _PLUG_INS else "convert to JPEG"
 
 
 def holds_class_folders(path: Path) -> bool:

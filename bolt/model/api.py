@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
-from bolt.clip.preprocess import open_named
+from bolt.clip.image_files import open_named
 from bolt.clip.whole_clip import clip_from_file, file_activation
 from bolt.image_folders import (
     class_folders,

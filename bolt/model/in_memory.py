@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bolt.clip.augment import SUPPORT_CROP, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
-from bolt.clip.preprocess import open_named, rgb_pixels
+from bolt.clip.image_files import open_named
+from bolt.clip.preprocess import rgb_pixels
 from bolt.model.model import ImageInput
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order
@@ -44,8 +45,7 @@ class InMemoryImages:
         self._backbone, self._name, self._seed = backbone, name, seed
         self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
         self._images = [
-            image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image), exif_rotation=True))
-            for image in images
+            image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image))) for image in images
         ]
 
     def __len__(self) -> int:

@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
-from bolt.clip.preprocess import evaluation_pixels, normalise, open_named
+from bolt.clip.image_files import open_named
+from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.model.parts import About, ModelParts
 from bolt.model.saving import Form, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
@@ -91,7 +92,7 @@ class Model(ModelParts):
     def _pixels(self, image: ImageInput, size: int) -> Tensor:
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
-        return torch.from_numpy(evaluation_pixels(open_named(image), size, exif_rotation=True))
+        return torch.from_numpy(evaluation_pixels(open_named(image), size))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
+from bolt.clip.image_files import UNREADABLE, UPRIGHT, Reading, open_image
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -97,6 +97,8 @@ def prepare_images(
     """
     folder, settings, options = request.folder, request.settings, request.images
     said = [options.templates, options.mirrorable, options.exclude_broken]
+    if options.reading != UPRIGHT:
+        said.append([options.reading.bands, options.reading.range])
     if options.words is not None:  # only then, so that images that were checked before stay so
         said.append(file_digest(options.words) if options.words.is_file() else "")
     stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], said])
@@ -109,7 +111,7 @@ def prepare_images(
         checked.unlink(missing_ok=True)  # first, so that a killed check is begun again
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
-        _link_parts(root / name, train, test)
+        _link_parts(root / name, train, test, options.reading)
         try:
             added = add_dataset(root / name, files, replace(options, name=name, tested=test is not None), advance)
         except UserError as error:
@@ -195,7 +197,7 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
     return [(path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
 
 
-def _link_parts(target: Path, train: Path, test: Path | None) -> None:
+def _link_parts(target: Path, train: Path, test: Path | None, reading: Reading) -> None:
     """``target/train`` and ``target/test``: links to the user's folders, or one training image of each class."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -205,16 +207,16 @@ def _link_parts(target: Path, train: Path, test: Path | None) -> None:
             paths = images_below(child)
             if not paths:
                 raise UserError(f"the class folder {child.name!r} holds no images", where=str(train))
-            standing_in = next(filter(_is_readable, paths), paths[0])
+            standing_in = next((path for path in paths if _is_readable(path, reading)), paths[0])
             _link(standing_in, target / "test" / child.name / standing_in.name)
     if test is not None:
         for child in class_folders(test):
             _link(child, target / "test" / child.name)
 
 
-def _is_readable(path: Path) -> bool:
+def _is_readable(path: Path, reading: Reading) -> bool:
     try:
-        to_rgb_or_grey(open_image(path))
+        open_image(path, reading)
     except UNREADABLE:
         return False
     return True

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bolt.clip.preprocess import to_rgb_or_grey
 from orchestrator.adapt.held_out_fold import HeldOut
 from orchestrator.datasets.part import RawDataset
 
@@ -74,7 +73,7 @@ def find_suspects(held_out: Sequence[HeldOut], labels_N: NDArray[np.int64], raw:
 
 
 def _picture(raw: RawDataset, position: int) -> str:
-    image = to_rgb_or_grey(raw.train.read(position), exif_rotation=True)
+    image = raw.train.read(position)
     image.thumbnail((_SIDE, _SIDE))
     stream = io.BytesIO()
     image.convert("RGB").save(stream, "JPEG", quality=80)

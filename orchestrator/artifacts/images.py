@@ -74,10 +74,10 @@ class Images(ArtifactSpec):
 
         entry = cache.dataset_entry(self.dataset)
         raw = open_dataset(entry, cache.data_root)
-        transform = partial(evaluation_pixels, size=self.image_size, exif_rotation=entry.exif_rotation)
+        transform = partial(evaluation_pixels, size=self.image_size)
         if self.split != "test":
             cap = decoded.SHORT_SIDE_CAP * self.image_size
-            transform = partial(decoded.capped_pixels, short_side=cap, exif_rotation=entry.exif_rotation)
+            transform = partial(decoded.capped_pixels, short_side=cap)
         part = raw.parts["train" if self.split == "train" else "test"]
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part, transform, builder.folder, verify, builder.progress)

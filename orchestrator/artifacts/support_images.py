@@ -84,7 +84,7 @@ class SupportImages(ArtifactSpec):
         part = raw.parts[self.split]
         validation_labels = raw.validation.labels if raw.validation else np.zeros(0, dtype=np.int64)
         indices = self.drawn(part.labels, validation_labels, len(raw.class_names))
-        transform = partial(decoded.capped_pixels, short_side=self.short_side, exif_rotation=entry.exif_rotation)
+        transform = partial(decoded.capped_pixels, short_side=self.short_side)
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part.subset(indices), transform, builder.folder, verify)
         np.save(builder.folder / "indices.npy", indices)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
+from bolt.clip.image_files import Reading
 from orchestrator.catalog.routes import DasslRoute, FolderRoute, ManifestRoute, Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 from orchestrator.util.errors import UserError
@@ -59,7 +60,9 @@ class DatasetEntry(StrictModel):
         mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow does not, so views of such
             supports are never flipped.
         exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, whose published
-            numbers were measured without; on for one's own photographs.
+            numbers were measured without. The user's own folders and tables always are.
+        bands: the bands of red, green and blue in the files, or the one of grey, from 1; the first ones by default.
+        range: the values that become black and white, for measured data; those of the number format by default.
         image_side: typical shortest side of its images in pixels, to estimate their bytes.
         sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
         smallest_class: training images of the smallest class, if known.
@@ -86,6 +89,8 @@ class DatasetEntry(StrictModel):
     classes: Annotated[StrictInt, Field(ge=2)]
     mirrorable: StrictBool = True
     exif_rotation: StrictBool = False
+    bands: tuple[PositiveInt, ...] | None = None
+    range: tuple[float, float] | None = None
     image_side: PositiveInt | None = None
     sizes: Sizes
     smallest_class: PositiveInt | None = None
@@ -143,7 +148,13 @@ class DatasetEntry(StrictModel):
             )
         if self.smallest_class is not None and self.smallest_class * self.classes > self.sizes.train:
             raise ValueError(f"smallest_class {self.smallest_class} x {self.classes} classes exceeds sizes.train")
+        _ = self.reading
         return self
+
+    @property
+    def reading(self) -> Reading:
+        """How the pixels of its images are read. Raises ``ValueError`` for bands or a range that mean nothing."""
+        return Reading(self.exif_rotation or self.is_own, self.bands, self.range)
 
     @property
     def access(self) -> Literal["open", "gated", "manual"]:

@@ -41,6 +41,9 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         content["renamed"] = entry.renamed
     if entry.exif_rotation:
         content["exif_rotation"] = True
+    for name in ("bands", "range"):
+        if getattr(entry, name):
+            content[name] = getattr(entry, name)
     if entry.route.kind == "toy":
         from orchestrator.drawn_world.tasks import WORLD_VERSION
 

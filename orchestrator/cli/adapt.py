@@ -11,13 +11,16 @@ from typer.core import TyperCommand
 
 from orchestrator.cli.options import (
     MOST_THREADS,
+    Bands,
     Device,
     ExcludeBroken,
     FormOption,
     Mirrorable,
+    Range,
     StoreSettings,
     Templates,
     WordTable,
+    image_reading,
     with_settings,
 )
 from orchestrator.util.console import Console, print_line
@@ -68,6 +71,8 @@ def adapt(
     form: FormOption = "state_dict",
     template: Templates = None,
     words: WordTable = None,
+    bands: Bands = None,
+    range_: Range = None,
     mirrorable: Mirrorable = True,
     exclude_broken: ExcludeBroken = False,
     threads: Annotated[
@@ -101,7 +106,11 @@ def adapt(
         minutes=minutes,
         form=form,
         images=DatasetOptions(
-            templates=tuple(template or ()), mirrorable=mirrorable, exclude_broken=exclude_broken, words=words
+            templates=tuple(template or ()),
+            mirrorable=mirrorable,
+            exclude_broken=exclude_broken,
+            words=words,
+            reading=image_reading(bands, range_),
         ),
         settings=replace(settings, threads=threads or usable_processors(), device=device),
     )

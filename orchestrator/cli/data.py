@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import (
+    Bands,
     CatalogFiles,
     DataRoot,
     ExcludeBroken,
     Mirrorable,
+    Range,
     SetValues,
     Templates,
     WordTable,
+    image_reading,
     table_console,
 )
 from orchestrator.util.console import Console, print_line
@@ -175,6 +178,8 @@ def add(
     domain: Annotated[str, typer.Option("--domain", help="the domain it belongs to")] = "own",
     template: Templates = None,
     words: WordTable = None,
+    bands: Bands = None,
+    range_: Range = None,
     mirrorable: Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     data_root: Annotated[
@@ -206,7 +211,7 @@ def add(
         raise UserError(f"needs path=NAME, label=NAME or split=NAME, not {' '.join(column or ())}", where="--column")
     options = DatasetOptions(
         name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
-        words=words, columns=columns,
+        words=words, columns=columns, reading=image_reading(bands, range_),
     )  # fmt: skip
     path, find = one_pattern(paths), None
     if str(path).startswith("hf:"):

@@ -8,13 +8,16 @@ from dataclasses import replace
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from bolt.clip.image_files import Reading
 
 DEFAULT_STORE = "runs"
 
@@ -61,6 +64,24 @@ def check_device(device: str | None) -> str | None:
     return device
 
 
+def image_reading(bands: str | None, range_: str | None) -> Reading:
+    """Return how ``--bands`` and ``--range`` ask to read images. Raises ``UserError`` for another number of numbers."""
+    from bolt.clip.image_files import Reading
+
+    reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
+    try:
+        if bands is not None:
+            reading = Reading(bands=tuple(map(int, bands.split(","))))
+        where, hint = "--range", "give the value that becomes black and a larger one that becomes white, such as 0,3000"
+        if range_ is not None:
+            low, high = map(float, range_.split(","))
+            reading = replace(reading, range=(low, high))
+    except ValueError:
+        given = bands if where == "--bands" else range_
+        raise UserError(f"{given!r} cannot be used", where=where, hint=hint) from None
+    return reading
+
+
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
 SetValues = Annotated[
@@ -90,6 +111,12 @@ Templates = Annotated[
 ]
 WordTable = Annotated[
     Path | None, typer.Option("--words", metavar="CSV", help="words of the classes, as folder,word[,sentence...]")
+]
+Bands = Annotated[
+    str | None, typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, as 4,3,2; or one")
+]
+Range = Annotated[
+    str | None, typer.Option("--range", metavar="LOW,HIGH", help="values of measured images from black to white")
 ]
 Mirrorable = Annotated[
     bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")

@@ -9,6 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bolt.clip.image_files import UPRIGHT, Reading
 from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import Location, display_path
@@ -43,6 +44,7 @@ class DatasetOptions:
         templates: prompts with ``{}``; the set ``plain`` if empty.
         words: a table of words and sentences for the classes; see :func:`class_words`.
         columns: ``path``, ``label``, ``split`` -> name of that column in a table of images.
+        reading: the bands and the range of the images.
         mirrorable: whether a mirrored image keeps its class.
         exclude_broken: list unreadable images as excluded and use the rest.
         replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
@@ -61,6 +63,7 @@ class DatasetOptions:
     tested: bool = True
     words: Path | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    reading: Reading = UPRIGHT
 
 
 class Added(NamedTuple):
@@ -127,6 +130,10 @@ def add_dataset(
         "splits": {"recipe": layout.recipe},
         "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
     }
+    if options.reading.bands:
+        fields["bands"] = list(options.reading.bands)
+    if options.reading.range:
+        fields["range"] = list(options.reading.range)
     location = Location(display_path(catalog_file), f"datasets.{name}")
     entry = validated(DatasetEntry, {"name": name, **fields}, location)
     _refuse_untestable(open_dataset(entry, layout.data_root))
@@ -184,6 +191,7 @@ def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
         templates=options.templates or (old.prompts if isinstance(old.prompts, tuple) else ()),
         mirrorable=options.mirrorable and old.mirrorable,
         licence=old.licence if options.licence == DatasetOptions.licence else options.licence,
+        reading=Reading(bands=options.reading.bands or old.bands, range=options.reading.range or old.range),
     )
 
 
@@ -223,6 +231,7 @@ def _notes(found: Verified, raw: RawDataset) -> list[str]:
     notes += copy_notes(found.copies, found.decoded)
     if found.rotated:
         notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
+    notes += found.remarks
     train = raw.class_sizes("train")
     smallest = min(train)
     if smallest < max(USUAL_SHOTS):

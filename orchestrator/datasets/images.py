@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from bolt.clip.preprocess import UNREADABLE, rgb_pixels, to_rgb_or_grey
+from bolt.clip.image_files import UNREADABLE
+from bolt.clip.preprocess import rgb_pixels, to_rgb_or_grey
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.part import Part
 from orchestrator.util.errors import UserError, one_line
@@ -35,9 +36,9 @@ SHORT_SIDE_CAP = 2
 """Largest shortest side of a stored training image, in multiples of the tower's image size."""
 
 
-def capped_pixels(image: Image.Image, short_side: int | None, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
+def capped_pixels(image: Image.Image, short_side: int | None) -> NDArray[np.uint8]:
     """Convert to RGB, uint8 (3, H, W), resized (bicubic) if the shortest side exceeds ``short_side`` pixels."""
-    image = to_rgb_or_grey(image, exif_rotation)
+    image = to_rgb_or_grey(image)
     shortest = min(image.size)
     if short_side is not None and shortest > short_side:
         width, height = (round(side * short_side / shortest) for side in image.size)

@@ -81,8 +81,9 @@ def verified_view(found: Verified) -> RenderableType:
     if not found.entry.is_own:
         lines += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
     lines += [Text(f"  {note}", "yellow") for note in copy_notes(found.copies, found.decoded)]
-    if found.rotated and not found.entry.exif_rotation:
+    if found.rotated and not raw.train.reading.upright:
         lines.append(Text(f"  images with an EXIF rotation, used without it: {found.rotated}"))
+    lines += [Text(f"  {remark}", "yellow") for remark in found.remarks]
     if found.broken:
         lines.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))
         lines += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
             where=f"dataset {entry.name}, field route",
             hint="name files of at least two classes in the route",
         )
-    parts = _train_and_test(entry, found)
+    parts = {split: replace(part, reading=entry.reading) for split, part in _train_and_test(entry, found).items()}
     if excluded := excluded_images(entry, data_root):
         parts = {
             split: part.subset(np.flatnonzero([part.origin(index) not in excluded for index in range(len(part))]))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bolt.clip.preprocess import open_image
+from bolt.clip.image_files import UPRIGHT, ImageSource, Reading, open_image
 from orchestrator.catalog import DatasetEntry
 from orchestrator.util.errors import UserError
 
@@ -21,26 +21,33 @@ class Part:
 
     Attributes:
         labels: class of each image, (N,).
-        read: index -> image, as stored (any size, any mode).
+        source: index -> the image's file, its content, or an open image.
         origin: index -> where the image is, relative to the data root, for messages.
         indices: position of each image in the list of its route, (N,).
+        reading: how the pixels are read.
     """
 
     labels: NDArray[np.int64]
-    read: Callable[[int], Image.Image]
+    source: Callable[[int], ImageSource]
     origin: Callable[[int], str]
     indices: NDArray[np.int64]
+    reading: Reading = UPRIGHT
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def read(self, index: int) -> Image.Image:
+        """Decode an image, in mode ``RGB`` or ``L``. Raises one of :data:`bolt.clip.image_files.UNREADABLE`."""
+        return open_image(self.source(index), self.reading)
+
     def subset(self, chosen: NDArray[np.int64]) -> Part:
         """Return the images at the positions ``chosen``, in that order."""
-        return Part(
-            self.labels[chosen],
-            lambda i: self.read(int(chosen[i])),
-            lambda i: self.origin(int(chosen[i])),
-            self.indices[chosen],
+        return replace(
+            self,
+            labels=self.labels[chosen],
+            source=lambda i: self.source(int(chosen[i])),
+            origin=lambda i: self.origin(int(chosen[i])),
+            indices=self.indices[chosen],
         )
 
 
@@ -87,11 +94,11 @@ def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -
     return [str(label) for label in range(max(labels, default=-1) + 1)]
 
 
-def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
+def make_part(labels: Sequence[int] | NDArray[np.int64], source: Callable[[int], ImageSource],
                origin: Callable[[int], str]) -> Part:  # fmt: skip
     """Make a part of all images that a route lists."""
     found = np.asarray(labels, dtype=np.int64)
-    return Part(found, read, origin, np.arange(len(found)))
+    return Part(found, source, origin, np.arange(len(found)))
 
 
 def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str) -> Part:
@@ -101,14 +108,14 @@ def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str
 
 def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
     """Make a part of images that are files under ``root``."""
-    return make_part(labels, lambda i: open_image(files[i]), lambda i: files[i].relative_to(root).as_posix())
+    return make_part(labels, lambda i: files[i], lambda i: files[i].relative_to(root).as_posix())
 
 
 def part_of_readers(
-    paths: Sequence[str], labels: Sequence[int], readers: Mapping[str, Callable[[], Image.Image]]
+    paths: Sequence[str], labels: Sequence[int], sources: Mapping[str, Callable[[], ImageSource]]
 ) -> Part:
-    """Make a part of images that lie in other files: path -> how to read that image."""
-    return make_part(labels, lambda i: readers[paths[i]](), lambda i: paths[i])
+    """Make a part of images that lie in other files: path -> what gives that image."""
+    return make_part(labels, lambda i: sources[paths[i]](), lambda i: paths[i])
 
 
 def concatenated(parts: Sequence[Part]) -> Part:
@@ -116,6 +123,6 @@ def concatenated(parts: Sequence[Part]) -> Part:
     places = [(part, index) for part in parts for index in range(len(part))]
     return make_part(
         np.concatenate([part.labels for part in parts]),
-        lambda i: places[i][0].read(places[i][1]),
+        lambda i: places[i][0].source(places[i][1]),
         lambda i: places[i][0].origin(places[i][1]),
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bolt.clip.preprocess import UNREADABLE, is_turned, to_rgb_or_grey
+from bolt.clip.image_files import UNREADABLE, ReadAs, read_as, reading_notes
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, own_splits
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.copies import MOST, SIDE, Copies, Picture, find_copies, small_version
@@ -36,6 +36,7 @@ class ImageCheck(NamedTuple):
         reason: why it cannot be decoded, else ``""``. The rest is known of decoded images only.
         digest, pixels: a checksum and the number of its pixels.
         small: a small version, by which copies are found.
+        read: how it was read.
     """
 
     part: str
@@ -44,8 +45,8 @@ class ImageCheck(NamedTuple):
     reason: str = ""
     digest: bytes = b""
     pixels: int = 0
-    rotated: bool = False
     small: NDArray[np.uint8] = _NO_PICTURE
+    read: ReadAs = ReadAs()
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Verified:
         broken: images that cannot be decoded.
         copies: groups of images that show one picture, unchanged or nearly so.
         rotated: images whose EXIF orientation asks for a rotation.
+        remarks: what of the images is not used, and whether most of their range is.
         excluded: images that were excluded before.
         decoded: images that were decoded, broken ones included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
@@ -67,6 +69,7 @@ class Verified:
     broken: tuple[ImageCheck, ...]
     copies: Copies
     rotated: int
+    remarks: tuple[str, ...]
     excluded: int
     decoded: int
     image_side: int
@@ -82,13 +85,11 @@ def check_image(name: str, part: Part, index: int) -> ImageCheck:
     """Decode one image of the part called ``name``."""
     found = ImageCheck(name, part.origin(index), int(part.labels[index]))
     try:
-        image = part.read(index)
-        rotated = is_turned(image)
-        plain = to_rgb_or_grey(image, exif_rotation=True)
+        plain = part.read(index)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())
         size, small = plain.width * plain.height, small_version(plain)
-        return found._replace(digest=digest.digest(), pixels=size, rotated=rotated, small=small)
+        return found._replace(digest=digest.digest(), pixels=size, small=small, read=read_as(plain))
     except UNREADABLE as error:
         return found._replace(reason=why_unreadable(error))
 
@@ -117,7 +118,8 @@ def verify_dataset(
         raw=raw,
         broken=tuple(check for check in checks if check.reason),
         copies=tuple(tuple(pictures[n] for n in group) for group in groups),
-        rotated=sum(check.rotated for check in checks),
+        rotated=sum(check.read.turned for check in checks),
+        remarks=tuple(reading_notes((check.read for check in decoded), raw.train.reading)),
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
         image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,

@@ -56,7 +56,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
 
 def _decode(text: Any, row: int) -> Image.Image:
     """Return the image of one row. Raises ``BadImage``."""
-    from bolt.clip.preprocess import UNREADABLE
+    from bolt.clip.image_files import UNREADABLE
 
     try:
         image: Image.Image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)))

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 import bolt
-from bolt.image_folders import class_folders, dataset_folder, images_below, part_folders, unused_notes
+from bolt.image_folders import class_folders, dataset_folder, image_suffixes, images_below, part_folders, unused_notes
 
-KINDS = ("hidden", ".cr2", ".heic", "suffix:")
+KINDS = ("hidden", ".cr2", ".nef", "suffix:")
 
 
 def fill(folder: Path, *names: str) -> Path:
@@ -55,7 +55,7 @@ def test_parts_are_found_one_level_down(tmp_path: Path) -> None:
 
 
 def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
-    cat = fill(tmp_path / "cat", "0.png", "1.jfif", "2.JPE", "._0.png", "IMG_1.HEIC", "IMG_2.heic", "raw.CR2", "a.txt")
+    cat = fill(tmp_path / "cat", "0.png", "1.jfif", "2.JPE", "._0.png", "IMG_1.NEF", "IMG_2.nef", "raw.CR2", "a.txt")
     (cat / "2.JPE").write_bytes((cat / "1.jfif").read_bytes())
     fill(cat / ".ipynb_checkpoints", "0-checkpoint.png")
     fill(cat / "@eaDir" / "0.png", "SYNOPHOTO_THUMB_M.png")
@@ -64,8 +64,17 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     assert [path.name for path in images_below(cat)] == ["0.png", "1.jfif", "2.JPE", "3.ppm"]
     notes = unused_notes(tmp_path, [tmp_path])
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
-    assert found == [("2", "hidden"), ("1", ".cr2"), ("2", ".heic"), ("1", "suffix:")]
+    assert found == [("2", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
     assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+
+
+def test_photographs_of_phones_are_used_or_the_package_that_reads_them_is_named(tmp_path: Path) -> None:
+    cat = fill(tmp_path / "cat", "0.heic", "1.HEIF", "2.heic")
+    notes = unused_notes(tmp_path, [tmp_path])
+    if ".heic" in image_suffixes():
+        assert (len(images_below(cat)), notes) == (3, [])
+    else:
+        assert [note.split(" ")[0] for note in notes if "install pillow-heif" in note] == ["2", "1"]
 
 
 def test_the_library_reads_what_the_commands_read(tmp_path: Path) -> None:

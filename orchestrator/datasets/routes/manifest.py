@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from PIL import Image
-
+from bolt.clip.image_files import ImageSource
 from bolt.image_folders import images_below, is_image, part_of
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
@@ -33,12 +32,12 @@ SHOWN = 10
 class Table(NamedTuple):
     """A table as texts: column name -> values; and remarks on how it was read.
 
-    ``readers``: path -> how to read that image, if images lie in tar files or in the table itself.
+    ``readers``: path -> what gives that image, if images lie in tar files or in the table itself.
     """
 
     columns: Mapping[str, list[str]]
     notes: list[str]
-    readers: Mapping[str, Callable[[], Image.Image]] = {}
+    readers: Mapping[str, Callable[[], ImageSource]] = {}
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -115,7 +114,7 @@ def _read_parquet_table(path: Path) -> Table:
         classes = dict(enumerate(names_in(schema, name) or ()))
         columns[name] = [_text(classes.get(value, value)) for value in column]
     columns["path"] = [shard.origin(row) for row in range(len(shard.values))]
-    return Table(columns, [], {image: partial(shard.read, row) for row, image in enumerate(columns["path"])})
+    return Table(columns, [], {image: partial(shard.content, row) for row, image in enumerate(columns["path"])})
 
 
 def _text(value: Any) -> str:

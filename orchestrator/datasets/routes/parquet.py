@@ -17,8 +17,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image
-
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
 from orchestrator.datasets.part import Part, RouteContents, make_part, numbered_classes, refetch_hint
@@ -133,18 +131,16 @@ class Shards:
         if beyond := [row for row, label in enumerate(labels) if not 0 <= label < len(names)]:
             what = f"the label {self.values[beyond[0]]!r} is outside 0 to {len(names) - 1}"
             raise UserError(what, where=self.origin(beyond[0]))
-        return make_part(labels, self.read, self.origin)
+        return make_part(labels, self.content, self.origin)
 
-    def read(self, index: int) -> Image.Image:
-        """Decode one image. Raises ``ValueError`` for a row without one, ``OSError`` for one that is damaged."""
+    def content(self, index: int) -> io.BytesIO:
+        """Return the encoded image of a row. Raises ``ValueError`` for a row without one."""
         group = bisect(self.starts, index) - 1
         value = self._column(group)[index - self.starts[group]].as_py()
         encoded = value.get("bytes") if isinstance(value, dict) else value
         if not encoded:
             raise ValueError("the row holds no image")
-        with Image.open(io.BytesIO(encoded)) as image:
-            image.load()
-            return image
+        return io.BytesIO(encoded)
 
     def origin(self, index: int) -> str:
         """File and row of an image."""

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from PIL import Image
-
+from bolt.clip.image_files import ImageSource
 from bolt.image_folders import image_suffixes, part_of
 from orchestrator.catalog.routes import expand_braces
 from orchestrator.datasets.tar_member import TarMember
@@ -33,14 +32,11 @@ class Place(NamedTuple):
     start: int
     size: int
 
-    def read(self) -> Image.Image:
-        """Decode the image. Raises one of :data:`bolt.clip.preprocess.UNREADABLE`."""
+    def content(self) -> io.BytesIO:
+        """Return the image's file."""
         with open(self.shard, "rb") as stream:
             stream.seek(self.start)
-            encoded = io.BytesIO(stream.read(self.size))
-        with Image.open(encoded) as image:
-            image.load()
-            return image
+            return io.BytesIO(stream.read(self.size))
 
 
 def folder_of(pattern: Path) -> Path:
@@ -59,8 +55,8 @@ def one_pattern(paths: Sequence[Path]) -> Path:
     return root / f"{{{','.join(names)}}}.tar"
 
 
-def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Callable[[], Image.Image]]]:
-    """Return the samples as a table, remarks, and how to read each image, by its path, ``000.tar/0017.jpg``.
+def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Callable[[], ImageSource]]]:
+    """Return the samples as a table, remarks, and what gives each image, by its path, ``000.tar/0017.jpg``.
 
     Columns are ``path``, ``cls``, ``txt`` and the fields of ``json``; and ``split`` if the shards' names tell it, as
     ``train-000.tar`` and ``test-000.tar``.
@@ -69,7 +65,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     """
     root = folder_of(pattern)
     rows: list[dict[str, str]] = []
-    places: dict[str, Callable[[], Image.Image]] = {}
+    places: dict[str, Callable[[], ImageSource]] = {}
     without = 0
     for shard in map(Path, expand_braces(str(pattern))):
         name = shard.relative_to(root).as_posix()
@@ -81,7 +77,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
                 raise UserError(what, where=str(shard))
             for suffix, place in images.items():
                 path = f"{name}/{sample}.{suffix}"
-                places[path] = place.read
+                places[path] = place.content
                 rows.append({"path": path, **({"split": split} if split else {}), **texts})
             without += not images
     if not {"train", "test"} <= {row.get("split") for row in rows}:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from bolt.clip.image_files import Reading
 from orchestrator.adapt.own_images import OwnImages, image_parts, prepare_images
 from orchestrator.adapt.request import Request
 from orchestrator.core.settings import RunSettings
@@ -31,6 +33,19 @@ def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
     assert images.notes[0] == "excluded as unreadable: 1 of 9 images"
     again = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert again == images, "what was excluded is said again when the command continues"
+
+
+def test_measured_images_are_read_in_the_stated_range(tmp_path: Path) -> None:
+    for name, value in (("dark", 100), ("light", 3000)):
+        (tmp_path / "ware" / name).mkdir(parents=True)
+        for number in range(2):
+            pixels = np.full((6, 6), value, np.uint16)
+            pixels[0, number] = 0
+            Image.fromarray(pixels).save(tmp_path / "ware" / name / f"{number}.png")
+    assert any("--range" in note for note in prepare(tmp_path, DatasetOptions()).notes)
+    images = prepare(tmp_path, DatasetOptions(reading=Reading(range=(0, 3000))))
+    assert not any("--range" in note for note in images.notes)
+    assert [images.raw.train.read(index).getpixel((3, 3)) for index in (0, 2)] == [8, 255]
 
 
 @pytest.mark.parametrize("part", ["", "train/", "all/"])

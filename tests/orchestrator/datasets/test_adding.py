@@ -15,6 +15,7 @@ from PIL import Image
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.cli.options import image_reading
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.class_words import class_words
 from orchestrator.datasets.layouts import find_layout
@@ -23,6 +24,7 @@ from orchestrator.datasets.verify import exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
 from tests.helpers import command
 from tests.helpers.photographs import CLASSES, ORIENTATION, break_file, photograph, write_photographs
+from tests.helpers.tiff_files import write_tiff
 
 
 def add(folder: Path, **options: object) -> Added:
@@ -179,6 +181,50 @@ def test_images_with_an_exif_rotation_are_rotated(tmp_path: Path) -> None:
     added = add(tmp_path)
     assert added.entry.exif_rotation
     assert any("EXIF rotation" in note for note in added.notes)
+
+
+def write_reflectances(folder: Path) -> None:
+    """Write two classes of satellite images of four bands: red 200, green 400, blue 600, near infrared 800 to 3,000."""
+    for name, infrared in (("bare", 800), ("wood", 3000)):
+        (folder / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = np.full((6, 6, 4), (200, 400, 600, infrared), np.uint16)
+            pixels[0, 0] = number  # so that none is a copy
+            write_tiff(folder / name / f"{number}.tif", pixels, 2, [0])
+
+
+def test_measured_images_are_read_in_the_stated_bands_and_range(tmp_path: Path) -> None:
+    write_reflectances(tmp_path / "Table ware")
+    reading = image_reading("4,3,2", "0,3000")
+    added = add(tmp_path, reading=reading)
+    assert (added.entry.bands, added.entry.range) == ((4, 3, 2), (0, 3000))
+    assert not any("range" in note or "bands" in note for note in added.notes)
+    raw = open_dataset(added.entry, tmp_path)
+    assert raw.train.read(len(raw.train) - 1).getpixel((3, 3)) == (255, 51, 34)
+    again = add(tmp_path, replace=True)
+    assert again.entry.reading == added.entry.reading
+    plain = added.entry.model_copy(update={"bands": None})
+    assert dataset_ref(plain, tmp_path) != dataset_ref(added.entry, tmp_path)
+
+
+def test_what_of_measured_images_is_not_used_is_said(tmp_path: Path) -> None:
+    write_reflectances(tmp_path / "Table ware")
+    notes = add(tmp_path).notes
+    assert [note for note in notes if "--range LOW,HIGH" in note]
+    assert [note for note in notes if "bands" in note and "10 of 10 images" in note]
+
+
+@pytest.mark.parametrize(
+    ("bands", "range_", "where"),
+    [
+        ("4,3", None, "--bands"), ("0,1,2", None, "--bands"), ("red", None, "--bands"), ("", None, "--bands"),
+        (None, "3000", "--range"), (None, "5,5", "--range"), (None, "0,inf", "--range"), (None, "nan,1", "--range"),
+    ],
+)  # fmt: skip
+def test_bands_and_ranges_that_mean_nothing_are_refused(bands: str | None, range_: str | None, where: str) -> None:
+    with pytest.raises(UserError) as refused:
+        image_reading(bands, range_)
+    assert refused.value.where == where
 
 
 def test_an_image_in_both_parts_is_reported(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -11,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, is_turned, rgb_pixels, to_rgb_or_grey
+from bolt.clip.image_files import UNREADABLE, Reading, open_image, read_as
+from bolt.clip.preprocess import evaluation_pixels, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.images import capped_pixels
 
 SHAPES = [(100, 75), (75, 100), (31, 90), (32, 32), (28, 28), (33, 47), (1, 5), (227, 401), (640, 224), (337, 336)]
@@ -136,22 +136,24 @@ def test_floats_from_0_to_1_are_scaled_and_others_refused() -> None:
             rgb_pixels(Image.fromarray(np.array([[0.0, value]], dtype=np.float32)))
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_an_exif_rotation_is_applied_only_on_request(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_a_photograph_is_turned_upright_unless_a_benchmark_is_read(kind: str) -> None:
     image = Image.new("RGB", (40, 20))
     image.paste((250, 250, 250), (0, 0, 10, 20))
     exif = Image.Exif()
     exif[ORIENTATION] = TURNED_LEFT
     read = stored(image, kind, exif=exif)
-    assert rgb_pixels(read).shape == (3, 20, 40)
-    turned = rgb_pixels(read, exif_rotation=True)
-    assert turned.shape == (3, 40, 20)
-    assert turned[:, 2].min() > 200
-    assert turned[:, 30].max() < 50
-    assert capped_pixels(read, 10, exif_rotation=True).shape == (3, 20, 10)
-    upright = image.rotate(-90, expand=True)
+    as_stored = open_image(read, Reading(upright=False))
+    assert as_stored.size == (40, 20)
+    turned = open_image(read)
+    assert turned.size == (20, 40)
+    assert np.asarray(turned)[2].min() > 200
+    assert np.asarray(turned)[30].max() < 50
+    assert read_as(turned).turned
+    assert read_as(as_stored).turned
     if kind == "PNG":
-        assert np.array_equal(evaluation_pixels(read, 8, exif_rotation=True), evaluation_pixels(upright, 8))
+        upright = image.rotate(-90, expand=True)
+        assert np.array_equal(evaluation_pixels(turned, 8), evaluation_pixels(upright, 8))
 
 
 def test_a_tiff_is_rotated_once_by_pillow_itself() -> None:
@@ -159,34 +161,16 @@ def test_a_tiff_is_rotated_once_by_pillow_itself() -> None:
     exif[ORIENTATION] = TURNED_LEFT
     for asked in (False, True):
         read = stored(noise(40, 20), "TIFF", exif=exif)
-        assert rgb_pixels(read, exif_rotation=asked).shape == (3, 40, 20)
+        assert open_image(read, Reading(upright=asked)).size == (20, 40)
 
 
 @pytest.mark.parametrize("orientation", [0, 1, 9, 77])
 def test_an_orientation_that_means_no_turn_is_none(orientation: int) -> None:
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
-    read = stored(noise(40, 20), "JPEG", exif=exif)
-    assert not is_turned(read)
-    assert rgb_pixels(read, exif_rotation=True).shape == (3, 20, 40)
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-def test_damaged_exif_does_not_make_a_readable_picture_unreadable(kind: str) -> None:
-    read = stored(noise(40, 20), kind, exif=b"Exif\0\0II*\0\xff\xff\xff\x7f\x12\x01")
-    assert not is_turned(read)
-    assert rgb_pixels(read, exif_rotation=True).shape == (3, 20, 40)
-
-
-def test_reading_a_file_keeps_its_exif_orientation(tmp_path: Path) -> None:
-    from orchestrator.datasets.part import file_part
-
-    exif = Image.Exif()
-    exif[ORIENTATION] = TURNED_LEFT
-    noise(40, 20).save(tmp_path / "a.jpg", exif=exif)
-    part = file_part([tmp_path / "a.jpg"], [0], tmp_path)
-    assert rgb_pixels(part.read(0), exif_rotation=True).shape == (3, 40, 20)
+    read = open_image(stored(noise(40, 20), "JPEG", exif=exif))
+    assert not read_as(read).turned
+    assert read.size == (40, 20)
 
 
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "PNG", "WEBP"])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bolt.clip.image_files import ImageSource
 from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.images import capped_pixels, read_images, write_images
@@ -174,13 +175,13 @@ part, store, how = open_dataset(folder_entry(), Path(sys.argv[1])).train, Store(
 if how == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 if how == "killed":
-    read = part.read
-    def read_half(index):
+    source = part.source
+    def half(index):
         if index == len(part) // 2:
             Path(sys.argv[1], "half").touch()
             time.sleep(600)
-        return read(index)
-    part = replace(part, read=read_half)
+        return source(index)
+    part = replace(part, source=half)
 if how == "read-only" and os.geteuid() == 0:
     os.setuid(65534)
 build_in(store, part)
@@ -210,14 +211,14 @@ def test_two_concurrent_builders_leave_one_complete_split(tmp_path: Path) -> Non
     met = threading.Barrier(2)
     waits = set[int]()
 
-    def read(index: int) -> Image.Image:
+    def source(index: int) -> ImageSource:
         if index == len(part) // 2 and threading.get_ident() not in waits:
             waits.add(threading.get_ident())
             met.wait(TIMEOUT)
-        return part.read(index)
+        return part.source(index)
 
     with ThreadPoolExecutor(2) as pool:
-        for builder in [pool.submit(build_in, store, replace(part, read=read)) for _ in range(2)]:
+        for builder in [pool.submit(build_in, store, replace(part, source=source)) for _ in range(2)]:
             builder.result(120)
     check_complete(store, part)
 

@@ -1,0 +1,214 @@
+"""One reader of pixels: from an image file of any kind to an upright picture in RGB or grey.
+
+For RGB and grey images the result is bit-identical to open_clip's. Images of other modes are converted at their full
+size:
+
+=====================  ===============================================================================================
+palette, 1-bit         to RGB or grey. Pillow would resize the palette indices, by nearest neighbour
+CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
+transparent            composited on white. Colours under transparent pixels are arbitrary; open_clip shows them or
+                       black, depending on whether the image had to be resized. An opaque alpha channel is dropped
+a fourth band          of a TIFF, JPEG 2000, BMP or TGA: opacity only if most pixels that it does not hide are opaque
+                       altogether. Near infrared has the same tags
+16-bit grey            v / 257, rounded. Pillow would clip at 255, which makes most images white. 12 bits: v / 16.06
+32-bit integers        like 16-bit grey if all values are in 0 to 65535, else an error: their range is unknown
+floating point         255 v, rounded, if all values are in 0 to 1, else an error
+with a stated range    255 (v - low) / (high - low), rounded and clipped. NaN and the file's "no data" are black
+several frames         the first frame
+EXIF orientation       applied, except to a benchmark's images, whose published numbers were measured without it.
+                       (Pillow always applies that of a TIFF)
+damaged metadata       ignored. Truncated pixels are an error, and so is an image beyond Pillow's limit for
+                       decompression bombs
+=====================  ===============================================================================================
+
+A TIFF that Pillow does not read (other bands, planar, other numbers) is read with tifffile where it is installed.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import ExifTags, Image
+
+from bolt.clip.measured_values import STATE_RANGE, read_values, to_8_bit, white_of
+from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, tiff_tag
+
+UNREADABLE = (
+    OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, struct.error, zlib.error,
+    Image.DecompressionBombError,
+)  # fmt: skip
+"""The exceptions that Pillow raises for an image that is damaged, truncated or too large."""
+
+ImageSource = Image.Image | PictureFile
+"""An open image, or a file, or the content of one."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # fmt: skip
+"""EXIF orientation -> what turns the picture upright."""
+
+_INFO = "read as"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the pixels of a dataset's images are read.
+
+    Attributes:
+        upright: whether photographs are turned by their EXIF orientation.
+        bands: the bands of red, green and blue, or the only one of grey, from 1; ``None`` for the file's own.
+        range: the values that become black and white; ``None`` for those of the number format.
+
+    Raises:
+        ValueError: for other numbers of bands than one or three, and for a range that does not ascend.
+    """
+
+    upright: bool = True
+    bands: tuple[int, ...] | None = None
+    range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.bands is not None and (len(self.bands) not in (1, 3) or min(self.bands) < 1):
+            raise ValueError("bands are three (red, green, blue) or one (grey), counted from 1, such as 4,3,2")
+        if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
+            raise ValueError("a range is the value that becomes black, and a larger one that becomes white: 0,3000")
+
+
+UPRIGHT = Reading()
+
+
+class ReadAs(NamedTuple):
+    """How an image was read.
+
+    Attributes:
+        turned: whether its EXIF orientation asks for a turn.
+        remarks: what of the file is not used.
+        low, high, white: its values but for the outermost 0.5 % at both ends, and the value that becomes white.
+    """
+
+    turned: bool = False
+    remarks: tuple[str, ...] = ()
+    low: float = 0
+    high: float = 255
+    white: float = 255
+
+
+def open_image(source: ImageSource, reading: Reading = UPRIGHT) -> Image.Image:
+    """Open an image: upright, in mode ``RGB`` or ``L``. Raises one of ``UNREADABLE``."""
+    try:
+        return _open(source, reading)
+    except UNREADABLE:
+        raise
+    except Exception as error:  # readers of damaged files raise many types
+        raise OSError(f"it cannot be decoded: {type(error).__name__} {error}") from error
+
+
+def open_named(source: ImageSource, reading: Reading = UPRIGHT) -> Image.Image:
+    """Open an image as :func:`open_image` does; the ``OSError`` for a damaged file names its path."""
+    try:
+        return open_image(source, reading)
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise OSError(f"{source} cannot be decoded: {error}") from error
+
+
+def to_rgb_or_grey(image: Image.Image) -> Image.Image:
+    """Convert an open image to mode ``RGB`` or ``L`` by the rules of this module, without turning it."""
+    if image.mode in ("RGB", "L") and not image.has_transparency_data:
+        return image
+    return open_image(image, Reading(upright=False))
+
+
+def read_as(image: Image.Image) -> ReadAs:
+    """Return how an image of :func:`open_image` was read."""
+    found: ReadAs = image.info.get(_INFO, ReadAs())
+    extrema = np.ravel(image.getextrema())
+    return found if found.white != ReadAs().white else found._replace(low=min(extrema), high=max(extrema))
+
+
+def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[str]:
+    """Say what of a dataset's images is not used, with counts, and whether most of their range is."""
+    images = list(found)
+    counts = Counter(remark for one in images for remark in one.remarks)
+    notes = [f"{remark}: {count} of {len(images)} images" for remark, count in counts.items()]
+    if images and reading.range is None and float(np.median([one.high / one.white for one in images])) < 0.5:
+        low, high = min(one.low for one in images), max(one.high for one in images)
+        notes.append(
+            f"most values lie in {low:g} to {high:g}, where white is {images[0].white:g}, so the images are dark; if "
+            f"they are measured in another range, {STATE_RANGE}"
+        )
+    return notes
+
+
+def _open(source: ImageSource, reading: Reading) -> Image.Image:
+    image: Image.Image | None
+    remarks: tuple[str, ...]
+    if isinstance(source, Image.Image):
+        source.load()  # which turns a TIFF
+        image, remarks = source, ()
+    else:
+        image, remarks = load_picture(source)
+    turn = _TURNS.get(_orientation(image)) if image else None
+    found = ReadAs(turn is not None, remarks)
+    if image is None or reading.bands or reading.range or image.mode[0] in "IF":
+        values_HWC, no_data = read_values(source, image, reading.bands)
+        white = white_of(image, values_HWC)
+        plain, (low, high), complete = to_8_bit(values_HWC, no_data, reading.range, white)
+        remarks = remarks if complete else (*remarks, "pixels without data are black")
+        found = ReadAs(turn is not None, remarks, low, high, white)
+        if image and image.mode[0] == "I" and isinstance(clear := image.info.get("transparency"), int):
+            plain.paste(255, mask=Image.fromarray(values_HWC[..., 0] == clear))
+        elif image and not reading.bands and has_opacity(image):
+            plain = _on_white(plain, image.convert("RGBA").getchannel("A"))
+    else:
+        plain = _to_plain(image)
+        samples = tiff_tag(image, SAMPLES, 1) - len(image.getbands())
+        if samples > 0 or (plain.mode == "RGB" and image.mode == "RGBA" and not has_opacity(image)):
+            found = found._replace(remarks=(*remarks, "bands beyond red, green and blue are not used"))
+    if turn is not None and reading.upright:
+        plain = plain.transpose(turn)
+    if found != ReadAs() or plain is not source:
+        plain = plain.copy() if plain is source else plain
+        plain.info = {_INFO: found}
+    return plain
+
+
+def _to_plain(image: Image.Image) -> Image.Image:
+    if image.has_transparency_data and has_opacity(image):
+        if image.mode == "La":  # Pillow cannot convert it to RGBA directly
+            image = image.convert("LA")
+        image = image.convert("RGBA")
+        return _on_white(image, image.getchannel("A"))
+    if image.mode in ("RGB", "L"):
+        return image
+    return image.convert("L" if image.mode in ("1", "LA") else "RGB")
+
+
+def _on_white(image: Image.Image, alpha: Image.Image) -> Image.Image:
+    if alpha.getextrema() == (255, 255):
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    image.putalpha(alpha)
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+
+
+def _orientation(image: Image.Image) -> Any:
+    """Return the EXIF orientation; ``None`` if there is none, or if the metadata is damaged."""
+    with suppress(Exception):
+        return image.getexif().get(ExifTags.Base.Orientation)
+    return None

@@ -1,0 +1,101 @@
+"""Measured values of several bands and any range, as satellites and microscopes give them, as pixels of 8 bits.
+
+Shape legend: H, W height and width, C bands.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bolt.clip.picture_files import BITS, NO_DATA, PictureFile, both_bytes, file_content, tiff_tag
+
+CHOOSE_BANDS = "choose those of red, green and blue (or one), such as --bands 4,3,2, or bands: [4, 3, 2] in the entry"
+STATE_RANGE = "state it: --range LOW,HIGH, or range: [LOW, HIGH] in the entry"
+
+
+def white_of(image: Image.Image | None, values_HWC: NDArray[np.generic]) -> float:
+    """Return the value that is white in the number format of a file."""
+    if values_HWC.dtype == np.uint8:
+        return 255
+    if image and tiff_tag(image, BITS, 16) == 12:
+        return 4095
+    return 65535 if np.issubdtype(values_HWC.dtype, np.integer) else 1.0
+
+
+def read_values(
+    source: PictureFile | Image.Image, image: Image.Image | None, bands: Sequence[int] | None
+) -> tuple[NDArray[np.generic], float | None]:
+    """Return an image's values as stored, (H, W, C) in the chosen bands, and the value that means no data.
+
+    ``image``: what Pillow has decoded, if it could. Raises ``ValueError`` if it is not clear which bands are meant.
+    """
+    last, no_data = max(bands or (1,)), None
+    if not isinstance(source, Image.Image) and (
+        image is None or (image.format == "TIFF" and last > len(image.getbands()))
+    ):
+        values_HWC, no_data = _tiff_values(source)
+    else:
+        assert image is not None
+        with suppress(Exception):
+            no_data = float(image.tag_v2[NO_DATA])  # type: ignore[attr-defined]
+        if isinstance(source, Image.Image) or image.mode[0] not in "IFRL":
+            values = np.asarray(image if image.mode[0] in "IFRL" or bands else image.convert("RGB"))
+        else:
+            values = both_bytes(source, image)
+        values_HWC = np.atleast_3d(values)
+        if not bands and values_HWC.shape[2] in (2, 4):
+            values_HWC = values_HWC[..., :-1]
+    count = values_HWC.shape[2]
+    if last > count:
+        raise ValueError(f"band {last} is asked for, and the image has {count}")
+    if not bands and count not in (1, 3):
+        raise ValueError(f"it has {count} bands; {CHOOSE_BANDS}")
+    return values_HWC[..., [band - 1 for band in bands]] if bands else values_HWC, no_data
+
+
+def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None]:
+    """Read all bands of a TIFF, whether they are samples, planes or pages, and the value that means no data."""
+    try:
+        import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ImportError:
+        what = "Pillow does not read this TIFF (its bands, planes or numbers)"
+        raise ValueError(f"{what}; install tifffile: python -m pip install tifffile imagecodecs") from None
+    with tifffile.TiffFile(io.BytesIO(file_content(source))) as file:
+        values, axes = np.asarray(file.series[0].asarray()), file.series[0].axes
+        no_data = file.pages.first.tags.valueof(NO_DATA)
+    if values.ndim not in (2, 3) or not {"Y", "X"} <= set(axes) or np.iscomplexobj(values):
+        raise ValueError(f"it is no picture: its {values.dtype} values have the axes {axes}")
+    values_HWC = np.atleast_3d(np.moveaxis(values, [axes.index("Y"), axes.index("X")], [0, 1]))
+    with suppress(TypeError, ValueError):
+        return values_HWC, float(no_data)
+    return values_HWC, None
+
+
+def to_8_bit(
+    values_HWC: NDArray[np.generic], no_data: float | None, stated: tuple[float, float] | None, white: float
+) -> tuple[Image.Image, tuple[float, float], bool]:
+    """Scale values to grey or RGB, by the stated range or from 0 to ``white``.
+
+    Returns also the values at 0.5 and 99.5 %, and whether every pixel has one. Pixels without one become black.
+
+    Raises ``ValueError`` for values beyond a range that is not stated.
+    """
+    values = values_HWC.astype(np.float64)
+    known = np.isfinite(values) & (True if no_data is None else values != no_data)
+    low, high = stated or (0.0, white)
+    seen = values[known] if known.any() else np.zeros(1)
+    if stated is None and not (0 <= seen.min() <= seen.max() <= white and np.isfinite(values).all()):
+        others = "" if np.isfinite(values).all() else ", and some are no numbers"
+        span = f"{values_HWC.dtype} pixels range from {seen.min():g} to {seen.max():g}{others}"
+        raise ValueError(f"{span}; the allowed range is 0 to {white:g}, unless you {STATE_RANGE}")
+    scaled = np.clip((np.where(known, values, low) - low) * (255 / (high - low)), 0, 255)
+    pixels = np.rint(scaled).astype(np.uint8)
+    outer = np.percentile(seen, (0.5, 99.5))
+    plain = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
+    return plain, (float(outer[0]), float(outer[1])), bool(known.all())

@@ -1,0 +1,171 @@
+"""Decode picture files with Pillow, past what it stumbles over in files that other programs read.
+
+Damaged metadata does not make a picture unreadable. Numbers of 16 bits, and a fourth band that is no opacity, come out
+as they are stored.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+PictureFile = str | Path | BinaryIO
+"""A file, or the content of one."""
+
+BITS, SAMPLES, NO_DATA = 258, 277, 42113
+"""Tags of a TIFF file."""
+
+_PLANAR, _EXTRA_SAMPLES, _NUMBERS = 284, 338, 339
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+_WITH_OPACITY = frozenset({None, "AVIF", "GIF", "HEIF", "ICNS", "ICO", "PNG", "WEBP"})
+"""Formats whose last channel is opacity whenever there is one; ``None``: an image made in memory."""
+
+
+@cache
+def register_formats() -> None:
+    """Let Pillow read HEIC and JPEG XL where a package for them is installed."""
+    with suppress(ImportError):
+        import pillow_heif  # type: ignore[import-not-found,unused-ignore]
+
+        pillow_heif.register_heif_opener()
+    with suppress(ImportError):
+        import pillow_jxl  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
+    Image.init()
+
+
+def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
+    """Decode a file with Pillow, and return remarks; no image for a TIFF that Pillow does not read."""
+    register_formats()
+    try:
+        return _decode(source)
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
+        raise
+    except Exception as error:  # Pillow raises many types for damaged files
+        content = file_content(source)
+        if content.startswith(_TIFF) and isinstance(error, UnidentifiedImageError):
+            return None, ()
+        for bare in _without_metadata(content):
+            with suppress(Exception):
+                image, remarks = _decode(io.BytesIO(bare))
+                return image, (*remarks, "damaged metadata is ignored")
+        raise
+
+
+def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
+    image = _load_as(source)
+    if image.format == "TIFF":
+        signed = tiff_tag(image, _NUMBERS, 1) == 2 and tiff_tag(image, BITS, 1) == 8
+        if signed or (tiff_tag(image, _PLANAR, 1) == 2 and tiff_tag(image, BITS, 1) > 8):
+            return None, ()  # Pillow mistakes them
+        if (
+            tiff_tag(image, _EXTRA_SAMPLES, 0) == 1 and image.mode == "RGBA"
+        ):  # colours are divided by opacity, if it is one
+            as_stored = _load_as(source, lambda mode: mode.replace("RGBa", "RGBA"))
+            image = image if has_opacity(as_stored) else as_stored
+    animated = image.format != "MPO" and image.info.pop("animated")
+    return image, ("only the first frame is used",) if animated else ()
+
+
+def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.Image:
+    """Decode a file, whose tiles are unpacked in another of Pillow's raw modes if ``mode_of`` changes it."""
+    if not isinstance(source, str | Path):
+        source.seek(0)
+    with Image.open(source) as image:
+        tiles = [(tile, *_raw_mode(tile.args)) for tile in image.tile]
+        if any(mode_of(mode) != mode for _, mode, _ in tiles):
+            image.tile = [tile._replace(args=with_mode(mode_of(mode))) for tile, mode, with_mode in tiles]
+        animated = False
+        with suppress(Exception):  # a damaged second frame
+            animated = bool(getattr(image, "is_animated", False))
+        image.seek(0)
+        image.load()
+        if any(";16" in mode for _, mode, _ in tiles) and image.mode in ("RGB", "RGBA"):
+            image.info["16 bits"] = True
+            if isinstance(clear := image.info.get("transparency"), tuple):
+                image.info["transparency"] = tuple(value >> 8 for value in clear)
+        image.info["animated"] = animated
+        return image
+
+
+def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
+    """Return Pillow's raw mode among a tile's arguments, and what puts another one there."""
+    if isinstance(arguments, str):
+        return arguments, str
+    if isinstance(arguments, tuple) and arguments and isinstance(arguments[0], str):
+        return arguments[0], lambda mode: (mode, *arguments[1:])
+    return "", lambda mode: arguments
+
+
+def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
+    """Return the pixels of an image; all 16 bits of colours of which Pillow has dropped the low 8."""
+    pixels = np.asarray(image)
+    if "16 bits" not in image.info:
+        return pixels
+    other = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+    low = _load_as(source, lambda mode: mode[:-1].replace("RGBa", "RGBA") + other.get(mode[-1], mode[-1]))
+    both: NDArray[np.uint16] = pixels.astype(np.uint16) << 8 | np.asarray(low)
+    return both
+
+
+def file_content(source: PictureFile) -> bytes:
+    """Return the content of a file."""
+    if isinstance(source, str | Path):
+        return Path(source).read_bytes()
+    source.seek(0)
+    return source.read()
+
+
+def _without_metadata(content: bytes) -> list[bytes]:
+    """Return a PNG or JPEG file without the parts that its pixels do not need, first with and then without EXIF."""
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        chunks, at = [], 8
+        while at + 12 <= len(content):
+            end = at + 12 + int.from_bytes(content[at : at + 4])
+            name, whole = content[at + 4 : at + 8], content[at:end]
+            intact = zlib.crc32(whole[4:-4]) == int.from_bytes(whole[-4:])
+            if name[:1].isupper() or name == b"tRNS" or (name == b"eXIf" and intact):
+                chunks.append((name, whole))
+            at = end
+        pieces = [(name == b"eXIf", whole) for name, whole in chunks]
+        start = content[:8]
+    elif content.startswith(b"\xff\xd8"):
+        pieces, at, start = [], 2, content[:2]
+        while content[at : at + 1] == b"\xff" and content[at + 1] != 0xDA:
+            end = at + 2 + int.from_bytes(content[at + 2 : at + 4])
+            marker, is_exif = content[at + 1], content[at + 4 : at + 8] == b"Exif"
+            if is_exif or not (0xE1 <= marker <= 0xEF or marker == 0xFE) or marker == 0xEE:  # 0xEE: Adobe's colours
+                pieces.append((is_exif, content[at:end]))
+            at = end
+        pieces.append((False, content[at:]))
+    else:
+        return []
+    return [start + b"".join(whole for is_exif, whole in pieces if kept or not is_exif) for kept in (True, False)]
+
+
+def tiff_tag(image: Image.Image, number: int, default: int) -> int:
+    """Return the first value of a TIFF's tag."""
+    with suppress(Exception):
+        value = image.tag_v2.get(number, default)  # type: ignore[attr-defined]
+        return int(value[0] if isinstance(value, tuple) else value)
+    return default
+
+
+def has_opacity(image: Image.Image) -> bool:
+    """Whether an image has opacity: transparent colours, or a last channel that can be nothing else."""
+    if not image.has_transparency_data or image.format in _WITH_OPACITY or image.mode == "P":
+        return image.has_transparency_data
+    if image.format == "TIFF" and tiff_tag(image, _EXTRA_SAMPLES, 0) not in (1, 2):
+        return False
+    counts = image.getchannel(image.getbands()[-1]).histogram()
+    return 0 < sum(counts[1:]) <= 2 * counts[255]

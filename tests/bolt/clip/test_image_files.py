@@ -1,0 +1,318 @@
+"""The one reader of pixels: opacity, bands, depth and range as they are, and damaged metadata."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, PngImagePlugin
+
+from bolt.clip.image_files import UNREADABLE, Reading, open_image, open_named, read_as, reading_notes
+from tests.helpers.tiff_files import write_tiff
+
+RED = (200, 40, 40)
+STORED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+"""EXIF orientation -> what makes the stored pixels of an upright picture."""
+REFLECTANCES = np.random.default_rng(0).integers(200, 3000, (8, 12, 3)).astype(np.uint16)
+
+
+def content(image: Image.Image, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def pixel(image: Image.Image, at: tuple[int, int] = (1, 1)) -> Any:
+    found = image.getpixel(at)
+    return list(found) if isinstance(found, tuple) else found
+
+
+def with_fourth_band(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    pixels = np.empty((*values.shape, 4), values.dtype)
+    pixels[..., :3], pixels[..., 3] = RED, values
+    return pixels
+
+
+def infrared(dtype: str) -> NDArray[np.generic]:
+    return np.random.default_rng(1).integers(20, 180, (8, 12)).astype(dtype)
+
+
+@pytest.mark.parametrize("extra", [None, 0, 1, 2, 999])
+@pytest.mark.parametrize("band", ["constant", "infrared", "with a border", "water"])
+def test_the_fourth_band_of_a_tiff_is_no_opacity(tmp_path: Path, band: str, extra: int | None) -> None:
+    values = infrared("uint8")
+    if band == "constant":
+        values[...] = 30
+    elif band == "with a border":
+        values[:, :8] = 0
+    elif band == "water":
+        values[...] = np.random.default_rng(2).integers(0, 4, values.shape)
+    write_tiff(tmp_path / "a.tif", with_fourth_band(values), 2, None if extra is None else [extra])
+    image = open_image(tmp_path / "a.tif")
+    assert pixel(image, (9, 2)) == list(RED)
+    assert "bands" in read_as(image).remarks[0]
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "PNG", "WEBP", "TGA", "JPEG2000"])
+def test_opacity_is_taken_for_what_it_is(kind: str) -> None:
+    pixels = with_fourth_band(np.full((8, 12), 255, "uint8"))
+    pixels[:, 6:, 3] = 0
+    pixels[:, 5, 3] = 128
+    options = {"lossless": True} if kind == "WEBP" else {}
+    image = open_image(io.BytesIO(content(Image.fromarray(pixels), kind, **options)))
+    assert (pixel(image, (1, 1)), pixel(image, (9, 1))) == (list(RED), [255] * 3)
+    assert not read_as(image).remarks
+
+
+def test_opacity_of_a_half_transparent_png_and_a_16_bit_colour_key_are_kept() -> None:
+    half = Image.new("RGBA", (4, 4), (0, 100, 200, 128))
+    assert pixel(open_image(io.BytesIO(content(half, "PNG")))) == [127, 177, 227]
+    grey = Image.fromarray(np.array([[0, 300, 65535]], np.uint16))
+    assert np.asarray(open_image(io.BytesIO(png([[0], [300], [65535]], 16, 0, key=[300])))).tolist() == [[0, 255, 255]]
+    assert np.asarray(open_image(grey)).tolist() == [[0, 1, 255]]
+    keyed = open_image(io.BytesIO(png([[5000, 600, 700], [60000, 600, 700]], 16, 2, key=[5000, 600, 700])))
+    assert [pixel(keyed, (0, 0)), pixel(keyed, (1, 0))] == [[255] * 3, [60000 >> 8, 2, 2]]
+
+
+def png(row: Any, depth: int, kind: int, key: Any = None, extra: bytes = b"") -> bytes:
+    """Make a PNG file of one row of pixels."""
+    values = np.array(row).astype(">u2" if depth == 16 else "u1")
+    header = struct.pack(">IIBBBBB", len(values), 1, depth, kind, 0, 0, 0)
+    transparent = chunk(b"tRNS", np.array(key, ">u2").tobytes()) if key is not None else b""
+    body = chunk(b"IDAT", zlib.compress(b"\0" + values.tobytes()))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + transparent + body + chunk(b"IEND", b"")
+
+
+def chunk(name: bytes, data: bytes, wrong: int = 0) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data) ^ wrong)
+
+
+@pytest.mark.parametrize("form", ["rgb.tif", "grey.tif", "rgb.png", "grey.png", "grey.jp2", "big-endian"])
+def test_measured_values_are_read_in_a_stated_range(tmp_path: Path, form: str) -> None:
+    values, path = REFLECTANCES, tmp_path / form
+    if "grey" in form:
+        values = values[..., :1]
+    if form.endswith(".tif"):
+        write_tiff(path, values, 1 if "grey" in form else 2)
+    elif form == "rgb.png":
+        values = values[:1]
+        path.write_bytes(png(values[0].tolist(), 16, 2))
+    elif form == "big-endian":
+        Image.fromarray(values[..., 0]).save(path, "TIFF", big_endian=True)
+        values = values[..., :1]
+    else:
+        Image.fromarray(values[..., 0]).save(path)
+    found = np.atleast_3d(np.asarray(open_image(path, Reading(range=(200, 3000)))))
+    assert np.array_equal(found, np.rint((values - 200.0) * 255 / 2800))
+    plain = open_image(path)
+    assert np.asarray(plain).max() <= 12
+    (note,) = reading_notes([read_as(plain)])
+    assert "range" in note
+    assert not reading_notes([read_as(open_image(path, Reading(range=(200, 3000))))], Reading(range=(200, 3000)))
+
+
+def test_measured_values_compressed_by_libtiff_are_read_whole(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "a.tif", REFLECTANCES, photometric="rgb", compression="zlib")
+    found = np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 3000))))
+    assert np.array_equal(found, np.rint(REFLECTANCES * (255 / 3000)))
+
+
+def test_a_photograph_has_no_note_on_its_range_and_a_dark_mask_has() -> None:
+    bright, mask = (open_image(Image.fromarray(np.full((4, 4), value, np.uint8))) for value in (200, 1))
+    assert not reading_notes([read_as(bright)] * 3)
+    assert "range" in reading_notes([read_as(mask)] * 3)[0]
+    assert np.asarray(open_image(mask, Reading(range=(0, 1)))).tolist() == np.full((4, 4), 255).tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "pixels"),
+    [
+        (np.array([[-9999, 0, -1, 1500, 3000]], np.int16), [0, 0, 0, 128, 255]),
+        (np.array([[-5, 0, 1500, 70000]], np.int32), [0, 0, 128, 255]),
+        (np.array([[np.nan, -np.inf, 1500, 9000]], np.float32), [0, 0, 128, 255]),
+        (np.array([[-1, 0, 1500, 3000]], np.float64), [0, 0, 128, 255]),
+    ],
+)
+def test_numbers_beyond_the_usual_need_a_stated_range(tmp_path: Path, values: Any, pixels: list[int]) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "a.tif", values, extratags=[(42113, 2, 6, "-9999", True)])
+    with pytest.raises(UNREADABLE, match="--range LOW,HIGH"):
+        open_image(tmp_path / "a.tif")
+    assert np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 3000)))).tolist() == [pixels]
+
+
+def test_twelve_bits_fill_the_range_of_twelve_bits(tmp_path: Path) -> None:
+    rows = bytes([0xFF, 0xF0, 0x00, 0x80, 0x00, 0x00])  # 4095, 0, 2048, 0
+    write_tiff(tmp_path / "a.tif", np.zeros((1, 4, 1), np.uint8), 1, bits=12, data=rows)
+    assert np.asarray(open_image(tmp_path / "a.tif")).tolist() == [[255, 0, 128, 0]]
+
+
+@pytest.mark.parametrize("layout", ["contig", "separate", "pages"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "int16"])
+def test_many_bands_are_read_with_those_that_are_chosen(tmp_path: Path, layout: str, dtype: str) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    cube = (np.arange(13)[None, None, :] * 10 + np.arange(5)[None, :, None] + np.zeros((4, 1, 1))).astype(dtype)
+    stored = cube if layout == "contig" else np.moveaxis(cube, -1, 0)
+    planar = {} if layout == "pages" else {"planarconfig": layout}
+    tifffile.imwrite(tmp_path / "a.tif", stored, photometric="minisblack", **planar)
+    if layout != "pages":
+        with pytest.raises(UNREADABLE, match="13 bands"):
+            open_image(tmp_path / "a.tif")
+    reading = Reading(bands=(4, 3, 2), range=(0, 255))
+    assert pixel(open_image(tmp_path / "a.tif", reading), (2, 1)) == [32, 22, 12]
+    assert pixel(open_image(tmp_path / "a.tif", Reading(bands=(13,), range=(0, 255))), (2, 1)) == 122
+    with pytest.raises(UNREADABLE, match="band 14"):
+        open_image(tmp_path / "a.tif", Reading(bands=(14,)))
+
+
+def test_bands_of_other_formats_and_of_false_opacity_can_be_chosen(tmp_path: Path) -> None:
+    values = with_fourth_band(infrared("uint8"))
+    Image.fromarray(values).save(tmp_path / "a.png")
+    write_tiff(tmp_path / "a.tif", values, 2, [1])
+    for name in ("a.png", "a.tif"):
+        assert pixel(open_image(tmp_path / name, Reading(bands=(4, 1, 2))), (1, 1)) == [values[1, 1, 3], 200, 40]
+
+
+def test_planes_of_16_bits_and_signed_bytes_are_not_mistaken(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "a.tif", np.moveaxis(REFLECTANCES, -1, 0), photometric="rgb", planarconfig="separate")
+    found = np.asarray(open_image(tmp_path / "a.tif", Reading(range=(0, 3000))))
+    assert np.array_equal(found, np.rint(REFLECTANCES * (255 / 3000)))
+    tifffile.imwrite(tmp_path / "b.tif", np.array([[-128, 0, 127]], np.int8))
+    assert np.asarray(open_image(tmp_path / "b.tif", Reading(range=(-128, 127)))).tolist() == [[0, 128, 255]]
+
+
+def test_without_tifffile_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tiff(tmp_path / "a.tif", np.zeros((4, 4, 7), np.uint16), 1)
+    monkeypatch.setitem(__import__("sys").modules, "tifffile", None)
+    with pytest.raises(OSError, match=r"a\.tif.*pip install tifffile"):
+        open_named(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_does_not_make_a_readable_picture_unreadable(kind: str) -> None:
+    image = Image.new("RGB", (40, 20), RED)
+    read = open_image(io.BytesIO(content(image, kind, exif=b"Exif\0\0II*\0\xff\xff\xff\x7f\x12\x01", quality=95)))
+    assert read.size == (40, 20)
+    assert not read_as(read).turned
+    assert np.abs(np.array(pixel(read)) - RED).max() <= 3
+
+
+def itxt(size: int) -> bytes:
+    """Make a text chunk of a PNG that is larger than Pillow reads."""
+    return chunk(b"zTXt", b"workflow\0\0" + zlib.compress(b"x" * size))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        itxt(PngImagePlugin.MAX_TEXT_CHUNK + 1),
+        b"".join(itxt(PngImagePlugin.MAX_TEXT_CHUNK - 1) for _ in range(70)),
+        chunk(b"tEXt", b"no end", wrong=1),
+        chunk(b"tIME", b"\0"),
+        chunk(b"tIME", b"\x07\xe8\1\1\1\1\1", wrong=7),
+        chunk(b"iCCP", b"name\0\0not compressed"),
+        chunk(b"iCCP", b"\0"),
+        chunk(b"pHYs", b"\0\0"),
+        chunk(b"gAMA", b""),
+        chunk(b"cHRM", b"\0\1"),
+        chunk(b"eXIf", b"\xff" * 30, wrong=3),
+        chunk(b"iTXt", b"\xff\xff"),
+        chunk(b"acTL", b"\0"),
+    ],
+    ids=lambda data: data[4:8].decode(),
+)
+@pytest.mark.filterwarnings("ignore:Invalid APNG")
+def test_damaged_chunks_do_not_make_a_readable_png_unreadable(extra: bytes) -> None:
+    image = open_image(io.BytesIO(png([RED, (1, 2, 3)], 8, 2, extra=extra)))
+    assert [pixel(image, (0, 0)), pixel(image, (1, 0))] == [list(RED), [1, 2, 3]]
+
+
+def segment(marker: int, data: bytes) -> bytes:
+    return b"\xff" + bytes([marker]) + struct.pack(">H", len(data) + 2) + data
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        segment(0xE1, b"Exif\0\0MM\0*\0\0\0\x08\0\1\x01\x1a\0\5\0\0\0\1\xff\xff\xff\xff"),
+        segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta"),
+        segment(0xE2, b"ICC_PROFILE\0\1\2damaged"),
+        segment(0xE2, b"ICC_PROFILE\0"),
+        segment(0xE2, b"MPF\0II*\0\xff\xff\xff\xff"),
+        segment(0xE2, b"MPF\0"),
+        segment(0xED, b"Photoshop 3.0\0" + b"8BIM\4\x04\xff"),
+        segment(0xED, b"Photoshop 3.0\0" + b"8BIM\3\xed\0\0\0\0\0\3\1\1\1"),
+        segment(0xFE, b"\xff\xfe\xff"),
+    ],
+    ids=["exif", "xmp", "icc", "icc short", "mpf", "mpf short", "photoshop", "resolution", "comment"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_segments_do_not_make_a_readable_jpeg_unreadable(extra: bytes) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    whole = content(Image.new("RGB", (40, 20), RED), "JPEG", exif=exif, quality=95)
+    image = open_image(io.BytesIO(whole[:2] + extra + whole[2:]))
+    assert np.abs(np.array(pixel(image)) - RED).max() <= 3
+    assert image.size in ((20, 40), (40, 20))  # turned, unless the damaged EXIF comes first
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_cmyk_photographs_of_adobe_have_their_colours(marked: bool) -> None:
+    whole = content(Image.new("CMYK", (16, 16), (0, 200, 200, 50)), "JPEG", quality=95)
+    adobe = whole.index(b"\xff\xee")
+    file = whole if marked else whole[:adobe] + whole[adobe + 16 :]
+    assert np.abs(np.array(pixel(open_image(io.BytesIO(file)))) - (205, 44, 44)).max() <= 3
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "PNG", "WEBP"])
+def test_the_first_of_several_frames_is_used_and_said(kind: str) -> None:
+    frames = [Image.new("RGB", (12, 12), colour) for colour in ("red", "blue", "green")]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    image = open_image(io.BytesIO(content(frames[0], kind, save_all=True, append_images=frames[1:], **options)))
+    assert pixel(image, (5, 5)) == [255, 0, 0]
+    assert reading_notes([read_as(image)] * 2) == ["only the first frame is used: 2 of 2 images"]
+    assert not read_as(open_image(io.BytesIO(content(frames[0], kind, **options)))).remarks
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+def test_truncated_pixels_are_refused(kind: str, share: float) -> None:
+    data = content(Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)), kind)
+    with pytest.raises(UNREADABLE):
+        open_image(io.BytesIO(data[: int(share * len(data))]))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "HEIF", "AVIF"])
+def test_a_photograph_of_any_orientation_is_upright(kind: str, orientation: int) -> None:
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    elif kind == "AVIF" and ".avif" not in Image.registered_extensions():
+        pytest.skip("this Pillow does not read AVIF")
+    upright = Image.new("RGB", (48, 32), (20, 20, 20))
+    upright.paste((230, 60, 60), (0, 0, 24, 16))  # the upper left quarter is red
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    as_stored = upright if orientation == 1 else upright.transpose(STORED[orientation])
+    image = open_image(io.BytesIO(content(as_stored, kind, exif=exif.tobytes(), quality=95)))
+    assert image.size == (48, 32)
+    assert [pixel(image, at)[0] > 128 for at in ((12, 8), (36, 8), (12, 24), (36, 24))] == [True, False, False, False]
+    if kind not in ("TIFF", "HEIF", "AVIF"):  # whose readers turn the image themselves
+        assert read_as(image).turned == (orientation != 1)

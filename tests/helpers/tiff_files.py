@@ -1,0 +1,42 @@
+"""Small uncompressed TIFF files with any tags, as programs of remote sensing write them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def write_tiff(
+    path: Path,
+    values_HWC: NDArray[np.generic],
+    photometric: int,
+    extra: list[int] | None = None,
+    *,
+    bits: int | None = None,
+    data: bytes | None = None,
+) -> None:
+    """Write values in one strip. ``extra``: the tag ExtraSamples; ``bits``, ``data``: of numbers that NumPy lacks."""
+    height, width, bands = values_HWC.shape
+    data = values_HWC.astype(values_HWC.dtype.newbyteorder("<")).tobytes() if data is None else data
+    each = bits or values_HWC.dtype.itemsize * 8
+    tags: dict[int, list[Any]] = {
+        256: [width], 257: [height], 258: [each] * bands, 259: [1], 262: [photometric], 273: [0], 277: [bands],
+        278: [height], 279: [len(data)], 284: [1],
+    }  # fmt: skip
+    if extra is not None:
+        tags[338] = extra
+    after = 8 + 2 + 12 * len(tags) + 4
+    longer = sum(2 * len(values) for values in tags.values() if len(values) > 2)
+    entries, tail = b"", b""
+    for tag, values in sorted(tags.items()):
+        kind, letter = (4, "I") if tag in (273, 279) else (3, "H")
+        values = [after + longer] if tag == 273 else values
+        raw = struct.pack(f"<{len(values)}{letter}", *values)
+        if len(raw) > 4:
+            raw, tail = struct.pack("<I", after + len(tail)), tail + raw
+        entries += struct.pack("<HHI", tag, kind, len(values)) + raw.ljust(4, b"\0")
+    path.write_bytes(b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + b"\0" * 4 + tail + data)
