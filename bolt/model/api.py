@@ -53,8 +53,9 @@ def load_backbone(
         weights: a pre-trained tag of open_clip, which may download the weights, or a file of a whole CLIP.
         quick_gelu: whether the weights were trained with QuickGELU. ``None`` uses what open_clip lists for a tag; of a
             file, what it, a configuration beside it or the architecture's name says.
-        mean, std: of the pixels that the weights expect, per channel; ``None`` uses open_clip's for a tag, and
-            OpenAI's for a file.
+        mean: of the pixels that the weights expect, per channel; ``None`` uses open_clip's for a tag, and OpenAI's for
+            a file.
+        std: of the same pixels, per channel, in the same way.
         name: its name in saved models; the architecture by default.
         device: device of the backbone.
 
