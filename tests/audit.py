@@ -22,7 +22,7 @@ CLEAN, FOUND, UNREACHABLE = 0, 1, 3
 UNSCANNED = r"\.(png|jpg|pdf|csv|safetensors|npy|svg|woff2)$"
 """Files that are not scanned, because every long word in them looks like a key: images, tables, tensors."""
 
-NO_SECRETS = r"sha256|md5|checksum|digest|revision|@reproduce_failure|--[0-9a-f]{8}"
+NO_SECRETS = r"sha256|md5|blob: |checksum|digest|revision|@reproduce_failure|--[0-9a-f]{8}"
 """Lines that are not scanned, because their hexadecimal numbers are public: checksums, commits, ids of cells."""
 
 KNOWN = Path(__file__).with_name("audit_known.json")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.join import check_address, check_workers, join, use_token
+from orchestrator.execution.join import check_address, check_workers, join, token_mode
 from orchestrator.execution.process import delay_interrupt, environment_variables
 from orchestrator.util.scratch import ScratchFolder
 
@@ -52,14 +52,16 @@ def connect(
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if address is not None:
-        use_token()
-        check_address(address)
-    with contextlib.suppress(ImportError):  # a private name: it keeps Ray from a paragraph for every worker that dies
-        from ray._private import worker
-
-        worker._worker_logs_enabled = False
     with contextlib.ExitStack() as stack:
+        if address is not None:
+            stack.enter_context(environment_variables(token_mode()))  # before Ray is imported: it reads it once
+            check_address(address)
+        with contextlib.suppress(
+            ImportError
+        ):  # a private name: it keeps Ray from a paragraph for every worker that dies
+            from ray._private import worker
+
+            worker._worker_logs_enabled = False
         if address is None:
             base = tempfile.gettempdir()
             base = base if len(base) <= _LONGEST_BASE else "/tmp"

@@ -35,14 +35,17 @@ _WRONG_TOKEN = b"InvalidAuthToken"
 """Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
 
 
-def use_token() -> None:
-    """Turn Ray's token authentication on where this machine has a token; Ray must not have been imported yet.
+def token_mode() -> dict[str, str]:
+    """Return the environment variable that turns Ray's token authentication on, where this machine has a token.
 
-    A driver that joins by an explicit address does not turn it on by itself, and a cluster with a token refuses it.
+    A driver that joins by an explicit address does not turn it on by itself, and a cluster with a token refuses it. It
+    is for the time of the connection alone: Ray reads it once, and an instance that this process starts later with
+    another mode would refuse it.
     """
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
+        return {"RAY_AUTH_MODE": "token"}
+    return {}
 
 
 def check_address(address: str) -> None:

@@ -22,11 +22,13 @@ PLACEHOLDERS = {
     "GRID": GRID,
     "NAME": GRID,
     "full": GRID,
+    "eleven-fewshot": GRID,
+    "$DATA": "data",
     "aid": "glyph-inks",
     "16": "1",
     "bolt,lora": "zero_shot",
 }
-"""Words of the docs -> what stands for them here: a grid, a dataset, a k and a method of the small store."""
+"""Words of the docs -> what stands for them here: a grid, a folder, a dataset, a k and a method of the small store."""
 
 CELL_OF_A_PAGE = r"\bCELL\b|\bfewshot\.tiny-clip\.wardrobe\.\S+"
 """A cell in the docs: the word ``CELL``, or the id of one of the user's own dataset."""

@@ -194,6 +194,7 @@ def write_reflectances(folder: Path) -> None:
 
 
 def test_measured_images_are_read_in_the_stated_bands_and_range(tmp_path: Path) -> None:
+    pytest.importorskip("tifffile")
     write_reflectances(tmp_path / "Table ware")
     reading = image_reading("4,3,2", "0,3000")
     added = add(tmp_path, reading=reading)
@@ -208,6 +209,7 @@ def test_measured_images_are_read_in_the_stated_bands_and_range(tmp_path: Path) 
 
 
 def test_what_of_measured_images_is_not_used_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("tifffile")
     write_reflectances(tmp_path / "Table ware")
     notes = add(tmp_path).notes
     assert [note for note in notes if "--range LOW,HIGH" in note]

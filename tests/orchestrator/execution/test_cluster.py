@@ -41,6 +41,33 @@ def test_joining_a_cluster_that_is_not_there_is_a_user_error(address: str) -> No
         connect(address).__enter__()
 
 
+STARTS_AFTER_A_TRY_TO_JOIN = """
+from ray._raylet import get_authentication_mode
+get_authentication_mode()  # as a notebook that has used Ray: the mode is read once
+from orchestrator.execution.cluster import connect
+from orchestrator.util.errors import UserError
+try:
+    connect("127.0.0.1:1").__enter__()
+except UserError:
+    pass
+for time in range(2):
+    with connect(cpus=1):
+        import ray
+        print(ray.get(ray.remote(lambda: "answered").remote()))
+"""
+
+
+def test_a_token_for_a_cluster_that_was_not_there_does_not_close_a_local_instance(tmp_path: Path) -> None:
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a token " * 6)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    command = [sys.executable, "-c", STARTS_AFTER_A_TRY_TO_JOIN]
+    done = subprocess.run(
+        command, env={**environment, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert done.stdout.split() == ["answered", "answered"], done.stderr
+
+
 LOSES_ITS_RAYLET = """
 import contextlib, os, sys, tempfile
 from pathlib import Path
