@@ -15,33 +15,44 @@ from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
+FIELD = "eleven"
+"""What stands after ``report --published`` for the numbers of the field, on its eleven datasets."""
+
 
 @with_settings
 def report(
     grid: OptionalGrid = None,
     set_: SetValues = None,
     published: Annotated[
-        bool, typer.Option("--published", help="the paper's tables alone; needs no grid and no store")
+        bool,
+        typer.Option("--published", help="the paper's tables alone, or with 'eleven' what the field has published"),
+    ] = False,
+    reprinted: Annotated[
+        bool, typer.Option("--reprinted", help="with --published eleven: numbers too that a source has from elsewhere")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="folder for the paper's tables; by default ./published")
+        Path | None, typer.Option("-o", "--output", help="folder for published tables; by default ./published")
     ] = None,
     *,
     settings: StoreSettings,
 ) -> None:
-    """Write a grid's report, or the paper's tables."""
-    if published == (grid is not None):
+    """Write a grid's report, or published tables: ``--published`` the paper's, ``--published eleven`` the field's."""
+    if (grid not in (None, FIELD)) if published else (grid is None):
         raise UserError(
-            "give report either a grid or --published", hint="for example: report demo, or report --published"
+            "give report either a grid or --published",
+            hint=f"for example: report demo, report --published, report --published {FIELD}",
         )
+    if reprinted and not (published and grid):
+        raise UserError(f"it is for --published {FIELD}", where="--reprinted", hint="leave it out")
     if output is not None and not published:
         raise UserError(
             "a grid's report is written into its store", where="--output", hint="leave it out, or give --published"
         )
-    if grid is None:
-        from orchestrator.report.published_report import write_published
+    if published or grid is None:
+        from orchestrator.report.published_report import write_field, write_published
 
-        written = f"published: {write_published(output or Path('published'))}"
+        folder = output or Path("published")
+        written = f"published: {write_field(folder, reprinted=reprinted) if grid else write_published(folder)}"
     else:
         from orchestrator.report.grid_report import read_finished_results, report_location, write_grid_report
 

@@ -1,7 +1,8 @@
-"""The report of the paper's own numbers: its tables, and which methods may be the best by its few-shot accuracies."""
+"""Reports of published numbers, the paper's or the field's: tables, and which methods may be the best by them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.analysis.best_set import best_set
@@ -9,6 +10,7 @@ from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.page.rendering import render
+from orchestrator.report.paper.field import field_answers, field_tables, sources_table
 from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.paper.published import AVERAGE, published_rows
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
@@ -26,9 +28,30 @@ def write_published(folder: Path) -> Path:
     The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) ``verdict.json`` and
     ``index.html``. Raises ``UserError`` if ``folder`` is a file.
     """
+    lede = (
+        "The tables of the paper, as printed. Footnotes mark numbers that a fair measurement would not reproduce, and "
+        "say why: the authors' code, or the numbers themselves, show it."
+    )
+    return _write(folder, published_answers(), [*published_tables()], "the printed few-shot accuracies", lede)
+
+
+def write_field(folder: Path, *, reprinted: bool = False) -> Path:
+    """Write what the literature has published on the field's eleven datasets, as :func:`write_published` does.
+
+    ``reprinted``: numbers too that a source has from elsewhere.
+    """
+    lede = (
+        "What the literature has measured on CoOp's eleven datasets and on the variants of ImageNet. Every line names "
+        "its source; footnotes say what chose its settings. " + "Reprinted numbers are among them." * reprinted
+    )
+    answers, tables = field_answers(reprinted=reprinted), field_tables(reprinted=reprinted)
+    return _write(folder, answers, [*tables, sources_table()], "the published accuracies", lede)
+
+
+def _write(folder: Path, answers: Sequence[VerdictSeries], tables: Sequence[Table], scores: str, lede: str) -> Path:
     from bolt.methods import METHODS  # imports torch
 
-    tables = [published_verdict_table(), *published_tables()]
+    tables = [published_verdict_table(answers, scores), *tables]
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -36,9 +59,9 @@ def write_published(folder: Path) -> Path:
     write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
     (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
     titles = {name: method.title for name, method in METHODS.items()}
-    write_verdicts([record for answer in published_answers() for record in answer.records(titles)], folder)
+    write_verdicts([record for answer in answers for record in answer.records(titles)], folder)
     page = folder / "index.html"
-    page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
+    page.write_text(render("published.html.j2", tables=tables, lede=lede), encoding="utf-8")
     return page
 
 
@@ -64,21 +87,23 @@ def published_answers() -> tuple[VerdictSeries, ...]:
     )
 
 
-def published_verdict_table() -> Table:
-    """Make one row for each domain, backbone and k: the methods that may be the best, and over how many datasets."""
+def published_verdict_table(answers: Sequence[VerdictSeries], scores: str) -> Table:
+    """Make one row for each place and k: the methods that may be the best by ``scores``, and over how many datasets."""
     rows = []
-    for answer in published_answers():
-        place = (Entry(answer.domain.replace("_", " ")), Entry(answer.backbone))
+    for answer in answers:
+        setting = "" if answer.track == _TRACK else answer.track
+        place = (Entry(setting.replace("_", " ")), Entry(answer.domain.replace("_", " ")), Entry(answer.backbone))
         for verdict in answer.verdicts:
             names = {score.method: title_of(score.method) for score in verdict.comparison.methods}
-            numbers = (number(verdict.k, "d"), number(verdict.comparison.n, "d"))
+            numbers = (number(verdict.k or None, "d"), number(verdict.comparison.n, "d"))
             rows.append((*place, Entry(verdict.statement(names)), *numbers))
-    return Table(
+    table = Table(
         name="paper_verdict",
-        title="Which methods may be the best by the printed few-shot accuracies",
-        note="At 95 per cent, over the datasets of the domain, by the rule that measured accuracies have too. Printed "
-        "accuracies have one seed each.",
-        header=("domain", "backbone", "verdict", "k", "datasets"),
+        title=f"Which methods may be the best by {scores}",
+        note="At 95 per cent, over the datasets, by the rule that measured accuracies have too. Published accuracies "
+        "have no seeds.",
+        header=("setting", "domain", "backbone", "verdict", "k", "datasets"),
         rows=tuple(rows),
-        text_columns=3,
+        text_columns=4,
     )
+    return table.without_constant_columns(0, 2)

@@ -22,6 +22,7 @@ from orchestrator.report.figures.curves import (
     effects_of_variants,
 )
 from orchestrator.report.figures.drawing import FigureFile
+from orchestrator.report.paper.field import tables_beside_measured
 from orchestrator.report.paper.paper_tables import paper_tables
 from orchestrator.report.tables.accuracy import (
     base_to_new_table,
@@ -108,6 +109,7 @@ REPORT_TABLES: list[tuple[str, Callable[[GridResults], Table | Iterable[Table] |
     ("switches", effects_table),
     ("published", published_table),
     ("paper", paper_tables),
+    ("paper", tables_beside_measured),
     ("sources", sources_table),
     ("costs", costs_tables),
     ("short_classes", short_classes_table),

@@ -91,13 +91,13 @@ class _Footnotes(StrictModel):
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Return every accuracy of every table, in the paper's order. Raises ``UserError`` if the file cannot be read."""
-    return TypeAdapter(tuple[PublishedRow, ...]).validate_python(_read("results.csv"))
+    return TypeAdapter(tuple[PublishedRow, ...]).validate_python(read_published("results.csv"))
 
 
 @cache
 def published_datasets() -> tuple[PublishedDataset, ...]:
     """Return the tables of datasets: printed class counts and accuracies of the fine-tuned source models."""
-    return TypeAdapter(tuple[PublishedDataset, ...]).validate_python(_read("datasets.csv"))
+    return TypeAdapter(tuple[PublishedDataset, ...]).validate_python(read_published("datasets.csv"))
 
 
 @cache
@@ -165,13 +165,14 @@ def _accuracies() -> dict[Position, float]:
     return {row.position: row.accuracy for row in correct_last}
 
 
-def _read(name: str) -> tuple[dict[str, str], ...]:
+def read_published(name: str) -> tuple[dict[str, str], ...]:
+    """Return the rows of a table in ``grids/published``. Raises ``UserError`` if it cannot be read."""
     try:
         with open(grids_folder() / "published" / name, encoding="utf-8", newline="") as stream:
             return tuple(csv.DictReader(stream))
     except OSError as error:
         raise UserError(
-            f"the paper's numbers cannot be read: {error}",
+            f"the published numbers cannot be read: {error}",
             where=f"grids/published/{name}",
             hint="reinstall the project",
         ) from None

@@ -77,4 +77,4 @@ def test_the_best_sets_of_the_printed_few_shot_tables() -> None:
             both = verdict.k in undecided.get((answer.domain, answer.backbone), set())
             assert set(verdict.comparison.best_set) == ({"bolt", "lora"} if both else {"bolt"})
             assert verdict.comparison.n == (17 if answer.domain == "general" else 15)
-    assert len(published_verdict_table().rows) == 30
+    assert len(published_verdict_table(answers, "printed").rows) == 30

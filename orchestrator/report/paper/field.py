@@ -1,0 +1,325 @@
+"""What the literature has measured on the field's eleven datasets, alone or beside what a grid has measured.
+
+One place may have several numbers, each with its source. A number is first hand if the source's authors measured it
+themselves; reprinted ones are shown only if asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal, TypeAlias
+
+from pydantic import TypeAdapter
+
+from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.display_names import title_of
+from orchestrator.analysis.recommendation import Verdict
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.seed_means import seed_means, summarize
+from orchestrator.analysis.verdict import VerdictSeries
+from orchestrator.catalog.location import Location, grids_folder
+from orchestrator.catalog.validation import StrictModel, validated
+from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.notation import DASH
+from orchestrator.report.paper.published import read_published
+from orchestrator.report.tables.table import Entry, Table, measured
+from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES, harmonic_mean
+from orchestrator.util.identity import slug
+
+Setting = Literal["zero_shot", "few_shot", "base_to_new", "cross_dataset", "domain_generalisation", "test_time"]
+Metric = Literal["accuracy", "base", "new", "H"]
+
+SETTINGS: Mapping[Setting, str] = {
+    "zero_shot": "Zero-shot",
+    "few_shot": "Few-shot",
+    "base_to_new": "Base to new classes",
+    "cross_dataset": "From ImageNet to the ten other datasets",
+    "domain_generalisation": "From ImageNet to its variants",
+    "test_time": "At test time",
+}
+"""A setting of the literature -> its title."""
+
+_SETTINGS_OF_TRACKS: Mapping[str, Setting] = {
+    "fewshot": "few_shot",
+    "base_to_new": "base_to_new",
+    "cross_dataset": "cross_dataset",
+    "ood": "domain_generalisation",
+    "tta": "test_time",
+    "tta_stream": "test_time",
+    "tta_image": "test_time",
+}
+_METRICS: Mapping[str, Metric] = {BASE_CLASSES: "base", NEW_CLASSES: "new", HARMONIC_MEAN: "H"}
+
+IMAGENET = "eleven_imagenet"
+TEN = tuple(
+    f"eleven_{name}"
+    for name in (
+        *("caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101"),
+        *("fgvc_aircraft", "sun397", "dtd", "eurosat", "ucf101"),
+    )
+)
+VARIANTS = tuple(f"eleven_imagenet_{name}" for name in ("v2", "sketch", "a", "r"))
+AVERAGES: Mapping[str, tuple[str, ...]] = {
+    "average of 11": (IMAGENET, *TEN),
+    "average of 10": TEN,
+    "average of 5": (IMAGENET, *VARIANTS),
+    "average of 4": VARIANTS,
+}
+"""A mean that the literature prints -> the datasets that it is over."""
+
+_HOW_TO_READ = (
+    "Each line has one source, and grids/published/field.yaml says which. Protocols differ, so a difference between "
+    "two lines is not one between two methods alone."
+)
+_HOW_TO_COMPARE = (
+    "Lines measured here read no validation image, and have other views of the training images. Published lines have "
+    "the protocol of their authors, as the footnotes say. So a difference between two lines is no error of either. "
+    "docs/field-benchmark.md says what is the same."
+)
+_COLUMNS = (IMAGENET, *TEN, *VARIANTS, *AVERAGES)
+_LEAST_DATASETS = 5  # with fewer, no method can be out at 95 per cent
+_HERE = "measured here"
+
+
+@dataclass(frozen=True)
+class FieldNumber:
+    """One published number, in per cent, as a row of ``grids/published/field.csv``.
+
+    Attributes:
+        source: the key of its source in ``field.yaml``.
+        method: the name in print.
+        dataset: key of the catalog, or one of ``AVERAGES``.
+        validation: which labels chose its settings: none, those of a validation split drawn as the support was
+            (``drawn``) or whole, or those of the test set.
+        note: what else its protocol has of its own.
+    """
+
+    source: str
+    setting: Setting
+    metric: Metric
+    backbone: str
+    k: int
+    method: str
+    dataset: str
+    accuracy: float
+    validation: Literal["none", "drawn", "whole", "test", "not stated"]
+    note: str
+
+    @property
+    def place(self) -> Place:
+        """The table that it belongs to."""
+        return self.setting, self.metric, self.backbone
+
+    @property
+    def first_hand(self) -> bool:
+        """Whether the source's authors measured it themselves."""
+        return self.method in field_sources().sources[self.source].own
+
+
+Place: TypeAlias = tuple[Setting, Metric, str]
+"""What the numbers of one table share: setting, metric and backbone."""
+
+Line: TypeAlias = tuple[int, str, str, Mapping[str, Entry]]
+"""A line of a table: k, method, source, and entries by dataset or average."""
+
+
+Scores: TypeAlias = Mapping[str, Mapping[int, float]]
+"""Accuracies by dataset and seed."""
+
+
+class FieldSource(StrictModel):
+    """Where numbers were published, and the methods that its authors measured themselves."""
+
+    title: str
+    own: tuple[str, ...]
+
+
+class FieldSources(StrictModel):
+    """Every source by its key, and for the methods that this project has, printed name -> name here."""
+
+    sources: dict[str, FieldSource]
+    methods: dict[str, str]
+
+
+@cache
+def field_numbers() -> tuple[FieldNumber, ...]:
+    """Return every published number. Raises ``UserError`` if the file cannot be read."""
+    return TypeAdapter(tuple[FieldNumber, ...]).validate_python(read_published("field.csv"))
+
+
+@cache
+def field_sources() -> FieldSources:
+    """Return the sources of the numbers. Raises ``UserError`` if the file is missing or not valid."""
+    path = grids_folder() / "published" / "field.yaml"
+    return validated(FieldSources, read_mapping(path), Location.of(path))
+
+
+def field_tables(*, reprinted: bool = False) -> list[Table]:
+    """Return what was published, a table for each place."""
+    places = dict.fromkeys(number.place for number in _shown(reprinted))
+    order = list(SETTINGS)
+    return [
+        _table(place, _published_lines(place, reprinted)) for place in sorted(places, key=lambda p: order.index(p[0]))
+    ]
+
+
+def sources_table() -> Table:
+    """Return the sources of the numbers, with what each has measured itself."""
+    rows = [
+        (Entry(key), Entry(source.title), Entry(", ".join(source.own)))
+        for key, source in field_sources().sources.items()
+    ]
+    note = "Numbers of its own methods are first hand; a source has all others from elsewhere."
+    return Table("field_sources", "Sources", note, ("source", "what it is", "own methods"), tuple(rows), text_columns=3)
+
+
+def tables_beside_measured(grid: GridResults) -> list[Table]:
+    """Return a table for each place that the grid has measured: its numbers before the published ones of a method."""
+    tables = []
+    for place, lines in _measured_lines(grid).items():
+        published = _published_lines(place, reprinted=False)
+        if published and place[0] != "zero_shot":
+            order = list(dict.fromkeys(line[1] for line in (*lines, *published)))
+            both = sorted([*lines, *published], key=lambda line: (line[0], order.index(line[1]), line[2] != _HERE))
+            tables.append(_table(place, both))
+    return tables
+
+
+def field_answers(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
+    """Return which methods may be the best by the published numbers, a series for each place that can say so.
+
+    A place needs two methods with five datasets each. Of several numbers of a method, the one counts whose source is
+    the first of the file.
+    """
+    places: dict[Place, dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
+    for number in _shown(reprinted):
+        if number.dataset not in AVERAGES and number.metric in ("accuracy", "H"):
+            methods = places.setdefault(number.place, {}).setdefault(number.k, {})
+            methods.setdefault(number.method, {}).setdefault((number.dataset, 0), number.accuracy)
+    answers = []
+    for (setting, _, backbone), by_k in places.items():
+        verdicts = []
+        for k, methods in sorted(by_k.items()):
+            scores = {method: own for method, own in methods.items() if len(own) >= _LEAST_DATASETS}
+            if len(scores) > 1:
+                verdicts.append(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}))
+        if verdicts:
+            answers.append(VerdictSeries(setting, "published", "eleven", backbone, tuple(verdicts)))
+    return tuple(answers)
+
+
+def _shown(reprinted: bool) -> Iterator[FieldNumber]:
+    return (number for number in field_numbers() if reprinted or number.first_hand)
+
+
+def _published_lines(place: Place, reprinted: bool) -> list[Line]:
+    lines: dict[tuple[int, str, str], dict[str, Entry]] = {}
+    for number in _shown(reprinted):
+        if number.place == place:
+            name = field_sources().methods.get(number.method)
+            method = title_of(name) if name else number.method
+            source = number.source if number.first_hand else f"{number.source}, reprinted"
+            text = f"{number.accuracy:.2f}"
+            chosen = number.validation == "test"
+            entry = Entry(text, number.accuracy, selected=chosen, footnotes=_remark(number))
+            lines.setdefault((number.k, method, source), {})[number.dataset] = entry
+    return sorted(((*key, entries) for key, entries in lines.items()), key=lambda line: line[0])
+
+
+def _remark(number: FieldNumber) -> str:
+    validation = {
+        "none": "",
+        "drawn": "settings chosen on validation images that were drawn as the support",
+        "whole": "settings chosen on the whole validation split",
+        "test": "settings chosen on the test set",
+        "not stated": "what chose its settings is not stated",
+    }[number.validation]
+    return number.note or validation
+
+
+def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
+    """Return the lines of a grid's own numbers by place; settings of one method have lines of their own."""
+    scores: dict[Place, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
+    for group in grid.groups:
+        setting = _SETTINGS_OF_TRACKS.get(group.key.track)
+        if setting is None or group.key.ablations:
+            continue
+        for row in group.rows:
+            backbone = grid.names_of(row.backbone, "")[0] if grid.names_of else None
+            metric, dataset = _metric_of(row)
+            if backbone is not None and dataset in _COLUMNS and (metric != "accuracy" or setting != "base_to_new"):
+                by_line = scores.setdefault((setting, metric, backbone), {})
+                method = grid.display_names.get(row.method, row.method)
+                by_line.setdefault((row.k, method), {}).setdefault(dataset, {})[row.seed] = row.accuracy
+    return {
+        place: [(*line, _HERE, _entries(own, *_halves(scores, place, line))) for line, own in by_line.items()]
+        for place, by_line in scores.items()
+    }
+
+
+def _metric_of(row: Row) -> tuple[Metric, str]:
+    """Return the metric of a row, and the dataset that it is about."""
+    metric = _METRICS.get(row.evaluated_on)
+    return (metric, row.dataset) if metric else ("accuracy", row.evaluated_on)
+
+
+def _halves(
+    scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
+) -> list[Scores]:
+    """Return what the averages of a line are made of: base and new accuracies for H, else nothing more."""
+    setting, metric, backbone = place
+    return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
+
+
+def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
+    """Return the entries of a line by dataset and average. The H of an average is that of two averages, as in print."""
+    entries = {dataset: measured(summarize(list(by_seed.values()))) for dataset, by_seed in own.items()}
+    for name, datasets in AVERAGES.items():
+        means = seed_means(own, datasets)
+        if halves:
+            base, new = (seed_means(half, datasets) for half in halves)
+            means = {seed: harmonic_mean(base[seed], new[seed]) for seed in means}
+        if means:
+            entries[name] = measured(summarize(list(means.values())))
+    return entries
+
+
+def _table(place: Place, lines: Iterable[Line]) -> Table:
+    setting, metric, backbone = place
+    lines = list(lines)
+    columns = [name for name in _COLUMNS if any(name in entries for *_, source, entries in lines if source != _HERE)]
+    letters: dict[str, str] = {}
+    rows = []
+    for k, method, source, entries in lines:
+        remarks = dict.fromkeys(entry.footnotes for entry in entries.values())
+        for text in filter(None, remarks):
+            letters.setdefault(text, chr(ord("a") + len(letters)))
+        of_line = letters.get(next(iter(remarks)), "") if len(remarks) == 1 else ""
+        numbers = [
+            replace(entry, footnotes="" if of_line else letters.get(entry.footnotes, ""))
+            for entry in (entries.get(name, Entry(DASH)) for name in columns)
+        ]
+        rows.append((Entry(str(k)), Entry(method), Entry(source, footnotes=of_line), *numbers))
+    here = any(source == _HERE for _, _, source, _ in lines)
+    of = {
+        "H": "Harmonic mean of base and new accuracy",
+        "base": "Accuracy on base classes",
+        "new": "Accuracy on new classes",
+    }
+    table = Table(
+        name=slug(f"field_{setting}_{metric}_{backbone}").replace("-", "_"),
+        title=f"{SETTINGS[setting]}, {backbone}" + (f": {metric}" if metric != "accuracy" else ""),
+        note=f"{of.get(metric, 'Accuracy')} in per cent. " + (_HOW_TO_COMPARE if here else _HOW_TO_READ),
+        header=("k", "method", "source", *(name.removeprefix("eleven_").replace("_", " ") for name in columns)),
+        rows=tuple(rows),
+        text_columns=3,
+        merged_columns=2,
+        footnotes=tuple((letter, text) for text, letter in letters.items()),
+        upright_titles=True,
+        hide_std=True,
+        dash_note="A dash: not published, or not measured.",
+    )
+    return table.without_constant_columns(0, 1)
