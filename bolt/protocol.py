@@ -1,15 +1,23 @@
 """Evaluation protocols: a protocol is a named set of switches that define how a cell is measured.
 
 ``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` does what the BOLT authors' code does where that
-differs from their paper or from the official code of a baseline. ``DASSL`` draws the images that the field's few-shot
-tables are measured on, and is otherwise ``STRICT``. Each switch is one such difference, so its effect can
-be measured alone; ``docs/protocols.md`` has a table of the effects.
+differs from their paper or from the official code of a baseline. ``FIELD_PROTOCOLS`` draw the images that the field's
+few-shot tables are measured on, and are otherwise near ``STRICT``. Each switch is one such difference, so its effect
+can be measured alone; ``docs/protocols.md`` has a table of the effects.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+ADDED_LATER: Mapping[str, Any] = MappingProxyType({"omitted_at_default": True})
+"""Metadata of a setting or switch that came later: at its default it is no part of a cell's identity.
+
+So results that were measured before it existed stay valid. The default has to be what the code did before.
+"""
 
 Baseline = Literal["sound", "as_published"]
 """How a baseline is run: as its own authors define it, or as in the BOLT authors' code with its mistakes."""
@@ -24,7 +32,7 @@ class Protocol:
     """The switches of an evaluation protocol. Each can change an accuracy, so all are part of a cell's identity.
 
     Attributes:
-        name: ``strict``, ``published`` or ``dassl``, and ``+switch=value`` for every switch that a grid changed.
+        name: a name in ``PROTOCOLS``, and ``+switch=value`` for every switch that a grid changed.
         activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` uses the other of
             GELU and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
         config_selection: ``fixed`` settings, or the method's candidate settings that are ``best_on_test``.
@@ -65,6 +73,11 @@ class Protocol:
             or over all classes only (``all_classes``).
         meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split that
             the authors hold out (``validation``); then its support is drawn from that tenth too.
+        validation: which labelled images of a validation part a method may choose settings on: ``none``; those
+            ``drawn`` as the code behind ``support_draw`` draws them, at most four a class by default; or the ``whole``
+            part. The official codes of some baselines do so; see :attr:`bolt.methods.Method.uses_validation`.
+        support_crop: the views of support images are crops of ``half`` of an image or more, or of 8 per cent or more,
+            as torchvision's default is and as ``coop`` and its successors train on.
     """
 
     name: str = "strict"
@@ -90,6 +103,8 @@ class Protocol:
     atlas_tta: Baseline = "sound"
     ood_label_space: Literal["both", "all_classes"] = "both"
     meta_scoring: Literal["test", "validation"] = "test"
+    validation: Literal["none", "drawn", "whole"] = field(default="none", metadata=ADDED_LATER)
+    support_crop: Literal["half", "coop"] = field(default="half", metadata=ADDED_LATER)
 
     def selects_on_test(self, track: str) -> bool:
         """Whether test labels may choose settings or alpha on a track; such tables and runs are marked.
@@ -134,5 +149,14 @@ PUBLISHED = Protocol(
     meta_scoring="validation",
 )
 DASSL = Protocol(name="dassl", support_draw="dassl", short_classes="take_all", flips="always", ood_label_space="both")
-PROTOCOLS = {protocol.name: protocol for protocol in (STRICT, PUBLISHED, DASSL)}
-SWITCHES = tuple(field.name for field in fields(Protocol) if field.name != "name")
+FIELD_PROTOCOLS = (
+    DASSL,
+    replace(DASSL, name="coop", support_crop="coop"),
+    replace(DASSL, name="tip_adapter", support_draw="tip_adapter", validation="whole"),
+    replace(DASSL, name="clip_lora", support_draw="clip_lora", support_crop="coop"),
+    replace(DASSL, name="lp_plus_plus", support_draw="lp_plus_plus", validation="drawn"),
+)
+"""How codes of the field draw, crop and choose. CLIP-LoRA draws validation images first, and reads none of them."""
+
+PROTOCOLS = {protocol.name: protocol for protocol in (STRICT, PUBLISHED, *FIELD_PROTOCOLS)}
+SWITCHES = tuple(switch.name for switch in fields(Protocol) if switch.name != "name")

@@ -12,17 +12,11 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from bolt.protocol import ADDED_LATER
 from bolt.task.task import Adapted, Task
 from bolt.training.meta_recipe import MetaRecipe
-
-ADDED_LATER: Mapping[str, Any] = MappingProxyType({"omitted_at_default": True})
-"""Metadata of a setting that a method got later: at its default it is no part of a cell's identity.
-
-So results that were measured before the setting existed stay valid. The default has to be what the code did before.
-"""
 
 
 @dataclass(frozen=True)
@@ -83,6 +77,8 @@ class Method:
             method that adapts from the pre-trained weights.
         support_feature_views: ``support_feature_views(settings)`` -> the last view of the support whose frozen features
             it reads. ``None``: it reads none. 0: the un-augmented view. V: the un-augmented view and views 1 to V.
+        uses_validation: whether it chooses settings on validation images where the protocol gives them
+            (:attr:`bolt.task.task.Task.validation`). It reads their un-augmented frozen features.
         trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
             class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
@@ -112,6 +108,7 @@ class Method:
     uses_mean_task_vector: bool = False
     meta_recipe: Callable[[Any], MetaRecipe] | None = None
     support_feature_views: Callable[[Any], int | None] = lambda settings: None
+    uses_validation: bool = False
     trains_text: Callable[[Any], bool] = lambda settings: False
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     training_forwards: float = 3.0

@@ -10,10 +10,11 @@ mu_c is the mean feature of class c. S is the covariance of the n = A N features
 A views of each of N images counts as a sample of its own. P is the shrunk inverse covariance of the official code. It
 shrinks as 1 / n for large n, so the best alpha grows with the number of images.
 
-The official code chooses alpha on a labelled validation split (on ImageNet: on the test split). A few-shot task has
-none. Here alpha is chosen by leave-one-out on the support: the un-augmented feature of each image is classified with
-its views removed from its class mean; P stays. Of equals the smallest alpha is taken. The largest candidate is often
-chosen: there the Gaussian's logits are several times the text's, and a larger alpha changes nothing.
+The official code chooses alpha on a labelled validation split (on ImageNet: on the test split), as is done here under a
+protocol that gives validation images. A few-shot task has none. Then alpha is chosen by leave-one-out on the support:
+the un-augmented feature of each image is classified with its views removed from its class mean; P stays. Of equals the
+smallest alpha is taken. The largest candidate is often chosen: there the Gaussian's logits are several times the
+text's, and a larger alpha changes nothing.
 
 If a class has a single image, removing it leaves no mean. Then alpha gives the Gaussian's logits ``one_shot_share`` of
 the spread that the text's logits have, each as a standard deviation over the classes. P depends on the tower's width
@@ -47,7 +48,7 @@ from torch.nn import functional as F
 
 from bolt.methods.base import Method, register
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images
-from bolt.methods.common.frozen_features import unit_support_features
+from bolt.methods.common.frozen_features import unit_support_features, unit_validation_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
@@ -167,7 +168,11 @@ def adapt(task: Task, settings: GdaSettings) -> Adapted:
     if alpha is None:
         queries_ND = unit_support_features(task, EVALUATION_VIEW)
         text_NC = scale * queries_ND @ head_CD.T
-        if fewest_images(labels_N) < 2:
+        if (held_out := unit_validation_features(task)) is not None:
+            queries_VD, labels_V = held_out
+            gaussian_VC = queries_VD.double() @ gaussians.weight().T + gaussians.bias()
+            alpha, chosen = best_alpha(scale * queries_VD @ head_CD.T, gaussian_VC, labels_V), "validation images"
+        elif fewest_images(labels_N) < 2:
             gaussian_NC = queries_ND.double() @ gaussians.weight().T + gaussians.bias()
             alpha, chosen = alpha_of_share(text_NC, gaussian_NC, settings.one_shot_share), NO_HOLD_OUT
         else:
@@ -187,6 +192,7 @@ register(
         paper="https://arxiv.org/abs/2402.04087",
         settings_class=GdaSettings,
         adapt=adapt,
+        uses_validation=True,
         version=2,
         support_feature_views=lambda settings: settings.views,
         test_settings={"views": 3},

@@ -33,9 +33,10 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import ADDED_LATER, Method, TowerPasses, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
 from bolt.methods.common.prompts import encode_tokens
+from bolt.protocol import ADDED_LATER
 from bolt.seeds import isolated_torch_rng
 from bolt.task.classifiers import CosineClassifier, LinearClassifier
 from bolt.task.task import Adapted, Task

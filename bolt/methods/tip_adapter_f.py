@@ -49,13 +49,22 @@ class TipAdapterFSettings(TrainingRecipe, CacheSettings):
 
 
 def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
-    """Search alpha and beta with Tip-Adapter's keys, then train the keys."""
-    untrained = build_cache(task, settings.passes, settings.alpha, settings.beta)
-    cache, details = choose_alpha_beta(task, untrained, settings)
+    """Search alpha and beta with Tip-Adapter's keys, then train the keys.
+
+    Where the protocol gives validation images, the keys are trained first and the search follows, as in the official
+    code.
+    """
+    cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
+    details: dict[str, str] = {}
+    if task.validation is None:
+        cache, details = choose_alpha_beta(task, cache, settings)
     keys_ND = cache.keys_ND.requires_grad_()
 
     def adapted() -> Adapted:
-        return replace(cache, keys_ND=keys_ND.detach().clone()).adapted(keys_ND.numel(), details)
+        trained, chosen = replace(cache, keys_ND=keys_ND.detach().clone()), details
+        if task.validation is not None:
+            trained, chosen = choose_alpha_beta(task, trained, settings)
+        return trained.adapted(keys_ND.numel(), chosen)
 
     return train_on_features(task, [keys_ND], cache.logits, settings, adapted)
 
@@ -69,6 +78,7 @@ register(
         paper="https://arxiv.org/abs/2207.09519",
         settings_class=TipAdapterFSettings,
         adapt=adapt,
+        uses_validation=True,
         version=2,
         support_feature_views=lambda settings: max(settings.passes, settings.epochs),
         test_settings={"passes": 2, "epochs": 2, "batch_size": 8},

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bolt.seeds import numpy_generator, torch_generator
-from bolt.task.field_draws import FIELD_DRAWS, draw_as_published
+from bolt.task.field_draws import FIELD_DRAWS, FieldDraw, draw_as_published
 
 SupportDraw = Literal["nested", "fresh", "imbalanced", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda"]
 """How the images of a support are drawn, see :func:`draw_support`."""
@@ -101,6 +101,21 @@ def draw_support(
     ranks = range(max(len(members) for members in by_class))
     drawn = [members[rank] for rank in ranks for members in by_class if rank < len(members)]
     return np.array(drawn, dtype=np.int64)
+
+
+def draw_validation(
+    validation_labels: ArrayLike, train_labels: ArrayLike, shots: int, *, dataset: str, seed: int, draw: SupportDraw
+) -> NDArray[np.int64]:
+    """Draw the validation images that go with a support of ``shots`` images a class; returns their positions, int64.
+
+    A code of the field that draws validation images is followed. Otherwise there are at most four a class, as in Dassl;
+    a small class gives what it has.
+    """
+    labels_V = np.asarray(validation_labels)
+    if draw in FIELD_DRAWS and "val" in FIELD_DRAWS[draw].parts:
+        return draw_as_published({"train": train_labels, "val": labels_V}, shots, seed=seed, code=draw)["val"]
+    count = FieldDraw().validation_shots(shots)
+    return draw_support(labels_V, count, dataset=f"{dataset} validation", seed=seed, short_classes="take_all")
 
 
 def _too_few(label: int, dataset: str, images: int, shots: int) -> TooFewImages:

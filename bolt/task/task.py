@@ -115,6 +115,8 @@ class Task:
         after_epoch: ``after_epoch(epoch, make)`` is called after each training epoch; ``make()`` returns the classifier
             at that epoch. The ``meta`` track scores it.
         initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from it.
+        validation: the labelled images that the protocol lets the method choose settings on, with view 0 only; ``None``
+            by default.
         text: class names and prompts; ``None`` for a method that reads the text head only.
     """
 
@@ -130,6 +132,7 @@ class Task:
     oracle: Callable[[Adapted], float] | None = None
     after_epoch: Callable[[int, Callable[[], Adapted]], None] = lambda epoch, make: None
     initial: Mapping[str, Tensor] | None = None
+    validation: Support | None = None
     text: ClassText | None = None
 
     @property

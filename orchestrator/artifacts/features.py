@@ -45,7 +45,7 @@ class TestFeatures(OfTestSplit):
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Encode the test images."""
-        images = cache.get(Images(self.dataset, "test", self.image_size))
+        images = cache.get(self.images)
         backbone = cache.backbone(self.backbone)
         batches = scoring_batches(len(images))
         with ReadAhead(lambda batch: images.batch(*batch), batches, cache.device) as pixels:
@@ -56,6 +56,19 @@ class TestFeatures(OfTestSplit):
     def load(self, artifact: Artifact, device: str) -> Tensor:
         """Return the features (N, D) on the CPU; a split can be too large for the device."""
         return load_file(artifact.path(FILE))["features"]
+
+
+@dataclass(frozen=True)
+class ValidationFeatures(TestFeatures):
+    """The frozen tower's features of a dataset's validation part, (V, D) float32, not normalised."""
+
+    title = "validation features"
+    part = "validation"
+
+    @property
+    def images(self) -> Images:
+        """The decoded validation part."""
+        return Images(self.dataset, "validation", self.image_size)
 
 
 @dataclass(frozen=True)

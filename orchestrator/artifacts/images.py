@@ -15,6 +15,7 @@ from orchestrator.catalog import Catalog, DatasetEntry, excluded_images
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
+from orchestrator.util.errors import UserError
 
 TYPICAL_PIXELS = 430**2
 """Assumed pixels of an image of a dataset whose catalog entry gives no size: a photograph of 500 x 375."""
@@ -25,6 +26,7 @@ TYPICAL_ASPECT = 4 / 3
 _TITLE_AND_HINT = {
     "train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
     "test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
+    "validation": ("decoded validation parts", "the protocol's validation: drawn or none"),
     "test_whole": ("test splits near their own size", "fewer datasets of the tta track"),
 }
 
@@ -35,7 +37,8 @@ class Images(ArtifactSpec):
 
     Attributes:
         split: ``test`` is the test split at the tower's resolution, ``train`` the training split near its own size,
-            ``test_whole`` the test split near its own size, for random crops at test time.
+            ``test_whole`` the test split near its own size, for random crops at test time, and ``validation`` a third
+            part that the data has, at the tower's resolution.
         image_size: the tower's resolution, in pixels.
     """
 
@@ -62,12 +65,12 @@ class Images(ArtifactSpec):
         entry = catalog.dataset(self.dataset.name)
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
         cap = decoded.SHORT_SIDE_CAP * self.image_size
-        return 3 * count * (self.image_size**2 if self.split == "test" else typical_pixels(entry, cap))
+        return 3 * count * (self.image_size**2 if self._is_at_tower_size else typical_pixels(entry, cap))
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
 
-        Raises ``UserError`` for missing files and for images that cannot be decoded.
+        Raises ``UserError`` for missing files, for images that cannot be decoded, and for a part that the data lacks.
         """
         from orchestrator.datasets.opening import open_dataset
         from orchestrator.datasets.splits import split_manifest
@@ -75,10 +78,12 @@ class Images(ArtifactSpec):
         entry = cache.dataset_entry(self.dataset)
         raw = open_dataset(entry, cache.data_root)
         transform = partial(evaluation_pixels, size=self.image_size)
-        if self.split != "test":
+        if not self._is_at_tower_size:
             cap = decoded.SHORT_SIDE_CAP * self.image_size
             transform = partial(decoded.capped_pixels, short_side=cap)
-        part = raw.parts["train" if self.split == "train" else "test"]
+        part = raw.validation if self.split == "validation" else raw.parts["train" if self.split == "train" else "test"]
+        if part is None:
+            raise no_validation_part(entry.name)
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part, transform, builder.folder, verify, builder.progress)
         np.save(builder.folder / "indices.npy", part.indices)
@@ -91,6 +96,10 @@ class Images(ArtifactSpec):
             split=manifest.model_dump(),
             differs=manifest.differs(entry),
         )
+
+    @property
+    def _is_at_tower_size(self) -> bool:
+        return self.split in ("test", "validation")
 
     def load(self, artifact: Artifact, device: str) -> decoded.Images:
         """Return the labels, in memory, and the pixels, mapped from disk."""
@@ -126,6 +135,15 @@ class OfTestSplit(ArtifactSpec):
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
         return FrozenTower(self.backbone), self.images
+
+
+def no_validation_part(dataset: str) -> UserError:
+    """Return the error for a dataset without a validation part under a protocol that gives methods one."""
+    return UserError(
+        f"{dataset} has no validation part, and the protocol lets methods choose settings on one",
+        where=f"dataset {dataset}",
+        hint="leave the dataset out, or run it under a protocol with validation: none",
+    )
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:

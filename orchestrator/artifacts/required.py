@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from bolt.clip.augment import SUPPORT_CROP
 from bolt.methods import METHODS, Method
 from bolt.task.support import NESTED_DRAWS
-from orchestrator.artifacts.features import SupportFeatures, TestFeatures
+from orchestrator.artifacts.features import SupportFeatures, TestFeatures, ValidationFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.meta_start import MetaStart
@@ -22,6 +23,9 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.tracks import TRACKS
+
+COOP_SMALLEST_CROP = 0.08
+"""The least share of an image that CoOp's training crops keep, which is the default of torchvision's crop."""
 
 SHOTS_STEP = 16
 VIEWS_STEP = 20
@@ -38,6 +42,7 @@ class CellArtifacts:
 
     Attributes:
         head: the zero-shot head of all classes of the target.
+        validation_features: of the images that the method may choose settings on, if the protocol gives it any.
         own_heads: the heads of the other datasets that the cell is scored on, where each has its own class words.
         test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
         validation_images: the target's training split, where the protocol scores on a tenth of it.
@@ -56,6 +61,7 @@ class CellArtifacts:
     views: Views
     sources: tuple[SourceRef, ...]
     own_heads: tuple[Head, ...] = ()
+    validation_features: ValidationFeatures | None = None
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
         """Return the test features of one of the scored datasets. Their images are :attr:`TestFeatures.images`."""
@@ -65,7 +71,7 @@ class CellArtifacts:
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
         images = self.validation_images, self.whole_test_images, self.support_images
-        optional = self.meta_start, *images, self.support_features
+        optional = self.meta_start, *images, self.support_features, self.validation_features
         return self.head, *self.own_heads, *self.test_features, *(spec for spec in optional if spec is not None)
 
     @property
@@ -94,6 +100,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     views = Views(
         light=method.baseline_crop and cell.protocol.baseline_crop == "light",
         mirror=catalog.dataset(cell.dataset.name).mirrorable or cell.protocol.flips == "always",
+        smallest=SUPPORT_CROP.smallest if cell.protocol.support_crop == "half" else COOP_SMALLEST_CROP,
     )
     meta_start = None
     if method.meta_recipe is not None:  # its sources are datasets
@@ -126,6 +133,9 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
             for dataset in cell.evaluate_on
             if track.own_words and dataset != cell.dataset
         ),
+        validation_features=ValidationFeatures(cell.backbone, cell.dataset, size)
+        if method.uses_validation and cell.protocol.validation != "none" and track.gives_support
+        else None,
     )
 
 

@@ -6,7 +6,7 @@ Shape legend: N, B images, S image side.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from bolt.clip.batched_resize import resize_crops
 from bolt.clip.transfer import to_device
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.datasets.images import Images
+from orchestrator.util.identity import ADDED_LATER
 
 KEPT_BYTES = 2 * 2**30
 """Pixels that one set of images keeps on its GPU. Those of 16 photographs of each of 200 classes take 1.8 GB."""
@@ -34,10 +35,12 @@ class Views:
     Attributes:
         light: crops keep nearly the whole image, as for fine-tuning sources; otherwise half of it or more.
         mirror: half of the crops are mirrored.
+        smallest: the least share of an image that a crop keeps, where it is not that of ``light``.
     """
 
     light: bool = False
     mirror: bool = True
+    smallest: float = field(default=SUPPORT_CROP.smallest, metadata=ADDED_LATER)
 
     def draw(
         self,
@@ -54,7 +57,7 @@ class Views:
 
         ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
         """
-        crop = SOURCE_CROP if self.light else SUPPORT_CROP
+        crop = SOURCE_CROP if self.light else replace(SUPPORT_CROP, smallest=self.smallest)
         crop = crop if self.mirror else replace(crop, flip=0.0)
         keys = rows if indices is None else indices
         boxes = [

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bolt.seeds import torch_generator
-from bolt.task.support import batch_order, draw_support
+from bolt.task.support import batch_order, draw_support, draw_validation
 from bolt.task.task import EVALUATION_VIEW, Adapted, Support, Task, Unlabelled
 from orchestrator.artifacts.support_images import support_pool
 from orchestrator.artifacts.views import place_images
@@ -46,6 +47,7 @@ def make_task(inputs: CellInputs) -> Task:
         unlabelled=_unlabelled(inputs),
         oracle=_oracle(inputs) if cell.selects_on_test else None,
         initial=loaded.get(artifacts.meta_start) if artifacts.meta_start else None,
+        validation=_validation(inputs),
         text=text,
     )
 
@@ -95,6 +97,28 @@ def _support(inputs: CellInputs) -> Support:
         pixels=lambda view, rows: pool.pixels(view, indices[rows.cpu().numpy()], size, artifacts.views),
         features=features,
         order=lambda epoch: batch_order(len(indices), dataset=name, seed=cell.seed, epoch=epoch),
+    )
+
+
+def _validation(inputs: CellInputs) -> Support | None:
+    """Return the validation images of the classes that the method is adapted to, if the protocol gives it any."""
+    cell, artifacts, loaded = inputs.cell, inputs.artifacts, inputs.loaded
+    if artifacts.validation_features is None or artifacts.support_images is None:
+        return None
+    labels_V = loaded.get(artifacts.validation_features.images).labels
+    chosen = np.arange(len(labels_V))
+    if cell.protocol.validation == "drawn":
+        pool, draw = loaded.get(artifacts.support_images), inputs.track.support_draw(cell.protocol)
+        name, seed = cell.dataset.name, cell.seed
+        chosen = draw_validation(labels_V, pool.labels_of_split, cell.shots, dataset=name, seed=seed, draw=draw)
+    chosen = chosen[labels_V[chosen] < inputs.adapted_classes]
+    features_VD = loaded.get(artifacts.validation_features)
+    return Support(
+        labels_N=torch.from_numpy(labels_V[chosen]).to(loaded.device),
+        indices_N=torch.from_numpy(chosen),
+        pixels=_undeclared,
+        features=lambda view: features_VD[torch.from_numpy(chosen)].to(loaded.device),
+        order=_undeclared,
     )
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.artifacts.adopted_source import AdoptedSource
-from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.images import Images, no_validation_part
 from orchestrator.artifacts.support_images import SupportImages
-from orchestrator.catalog import DATA_VARIABLE, missing_checkpoint, missing_data, missing_weights
+from orchestrator.catalog import DATA_VARIABLE, DatasetEntry, missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.location import grids_folder
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.changes import changed_data
@@ -48,10 +48,19 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
     }
     found |= {name: other_data(catalog.dataset(name), root) for name in datasets if not found.get(name)}
     for spec in plan.missing:
+        if isinstance(spec, Images) and spec.split == "validation" and not found.get(spec.dataset.name):
+            found[spec.dataset.name] = _missing_validation_part(catalog.dataset(spec.dataset.name), root)
         if isinstance(spec, AdoptedSource):
             entry = catalog.checkpoints[spec.backbone.name, spec.dataset]
             found[f"checkpoint of {spec.dataset} for {spec.backbone.name}"] = missing_checkpoint(entry)
     return {name: error for name, error in found.items() if error is not None}
+
+
+def _missing_validation_part(entry: DatasetEntry, root: Path | None) -> UserError | None:
+    """Return what a run would miss that gives methods a validation part, if the data has none."""
+    from orchestrator.datasets.opening import open_dataset
+
+    return None if open_dataset(entry, root).validation else no_validation_part(entry.name)
 
 
 def check_inputs(plan: Plan) -> None:

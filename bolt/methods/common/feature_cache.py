@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, fewest_images
-from bolt.methods.common.frozen_features import support_features, unit_support_features
+from bolt.methods.common.frozen_features import support_features, unit_support_features, unit_validation_features
 from bolt.task.classifiers import CacheClassifier, cache_logits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
@@ -100,10 +100,13 @@ def cache_keys(views: Sequence[Tensor]) -> Tensor:
 def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, dict[str, str]]:
     """Choose alpha and beta as ``settings.search`` says; returns the cache and ``details`` of the choice.
 
-    The keys must not be trained: a key that was trained on the labels of the images that it is tried on misleads.
+    Where the protocol gives validation images, these choose. Otherwise the keys must not be trained: a key that was
+    trained on the labels of the images that it is tried on misleads.
     """
     if settings.search == "fixed":
         return cache, {"search": "fixed"}
+    if (held_out := unit_validation_features(task)) is not None:
+        return _choose_on(*held_out, cache, settings), {"search": "validation images"}
     if fewest_images(task.support.labels_N) < 2:
         return replace(cache, alpha=settings.one_shot_alpha), {"search": NO_HOLD_OUT}
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
@@ -116,6 +119,15 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
     correct = int((logits_NC.argmax(dim=-1) == labels_N).sum())
     details = {"search": "leave one out", **compared_with_zero_shot(task, correct)}
     return replace(cache, alpha=alpha, beta=beta), details
+
+
+def _choose_on(queries_VD: Tensor, labels_V: Tensor, cache: FeatureCache, settings: CacheSettings) -> FeatureCache:
+    """Return the cache with the alpha and beta that classify the validation images best, as the official code does."""
+    text_VC = cache.scale * queries_VD @ cache.head_CD.T
+    grid = search_grid(settings.beta_max, settings.alpha_max)
+    affinity_VN = queries_VD @ cache.keys_ND.T
+    beta, alpha = search_alpha_beta(text_VC, affinity_VN, cache.values_NC, labels_V, *grid)
+    return replace(cache, alpha=alpha, beta=beta)
 
 
 def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[float]]:

@@ -6,6 +6,7 @@ Shape legend: N support images, B queries, C classes, D joint embedding width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.transfer import to_device
-from bolt.task.task import Adapted, Task
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.loop import TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
@@ -36,6 +37,17 @@ def support_features(task: Task, view: int) -> Tensor:
 def unit_support_features(task: Task, view: int) -> Tensor:
     """Return :func:`support_features` with each row normalised to length 1."""
     return F.normalize(support_features(task, view), dim=-1)
+
+
+def unit_validation_features(task: Task) -> tuple[Tensor, Tensor] | None:
+    """Return unit features (V, D) and labels (V,) of the validation images; ``None`` if the protocol gives none.
+
+    Raises ``ValueError`` if a feature is NaN or infinite.
+    """
+    if task.validation is None:
+        return None
+    unit_VD = unit_support_features(replace(task, support=task.validation), EVALUATION_VIEW)
+    return unit_VD, task.validation.labels_N.to(unit_VD.device)
 
 
 def unit_test_features(task: Task) -> Tensor:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds, matrix_names
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import ADDED_LATER
 from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
 from bolt.methods.common.scale_selection import ScaleBy, choose_scale
+from bolt.protocol import ADDED_LATER
 from bolt.spectral.bases import Basis, diagonal_coefficients
 from bolt.spectral.sources import BasisOf, BasisRecipe, PooledBasis, Sources, build_basis
 from bolt.spectral.spectral_change import SpectralChange

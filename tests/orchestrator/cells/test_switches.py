@@ -49,8 +49,9 @@ def result_of(world: World, cell: Cell) -> Result:
 
 def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() -> None:
     same = {name for name in SWITCHES if getattr(STRICT, name) == getattr(PUBLISHED, name)}
-    # These differ between the paper's domains, or between the tables, the released code and the ablation.
-    assert same == {"epoch_selection", "support_pool", "baseline_crop", "task_count_basis"}
+    # These differ between the paper's domains, between the tables, the released code and the ablation, or in the field.
+    of_the_field = {"validation", "support_crop"}
+    assert same == {"epoch_selection", "support_pool", "baseline_crop", "task_count_basis"} | of_the_field
     for name in SWITCHES:
         other = resolve_protocol({"name": "strict", name: _other_value(name)}, location=None)  # type: ignore[arg-type]
         assert other.name.startswith(f"strict+{name}=")
@@ -62,6 +63,8 @@ def _other_value(name: str) -> Any:
         "support_pool": "less_validation",
         "baseline_crop": "light",
         "task_count_basis": "padded",
+        "validation": "drawn",
+        "support_crop": "coop",
     }
     return others.get(name, getattr(PUBLISHED, name))
 
@@ -114,6 +117,18 @@ def test_only_datasets_that_survive_it_are_mirrored(world: World, dataset: str, 
     rows = torch.arange(len(strict.support))
     same = torch.equal(strict.support.pixels(1, rows), always.support.pixels(1, rows))
     assert same == mirrorable
+
+
+def test_crops_of_coop_keep_less_of_an_image_and_no_feature_is_shared_with_others(world: World) -> None:
+    cell = world.pick("tip_adapter")
+    coop = turned(cell, support_crop="coop")
+    views = [cell_artifacts(one, world.catalog).views for one in (cell, coop)]
+    assert [view.smallest for view in views] == [0.5, 0.08]
+    features = [cell_artifacts(one, world.catalog).support_features for one in (cell, coop)]
+    assert features[0] != features[1]
+    rows = torch.arange(4)
+    half, tiny = (task_of(world, one).support.pixels(1, rows) for one in (cell, coop))
+    assert not torch.equal(half, tiny)
 
 
 def test_baselines_may_see_lighter_crops_than_bolt(world: World) -> None:
