@@ -50,7 +50,8 @@ class Protocol:
             with random directions to its width for the whole pool of sources (only in the authors' ablation).
         support_draw: ``nested`` in k, keyed by (dataset, seed); or ``fresh`` for every k, from one generator for all
             classes, as in the authors' sampler; or image for image as a code of the field draws it: ``dassl`` (CoOp and
-            its successors), ``tip_adapter``, ``clip_lora``, ``lp_plus_plus``, ``gda``.
+            its successors), ``tip_adapter``, ``clip_lora``, ``lp_plus_plus``, ``gda``; or as ``listed`` in files that a
+            lab has beside its data.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).
         ood_support: on the ood track, the support is drawn from the ``train`` split; or from the ``test`` split, and
@@ -89,7 +90,9 @@ class Protocol:
     alpha_views: Literal["plain", "augmented"] = "plain"
     tta_alpha: Literal["unsupervised", "test_labels"] = "unsupervised"
     task_count_basis: Literal["follow", "padded"] = "follow"
-    support_draw: Literal["nested", "fresh", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda"] = "nested"
+    support_draw: Literal["nested", "fresh", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda", "listed"] = (
+        "nested"
+    )
     support_pool: Literal["train", "less_validation"] = "train"
     ood_support: Literal["train", "test"] = "train"
     short_classes: Literal["refuse", "take_all"] = "refuse"

@@ -121,6 +121,18 @@ def read_zip(file: Path) -> Any:
         return _Unpickler(io.BytesIO(mapped[start : start + size]), storage).load()
 
 
+def read_pickle(stream: BinaryIO) -> Any:
+    """Return the plain values in a pickle; an object of any class is a :class:`Foreign`, and no code is run.
+
+    Raises ``UnsafeFile`` for a tensor, or what pickle raises for a damaged file.
+    """
+
+    def no_storage(key: str, dtype: torch.dtype, numel: int) -> Tensor:
+        raise UnsafeFile("it holds a tensor")
+
+    return _Unpickler(stream, no_storage).load()
+
+
 class _Unpickler(pickle._Unpickler):
     """Unpickles tensors and plain values.
 

@@ -122,7 +122,9 @@ class SupportFeatures(ArtifactSpec):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
         pool = support_pool(self.support, cache)
-        indices = self._encoded.drawn(pool.labels_of_split, pool.labels_of_validation)
+        indices = pool.indices
+        if self.shots is not None:
+            indices = self._encoded.drawn(pool.labels_of_split, pool.labels_of_validation)
         backbone = cache.backbone(self.backbone)
         features = []
         for view in range(EVALUATION_VIEW, self.views + 1):

@@ -149,7 +149,8 @@ def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
     cap = SHORT_SIDE_CAP * catalog.backbone(cell.backbone.name).image_size
     side = catalog.dataset(cell.dataset.name).image_side
     short_side = None if side is not None and side <= cap else cap
-    return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split, short_side)
+    pool = cell.protocol.support_pool
+    return SupportImages(cell.dataset, cell.seed, shots, draw, pool, split, short_side, cell.listed)
 
 
 def _stored_shots(cell: Cell) -> int:

@@ -5,6 +5,7 @@ Shape legend: N support images, M images of the largest support, S image side.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -19,7 +20,8 @@ from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.images import typical_pixels
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import ImageViews, Views, place_images
-from orchestrator.catalog import Catalog
+from orchestrator.catalog import Catalog, dataset_folder
+from orchestrator.catalog.references import draw_files
 from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
@@ -34,6 +36,7 @@ class SupportImages(ArtifactSpec):
         shots: images per class.
         draw, pool: as in :func:`bolt.task.support.draw_support`. A draw that is not nested serves its own k only.
         split: the split they are drawn from.
+        listed: digest of the file that lists the images, for the draw of that name.
         short_side: pixels that the shortest side of a stored image has at most; ``None``: images keep their own size.
             A photograph of 12 megapixels takes 36 MB at its own size and 0.8 MB at 448 pixels.
     """
@@ -51,6 +54,7 @@ class SupportImages(ArtifactSpec):
     pool: Literal["train", "less_validation"] = "train"
     split: Literal["train", "test"] = "train"
     short_side: int | None = field(default=None, metadata=ADDED_LATER)
+    listed: str | None = field(default=None, metadata=ADDED_LATER)
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
@@ -77,13 +81,21 @@ class SupportImages(ArtifactSpec):
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""
+        from orchestrator.datasets.listed_draws import read_draw
         from orchestrator.datasets.opening import open_dataset
 
         entry = cache.dataset_entry(self.dataset)
         raw = open_dataset(entry, cache.data_root)
         part = raw.parts[self.split]
         validation_labels = raw.validation.labels if raw.validation else np.zeros(0, dtype=np.int64)
-        indices = self.drawn(part.labels, validation_labels, len(raw.class_names))
+        if self.listed is None:
+            indices = self.drawn(part.labels, validation_labels, len(raw.class_names))
+        else:
+            files = draw_files(dataset_folder(entry, cache.data_root), self.shots, self.seed)
+            listed = read_draw(raw, files)
+            indices = np.unique(listed["train"])
+            for name, positions in listed.items():
+                np.save(builder.folder / f"listed_{name}.npy", positions)
         transform = partial(decoded.capped_pixels, short_side=self.short_side)
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part.subset(indices), transform, builder.folder, verify)
@@ -95,6 +107,7 @@ class SupportImages(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> SupportPool:
         validation = "labels_of_validation.npy"
+        lists = {name: file for name in ("train", "val") if (file := f"listed_{name}.npy") in artifact.files}
         return SupportPool(
             dataset=self.dataset.name,
             seed=self.seed,
@@ -104,6 +117,7 @@ class SupportImages(ArtifactSpec):
             labels_of_validation=np.load(artifact.path(validation))
             if validation in artifact.files
             else np.zeros(0, dtype=np.int64),
+            listed={name: np.load(artifact.path(file)) for name, file in lists.items()},
         )
 
 
@@ -116,6 +130,7 @@ class SupportPool:
         indices: their positions in the split they were drawn from, ascending, (M,).
         labels_of_split: the class of every image of that split.
         labels_of_validation: the class of every image of the validation part, which some draws draw first.
+        listed: positions of the listed images of ``train`` and ``val``, where a file lists them.
     """
 
     dataset: str
@@ -124,6 +139,7 @@ class SupportPool:
     indices: NDArray[np.int64]
     labels_of_split: NDArray[np.int64]
     labels_of_validation: NDArray[np.int64]
+    listed: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
         """Return one view of the images at those positions of the split: uint8 (N, 3, S, S)."""

@@ -22,6 +22,9 @@ from orchestrator.util.identity import fingerprint
 LOADER_VERSION = 2
 """Raise it whenever the code that reads datasets changes which images, labels or class names come out."""
 
+DRAWS_FOLDER = "split_fewshot"
+"""The folder in a dataset's own where Dassl and 2SFS have their draws."""
+
 
 def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """Return the identity of a dataset: what its images, labels and prompts are made of.
@@ -66,6 +69,30 @@ def split_blob(route: DasslRoute, folder: Path) -> str | None:
     texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]
     ids = [hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() for text in texts]
     return "+".join(ids) or route.blob
+
+
+def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
+    """Return the files of a draw: Dassl's pickle, or the lists of the parts. Raises ``UserError`` if there are none."""
+    stem = f"shot_{shots}-seed_{seed}"
+    for names in ((f"{stem}.pkl",), (f"{stem}_train.jsonl", f"{stem}_val.jsonl")):
+        if found := tuple(path for name in names if (path := folder / DRAWS_FOLDER / name).is_file()):
+            return found
+    present = sorted(path.name for path in (folder / DRAWS_FOLDER).glob("shot_*")) if folder.is_dir() else []
+    raise UserError(
+        f"there is no draw of {shots} images a class with seed {seed}: neither {stem}.pkl nor {stem}_train.jsonl",
+        where=str(folder / DRAWS_FOLDER),
+        hint=f"there are {', '.join(present[:4])}"
+        if present
+        else "Dassl writes them when it runs; or use another draw",
+    )
+
+
+def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: int) -> str:
+    """Return the digest of the files that list a draw; ``absent`` without any, for a plan made without the data."""
+    try:
+        return file_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
+    except UserError:
+        return "absent"
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:

@@ -72,17 +72,21 @@ def _support(inputs: CellInputs) -> Support:
         return Support(empty, empty, pixels=_undeclared, features=_undeclared, order=_undeclared)
     size, name = inputs.image_size, cell.dataset.name
     pool = support_pool(artifacts.support_images, loaded)
-    indices = draw_support(
-        pool.labels_of_split,
-        cell.shots,
-        dataset=name,
-        seed=cell.seed,
-        short_classes=cell.protocol.short_classes,
-        class_count=inputs.adapted_classes,
-        draw=inputs.track.support_draw(cell.protocol),
-        pool=cell.protocol.support_pool,
-        validation_labels=pool.labels_of_validation,
-    )
+    if cell.listed is not None:
+        listed = pool.listed["train"]
+        indices = listed[pool.labels_of_split[listed] < inputs.adapted_classes]
+    else:
+        indices = draw_support(
+            pool.labels_of_split,
+            cell.shots,
+            dataset=name,
+            seed=cell.seed,
+            short_classes=cell.protocol.short_classes,
+            class_count=inputs.adapted_classes,
+            draw=inputs.track.support_draw(cell.protocol),
+            pool=cell.protocol.support_pool,
+            validation_labels=pool.labels_of_validation,
+        )
 
     def features(view: int) -> Tensor:
         if artifacts.support_features is None:
@@ -110,7 +114,11 @@ def _validation(inputs: CellInputs) -> Support | None:
     if cell.protocol.validation == "drawn":
         pool, draw = loaded.get(artifacts.support_images), inputs.track.support_draw(cell.protocol)
         name, seed = cell.dataset.name, cell.seed
-        chosen = draw_validation(labels_V, pool.labels_of_split, cell.shots, dataset=name, seed=seed, draw=draw)
+        chosen = (
+            pool.listed["val"]
+            if "val" in pool.listed
+            else draw_validation(labels_V, pool.labels_of_split, cell.shots, dataset=name, seed=seed, draw=draw)
+        )
     chosen = chosen[labels_V[chosen] < inputs.adapted_classes]
     features_VD = loaded.get(artifacts.validation_features)
     return Support(

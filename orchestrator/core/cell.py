@@ -76,6 +76,7 @@ class Cell:
         shots: labelled images per class; 0 for methods that use no support.
         method: which method, with its settings.
         seed: seed of the support draw; 0 for methods that use no support.
+        listed: digest of the file that lists the support, under the protocol's draw of that name.
     """
 
     track: str
@@ -89,6 +90,7 @@ class Cell:
     shots: int
     method: MethodRef
     seed: int
+    listed: str | None = field(default=None, metadata=ADDED_LATER)
 
     @cached_property
     def id(self) -> str:
@@ -131,6 +133,7 @@ class Cell:
                 tuple((name, _frozen(value)) for name, value in method["settings"]),
             ),
             seed=data["seed"],
+            listed=data.get("listed"),
         )
         hash(cell)  # raises TypeError for a list where a name belongs
         return cell

@@ -42,6 +42,7 @@ def expand_block(
     ]
     _check_supports(block, track, switches, targets, methods, at)
     choice, sources_at = block.sources, at("sources")
+    listed = track.gives_support and track.support_draw(switches) == "listed"
     for backbone, target in product(block.backbones, targets):
         scored = _find_scored(block, track, target, catalog, at)
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
@@ -76,6 +77,7 @@ def expand_block(
                     shots=k,
                     method=resolved.ref,
                     seed=seed,
+                    listed=resolver.listed(target.name, k, seed) if listed and method.uses_support else None,
                 )
                 yield cell, resolved
 

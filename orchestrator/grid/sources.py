@@ -12,6 +12,7 @@ from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
 from orchestrator.catalog.backbone_entry import swap_activation
 from orchestrator.catalog.location import Location
+from orchestrator.catalog.references import listed_draw
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.schema import SourcesChoice
@@ -41,12 +42,14 @@ class SourceResolver:
             ``as_trained`` or with the other one.
         models: (datasets, backbone, recipe, adopted) -> references to the models that the recipe makes of the backbone
             or, if ``adopted``, to the checkpoints that the catalog has instead.
+        listed: (dataset, k, seed) -> digest of the lab's own list of a support.
         plans: all source models that were referred to so far, and how they are made.
     """
 
     def __init__(self, catalog: Catalog, data_root: Path | None, gain_of: GainOf) -> None:
         self.catalog, self._gain_of = catalog, gain_of
         self.dataset = cache(lambda name: dataset_ref(catalog.datasets[name], data_root))
+        self.listed = cache(lambda name, k, seed: listed_draw(catalog.datasets[name], data_root, k, seed))
         self.backbone, self.models = cache(self._backbone), cache(self._models)
         self.plans: dict[SourceRef, SourcePlan] = {}
 

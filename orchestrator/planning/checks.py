@@ -11,8 +11,16 @@ from pathlib import Path
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.images import Images, no_validation_part
 from orchestrator.artifacts.support_images import SupportImages
-from orchestrator.catalog import DATA_VARIABLE, DatasetEntry, missing_checkpoint, missing_data, missing_weights
+from orchestrator.catalog import (
+    DATA_VARIABLE,
+    DatasetEntry,
+    dataset_folder,
+    missing_checkpoint,
+    missing_data,
+    missing_weights,
+)
 from orchestrator.catalog.location import grids_folder
+from orchestrator.catalog.references import draw_files
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
@@ -49,10 +57,14 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
     found |= {name: other_data(catalog.dataset(name), root) for name in datasets if not found.get(name)}
     for spec in plan.missing:
         if isinstance(spec, Images) and spec.split == "validation" and not found.get(spec.dataset.name):
-            found[spec.dataset.name] = _missing_validation_part(catalog.dataset(spec.dataset.name), root)
+            entry = catalog.dataset(spec.dataset.name)
+            found[f"validation part of {entry.name}"] = _missing_validation_part(entry, root)
+        if isinstance(spec, SupportImages) and spec.listed == "absent" and not found.get(spec.dataset.name):
+            entry = catalog.dataset(spec.dataset.name)
+            found[f"draws of {entry.name}"] = found.get(f"draws of {entry.name}") or _missing_draw(spec, entry, root)
         if isinstance(spec, AdoptedSource):
-            entry = catalog.checkpoints[spec.backbone.name, spec.dataset]
-            found[f"checkpoint of {spec.dataset} for {spec.backbone.name}"] = missing_checkpoint(entry)
+            checkpoint = catalog.checkpoints[spec.backbone.name, spec.dataset]
+            found[f"checkpoint of {spec.dataset} for {spec.backbone.name}"] = missing_checkpoint(checkpoint)
     return {name: error for name, error in found.items() if error is not None}
 
 
@@ -61,6 +73,15 @@ def _missing_validation_part(entry: DatasetEntry, root: Path | None) -> UserErro
     from orchestrator.datasets.opening import open_dataset
 
     return None if open_dataset(entry, root).validation else no_validation_part(entry.name)
+
+
+def _missing_draw(spec: SupportImages, entry: DatasetEntry, root: Path | None) -> UserError | None:
+    """Return which list of drawn images is not there."""
+    try:
+        draw_files(dataset_folder(entry, root), spec.shots, spec.seed)
+    except UserError as error:
+        return error
+    return None
 
 
 def check_inputs(plan: Plan) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bolt.task.field_draws import draw_as_published
+from orchestrator.catalog import load_catalog
+from orchestrator.datasets.opening import open_dataset
 from tests.helpers.warm_process import kill_forked_when, run_forked
 from tools import eleven_mini
 
@@ -52,6 +56,30 @@ def test_methods_choose_on_validation_images_where_the_protocol_says_so(data: Pa
         chosen.setdefault(result["cell"]["protocol"]["name"], set()).add(result["details"]["search"])
     assert chosen["tip_adapter"] == chosen["lp_plus_plus"] == {"validation images"}
     assert not any("validation" in text for text in chosen["dassl"])
+
+
+@pytest.mark.slow
+def test_a_listed_draw_gives_the_cells_of_the_draw_that_it_lists(data: Path, tmp_path: Path) -> None:
+    raw = open_dataset(load_catalog().dataset("eleven_dtd"), data)
+    for k in (1, 2):
+        chosen = draw_as_published({"train": raw.train.labels, "val": []}, k, seed=1, code="dassl")["train"]
+        rows = [{"_impath": f"/lab/{raw.train.origin(i)}", "_label": int(raw.train.labels[i])} for i in chosen]
+        path = data / "dtd" / "split_fewshot" / f"shot_{k}-seed_1_train.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    only = ["--only", "track=fewshot", "--only", "dataset=eleven_dtd", "--only", "method=tip_adapter,lora"]
+    for draw in ("dassl", "listed"):
+        done = run_forked(command(data, tmp_path, "--set", f"protocol.support_draw={draw}", *only))
+        assert done.returncode == 0, done.stdout + done.stderr
+    scores: dict[str, set[object]] = {}
+    for result in results(tmp_path).values():
+        cell = result["cell"]
+        assert ("listed" in cell) == (cell["protocol"]["support_draw"] == "listed")
+        scores.setdefault(f"{cell['method']['name']} {cell['shots']}", set()).add(result["evaluations"][0]["correct"])
+    assert [len(found) for found in scores.values()] == [1] * 4
+    done = run_forked(command(data, tmp_path, "--set", "protocol.support_draw=listed", *only[:2]))
+    assert done.returncode == 2
+    assert re.search(r"neither shot_\d-seed_1\.pkl", done.stderr)
 
 
 def test_a_dataset_without_a_validation_part_is_refused_before_any_work(data: Path, tmp_path: Path) -> None:

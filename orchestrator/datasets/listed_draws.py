@@ -1,0 +1,91 @@
+"""Few-shot draws that a lab has on its disk: Dassl's pickles and 2SFS's lists, matched with the images of a dataset.
+
+Dassl writes ``split_fewshot/shot_K-seed_S.pkl`` beside a dataset's split file, with a list of ``Datum`` objects for
+each part; 2SFS publishes ``shot_K-seed_S_train.jsonl`` and ``..._val.jsonl`` in the same folder. Their paths are those
+of the machine that wrote them, so an image is found by the end of its path.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bolt.clip.torch_files import Foreign, UnsafeFile, read_pickle
+from orchestrator.datasets.part import Part, RawDataset
+from orchestrator.util.errors import UserError, shorten
+
+LARGEST_FILE = 256 * 2**20
+"""Bytes. ImageNet's 16 images of each of 1,000 classes take three million."""
+
+
+def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.int64]]:
+    """Return the positions of the listed images, in their order: of ``train``, and of ``val`` if both have that part.
+
+    Raises ``UserError`` for a file that cannot be read or holds anything but image paths and labels, for an image that
+    the dataset does not have, or has with another label.
+    """
+    listed: dict[str, list[tuple[str, int]]] = {}
+    for path in files:
+        if path.stat().st_size > LARGEST_FILE:
+            raise _damaged(path, "has more than 256 MiB")
+        try:
+            listed |= _read_pickle(path) if path.suffix == ".pkl" else _read_lines(path)
+        except (UnsafeFile, pickle.UnpicklingError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(path, f"cannot be read: {shorten(str(error))}") from None
+        except (EOFError, IndexError, RecursionError, OSError, MemoryError, OverflowError) as error:
+            raise _damaged(path, f"cannot be read: {type(error).__name__}") from None
+    parts = {"train": raw.train, "val": raw.validation}
+    drawn = {name: _positions(rows, part, files[0]) for name, rows in listed.items() if (part := parts.get(name))}
+    if "train" not in drawn:
+        raise _damaged(files[0], "has no part train")
+    return drawn
+
+
+def _read_pickle(path: Path) -> dict[str, list[tuple[str, int]]]:
+    """Read Dassl's pickle. No class of it is loaded: whatever is no ``Datum`` is refused."""
+    found = read_pickle(io.BytesIO(path.read_bytes()))
+    return {str(part): [_row(datum) for datum in data] for part, data in found.items()}
+
+
+def _row(datum: Any) -> tuple[str, int]:
+    if not isinstance(datum, Foreign) or not datum.class_name.endswith(".Datum"):
+        raise UnsafeFile(f"it holds {getattr(datum, 'class_name', type(datum).__name__)}, not Dassl's Datum")
+    return _pair(datum.state)
+
+
+def _read_lines(path: Path) -> dict[str, list[tuple[str, int]]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {path.stem.rpartition("_")[2]: [_pair(json.loads(line)) for line in lines if line.strip()]}
+
+
+def _pair(fields: Any) -> tuple[str, int]:
+    image, label = fields["_impath"], fields["_label"]
+    if not isinstance(image, str) or type(label) is not int:
+        raise UnsafeFile(f"_impath and _label are {shorten(repr((image, label)))}, not a path and a number")
+    return image, label
+
+
+def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
+    """Return the positions of listed images in a part. An image is known by its path below the dataset's folder."""
+    known = {tuple(PurePosixPath(part.origin(i)).parts[1:]): i for i in range(len(part))}
+    lengths = sorted({len(key) for key in known}, reverse=True)
+    found = []
+    for image, label in rows:
+        pieces = PurePosixPath(image.replace("\\", "/")).parts
+        position = next((known[tail] for length in lengths if (tail := pieces[-length:]) in known), None)
+        if position is None:
+            raise _damaged(path, f"lists {shorten(image)}, which the dataset does not have")
+        if part.labels[position] != label:
+            raise _damaged(path, f"gives {shorten(image)} the label {label}; the dataset has {part.labels[position]}")
+        found.append(position)
+    return np.array(found, dtype=np.int64)
+
+
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(f"the list of drawn images {what}", where=str(path), hint="write it again, or use another draw")
