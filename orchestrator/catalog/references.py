@@ -96,12 +96,15 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return a line for each dataset whose split file is not the one that everyone uses."""
-    return tuple(
-        f"{entry.route.file} of {entry.name} is not the file that everyone uses: its split and its draws are its own"
+    """Return a line that names the split files that are not those that everyone uses; none if there are none."""
+    own = [
+        f"{entry.route.file} of {entry.name}"
         for entry in entries
         if isinstance(entry.route, DasslRoute) and entry.route.blob
         if split_blob(entry.route, dataset_folder(entry, data_root)) != entry.route.blob
+    ]
+    return (
+        (f"not the files that everyone uses, so their splits and draws are their own: {', '.join(own)}",) if own else ()
     )
 
 

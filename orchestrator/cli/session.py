@@ -54,6 +54,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         built, started, untracked = 0, 0, ""
         if plan.todo:
             print_sentence(estimate_line(plan), console)
+            for line in plan.own_splits:
+                print_line(line, console)
             counter = ProgressCounter(
                 plan.todo,
                 {spec.address: spec.gflops(catalog) for spec in plan.missing},

@@ -19,6 +19,7 @@ from orchestrator.catalog import (
     missing_data,
     missing_weights,
 )
+from orchestrator.catalog.availability import DASSL_PAGE
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import draw_files
 from orchestrator.core.settings import RunSettings
@@ -34,8 +35,6 @@ from orchestrator.util.units import human_bytes, listed
 SHOWN_KINDS = 4
 SHOWN_ERRORS = 4
 SHOWN_NAMES = 8
-SHOWN_BY_HAND = 3
-"""With more missing datasets than this, the command that fetches them names the grid."""
 
 
 def missing_inputs(plan: Plan) -> dict[str, UserError]:
@@ -109,16 +108,22 @@ def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
     shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
     what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
     place = shlex.quote(str(root)) if root else "PATH"
-    hint = [", ".join(names)]
+    hint = [", ".join(name for name in names if root is None or name not in by_hand)]
     if fetched:
         hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
     if root is not None:
-        hint += [f"by hand: {missing_data(plan.catalog.dataset(name), root)}" for name in by_hand[:SHOWN_BY_HAND]]
-        if len(by_hand) > SHOWN_BY_HAND:
-            hint.append(f"the others: python -m orchestrator data list {plan.grid.name} --data-root {place}")
+        errors = [missing_data(plan.catalog.dataset(name), root) for name in by_hand]
+        lines = [
+            error.what.removeprefix("dataset ").replace(" is not there", "") for error in errors if error is not None
+        ]
+        hint += [line.replace(f"{root}/", "") for line in lines]
+        if by_hand:
+            here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+            hint.append(f"CoOp's instructions say where each comes from and goes: {DASSL_PAGE}")
+            hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
     if root is None:
         hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
-    return UserError(f"{len(names)} datasets {cause}; nothing was started", hint="\n  ".join(hint))
+    return UserError(f"{len(names)} datasets {cause}; nothing was started", hint="\n  ".join(filter(None, hint)))
 
 
 def free_bytes(store: Store) -> int | None:

@@ -12,7 +12,7 @@ from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec
-from orchestrator.catalog import Catalog, CheckpointEntry, dataset_ref
+from orchestrator.catalog import Catalog, CheckpointEntry, dataset_ref, own_splits
 from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.grid import Grid
 from orchestrator.planning.cell_counts import count_cells
@@ -64,6 +64,11 @@ class Plan:
     def counts(self) -> str:
         """How many cells there are, by their state, as text."""
         return count_cells(len(self.cells), len(self.done), len(self.todo), len(self.failed), self.damaged)
+
+    @property
+    def own_splits(self) -> tuple[str, ...]:
+        """A line that names the datasets of the field's benchmark whose split files are a lab's own."""
+        return own_splits(self.grid.datasets.values(), self.data_root)
 
     @cached_property
     def costs(self) -> CostModel:

@@ -46,6 +46,7 @@ def plan_view(
     parts.append(Text(estimate_line(plan)))
     if gpu is not None and plan.todo:
         parts.append(Text(gpu_hours_line(plan, gpu)))
+    parts += [Text(line, style="yellow") for line in plan.own_splits]
     for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
         try:
             check()
