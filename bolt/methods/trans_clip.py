@@ -135,6 +135,19 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
     return found.values[:, kept], found.indices[:, kept]
 
 
+def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: Tensor) -> Tensor:
+    """Return W z + W^T z (n, C): what test images get from their neighbours, and from those whose neighbour they are.
+
+    Args:
+        cosines_MJ, nearest_MJ: links of the test images, and of support images behind them.
+        z_nC, z_MC: class probabilities of the test images, and of the support images behind them.
+    """
+    own = slice(len(z_nC))
+    votes_nC = (cosines_MJ[own, :, None] * z_nC[nearest_MJ[own]]).sum(dim=1)
+    sent_MJC = cosines_MJ[:, :, None] * z_MC[:, None, :]
+    return votes_nC.index_add_(0, nearest_MJ.flatten(), sent_MJC.flatten(0, 1))
+
+
 def log_likelihood(unit_nD: Tensor, means_CD: Tensor, variance_D: Tensor) -> Tensor:
     """Return L (n, C): minus half the squared distance in units of the variance, without the constant."""
     scaled_CD = means_CD / variance_D
@@ -197,10 +210,7 @@ def transduce(
         own_nC = text_weight * log_prior_nC + log_likelihood(unit_nD, means_CD, variance_D) / _LIKELIHOOD_DIVISOR
         for _ in range(_INNER_UPDATES):
             z_MC = z_nC if support is None else torch.cat([z_nC, support.onehot_NC])
-            own_links = slice(len(unit_nD))
-            votes_nC = (cosines_MJ[own_links, :, None] * z_nC[nearest_MJ[own_links]]).sum(dim=1)
-            sent_MJC = cosines_MJ[:, :, None] * z_MC[:, None, :]
-            votes_nC.index_add_(0, nearest_MJ.flatten(), sent_MJC.flatten(0, 1))
+            votes_nC = neighbour_votes(cosines_MJ, nearest_MJ, z_nC, z_MC)
             z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
         if number + 1 < settings.rounds:
             means_CD, variance_D = _gaussians(unit_nD, z_nC, means_CD, support)

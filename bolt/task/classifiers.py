@@ -115,6 +115,8 @@ class LinearClassifier(Classifier):
 class CacheClassifier(Classifier):
     """Text head and Tip-Adapter cache: ``scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) value_i``, for unit f.
 
+    With ``channels_q`` the cache reads these entries of f alone, normalised again; its keys have q entries.
+
     Attributes:
         head_CD: unit text embeddings, T.
         keys_ND: features of the cached images, of unit norm unless they were trained.
@@ -131,10 +133,17 @@ class CacheClassifier(Classifier):
     scale: float
     alpha: float | Tensor
     beta: float | Tensor
+    channels_q: Tensor | None = None
+
+    def affinity(self, unit_BD: Tensor) -> Tensor:
+        """Return the cosines (B, N) of unit features and keys."""
+        if self.channels_q is not None:
+            unit_BD = F.normalize(unit_BD[:, self.channels_q], dim=-1)
+        return unit_BD @ self.keys_ND.T
 
     def __call__(self, features_BD: Tensor) -> Tensor:
         unit_BD = F.normalize(features_BD.to(self.head_CD), dim=-1)
-        added_BC = cache_logits(unit_BD @ self.keys_ND.T, self.values_NC, self.beta)
+        added_BC = cache_logits(self.affinity(unit_BD), self.values_NC, self.beta)
         return self.scale * unit_BD @ self.head_CD.T + self.alpha * added_BC
 
 
@@ -200,14 +209,15 @@ class TransductiveClassifier(Classifier):
     """TransCLIP: the adapted images keep the classes they were given; other images are scored by the same model.
 
     An image is one of the adapted ones if its cosine with one of them exceeds ``1 - 1e-6``. Its logits are the
-    logarithms of that image's class probabilities. The logits of any other image are ``w_c . f + b_c`` plus a sixth of
-    the class probabilities of its nearest adapted images, each multiplied by its cosine.
+    logarithms of that image's class probabilities. The logits of any other image are ``w_c . f + b_c``, with StatA
+    ``+ u_c . f^2``, plus a sixth of the class probabilities of its nearest adapted images, each times its cosine.
 
     Attributes:
         weight_CD, bias_C: w and b, the score of a unit feature f without neighbours.
         images_ND: unit features of the adapted images.
         probabilities_NC: class probabilities of the adapted images.
-        neighbours: how many nearest adapted images are used.
+        neighbours: how many nearest adapted images are used; 0 for none.
+        squares_CD: u, the weights of the squares of f.
     """
 
     kind: ClassVar[str] = "transductive"
@@ -217,16 +227,20 @@ class TransductiveClassifier(Classifier):
     images_ND: Tensor
     probabilities_NC: Tensor
     neighbours: float = 3
+    squares_CD: Tensor | None = None
 
     def __call__(self, features_BD: Tensor) -> Tensor:
         unit_BD = F.normalize(features_BD.to(self.weight_CD), dim=-1)
         return torch.cat([self._logits(block) for block in torch.split(unit_BD, _QUERIES)])
 
     def _logits(self, unit_BD: Tensor) -> Tensor:
-        cosines, nearest = (unit_BD @ self.images_ND.T).topk(min(int(self.neighbours), len(self.images_ND)))
+        cosines, nearest = (unit_BD @ self.images_ND.T).topk(min(max(int(self.neighbours), 1), len(self.images_ND)))
         probabilities = self.probabilities_NC[nearest]  # (B, neighbours, C)
-        votes_BC = (cosines[:, :, None] * probabilities).sum(dim=1) / 6
-        scored_BC = F.linear(unit_BD, self.weight_CD, self.bias_C) + votes_BC
+        scored_BC = F.linear(unit_BD, self.weight_CD, self.bias_C)
+        if self.neighbours:
+            scored_BC = scored_BC + (cosines[:, :, None] * probabilities).sum(dim=1) / 6
+        if self.squares_CD is not None:
+            scored_BC = scored_BC + unit_BD.square() @ self.squares_CD.T
         known_B = cosines[:, 0] > _SAME_IMAGE
         return torch.where(known_B[:, None], probabilities[:, 0].clamp_min(_SMALLEST).log(), scored_BC)
 

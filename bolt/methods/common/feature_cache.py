@@ -110,7 +110,7 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
     if fewest_images(task.support.labels_N) < 2:
         return replace(cache, alpha=settings.one_shot_alpha), {"search": NO_HOLD_OUT}
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
-    affinity_NN = (queries_ND @ cache.keys_ND.T).fill_diagonal_(-torch.inf)
+    affinity_NN = cache.affinity(queries_ND).fill_diagonal_(-torch.inf)
     labels_N = cache.values_NC.argmax(dim=-1)
     text_logits_NC = cache.scale * queries_ND @ cache.head_CD.T
     grid = search_grid(settings.beta_max, settings.alpha_max)
@@ -125,7 +125,7 @@ def _choose_on(queries_VD: Tensor, labels_V: Tensor, cache: FeatureCache, settin
     """Return the cache with the alpha and beta that classify the validation images best, as the official code does."""
     text_VC = cache.scale * queries_VD @ cache.head_CD.T
     grid = search_grid(settings.beta_max, settings.alpha_max)
-    affinity_VN = queries_VD @ cache.keys_ND.T
+    affinity_VN = cache.affinity(queries_VD)
     beta, alpha = search_alpha_beta(text_VC, affinity_VN, cache.values_NC, labels_V, *grid)
     return replace(cache, alpha=alpha, beta=beta)
 

@@ -1,0 +1,121 @@
+"""EM-Dirichlet: clusters the class probabilities of all test images by Dirichlet densities (Martin et al., CVPR 2024).
+
+Paper: arXiv:2405.18437. q_i are the probabilities of image i at temperature 30, C numbers each. Every class has a
+Dirichlet density with parameters alpha_c (C,). In each round these are fitted to the images by maximum likelihood, and
+the assignments u follow from the densities and from how many images a class has::
+
+    u_i = softmax_c(lgamma(sum_d alpha_cd) - sum_d lgamma(alpha_cd) + sum_d (alpha_cd - 1) log q_id + balance v_c)
+    v_c = log(share of the images in c) + 1
+
+The hard form, ten rounds, makes u one-hot; the soft form has twenty. What differs from the official code:
+
+- ``balance`` is 1, right where all classes are present. The official lambda assumes that a batch has five classes,
+  which is a statement about its labels; on a whole test set it empties most classes.
+- No cluster is matched to a class afterwards: cluster c is class c. Matching serves batches of few images.
+
+The method is here as a check of the transductive kind: it starts from the text and sees nothing else of an image than
+q.
+
+Shape legend: n test images, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.frozen_features import unit_test_features
+from bolt.task.classifiers import TransductiveClassifier
+from bolt.task.task import Adapted, Task
+
+_TEMPERATURE = 30.0
+_SMALL, _NEAR_ZERO = 1e-15, 1e-11
+_MOST_STEPS, _STEPS_BETWEEN_TESTS = 1000, 50
+_EMPTY = -10.0
+"""The mean logarithm that the official code gives a class without images."""
+
+
+@dataclass(frozen=True)
+class EmDirichletSettings:
+    """The form of the method.
+
+    Attributes:
+        assignment: ``hard`` one-hot assignments, or ``soft`` ones.
+        rounds: of both updates; by default 10 for ``hard`` and 20 for ``soft``.
+        balance: lambda / n, how much the number of images in a class counts.
+    """
+
+    assignment: Literal["hard", "soft"] = "hard"
+    rounds: int | None = None
+    balance: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.balance < 0 or (self.rounds is not None and self.rounds < 1):
+            raise ValueError("balance must not be negative, and rounds must be at least 1")
+
+
+def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
+    """Return the maximum likelihood alpha (C, C) for each class's mean log q, by majorisation from ``alpha_CC``."""
+    for step in range(1, _MOST_STEPS + 1):
+        next_a = alpha_CC + 1
+        curvature = (2 * (torch.digamma(next_a) * alpha_CC - torch.lgamma(next_a)) / alpha_CC.square()).abs()
+        curvature = torch.where(alpha_CC > _NEAR_ZERO, curvature, torch.pi**2 / 6)
+        digamma_sum = torch.digamma(alpha_CC.sum(dim=-1, keepdim=True))
+        b = torch.digamma(next_a) - digamma_sum - curvature * alpha_CC - mean_log_CC
+        updated = (-b + (b.square() + 4 * curvature).sqrt()) / (2 * curvature)
+        change = (updated - alpha_CC).square().sum() / alpha_CC.square().sum()
+        alpha_CC = updated
+        if step > 1 and step % _STEPS_BETWEEN_TESTS == 0 and change < _NEAR_ZERO:
+            break
+    return alpha_CC
+
+
+def cluster(q_nC: Tensor, settings: EmDirichletSettings) -> tuple[Tensor, Tensor]:
+    """Return the assignments u (n, C) and the parameters alpha (C, C), in float64."""
+    q_nC, hard = q_nC.double(), settings.assignment == "hard"
+    classes = q_nC.shape[1]
+    u_nC, log_q_nC = q_nC, (q_nC + _SMALL).log()
+    alpha_CC = torch.ones(classes, classes).to(q_nC)
+    for _ in range(settings.rounds or (10 if hard else 20)):
+        size_C = u_nC.sum(dim=0)
+        present_C1 = (size_C > _SMALL)[:, None]
+        mean_log_CC = torch.where(present_C1, u_nC.T @ log_q_nC / size_C[:, None].clamp_min(_SMALL), _EMPTY)
+        alpha_CC = torch.where(present_C1, fit_dirichlet(alpha_CC, mean_log_CC), alpha_CC)
+        v_C = (size_C / len(q_nC) + _SMALL).log() + 1
+        constant_C = torch.lgamma(alpha_CC.sum(dim=-1)) - torch.lgamma(alpha_CC).sum(dim=-1)
+        u_nC = (constant_C + log_q_nC @ (alpha_CC - 1).T + settings.balance * v_C).softmax(dim=-1)
+        if hard:
+            u_nC = F.one_hot(u_nC.argmax(dim=-1), classes).double()
+    return u_nC, alpha_CC
+
+
+def adapt(task: Task, settings: EmDirichletSettings) -> Adapted:
+    """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
+    unit_nD = unit_test_features(task)
+    head_CD = task.head_CD.to(unit_nD)
+    zero_shot_nC = unit_nD.double() @ head_CD.double().T
+    u_nC, _ = cluster((_TEMPERATURE * zero_shot_nC).softmax(dim=-1), settings)
+    changed = (u_nC.argmax(dim=-1) != zero_shot_nC.argmax(dim=-1)).double().mean()
+    weight_CD, bias_C = task.backbone.logit_scale * head_CD, torch.zeros(len(head_CD)).to(head_CD)
+    classifier = TransductiveClassifier(weight_CD, bias_C, unit_nD, u_nC.float(), 0)
+    empty = int((u_nC.sum(dim=0) < 0.5).sum())
+    return Adapted(classifier, details={"changed_predictions": 100 * float(changed), "empty_classes": empty})
+
+
+register(
+    Method(
+        name="em_dirichlet",
+        title="EM-Dirichlet",
+        palette=43,
+        summary="clusters the class probabilities of all test images by Dirichlet densities",
+        paper="https://arxiv.org/abs/2405.18437",
+        settings_class=EmDirichletSettings,
+        adapt=adapt,
+        tracks=frozenset({"tta"}),
+    )
+)

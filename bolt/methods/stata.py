@@ -1,0 +1,159 @@
+"""StatA: Gaussian classes of the test images that are anchored to the text (Zanella et al., CVPR 2025).
+
+Paper: arXiv:2501.03729. As in TransCLIP, all test images are classified together: z are their class probabilities, mu
+the means of the classes, and W links each image to its 3 nearest others. Here every class has a variance v_c of its
+own, and mean and variance of a class with few images stay near the text::
+
+    L_ic = -1/2 sum_d (f_id - mu_cd)^2 / v_cd - 1/2 sum_d log v_cd
+    z <- softmax(log y + L / 50 + (W z + W^T z) / 6),    five times in each of eleven rounds
+    beta_c = n_c / (1 + n_c),    mu_c = unit(beta_c unit(sum z f) + (1 - beta_c) t_c)
+    v_c = beta_c (mean of (f - mu_c)^2 under z) + (1 - beta_c) (v_0 + (t_c - mu_c)^2)
+
+y are the zero-shot probabilities, v_0 is their variance around the text, and n_c counts the images that z gives to c.
+What differs from the official code:
+
+- It divides v_0 by n once for every 2,500 images, so that more than 2,500 test images shrink it; here it is done once.
+- A class without probability keeps the text as its mean. The official code gives NaN.
+
+Shape legend: n test images, C classes, D joint embedding width, J neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.frozen_features import unit_test_features
+from bolt.methods.trans_clip import nearest_others, neighbour_votes
+from bolt.task.classifiers import TransductiveClassifier
+from bolt.task.task import Adapted, Task
+
+_INNER_UPDATES = 5
+_LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
+_MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
+
+
+@dataclass(frozen=True)
+class StatASettings:
+    """The official settings, which are the same for every dataset.
+
+    Attributes:
+        anchor: how many images the text counts for, 1 in beta_c.
+        soft_counts: n_c sums probabilities instead of counting images.
+        neighbours: nearest images that an image is linked to.
+        rounds: of the updates of z, mu and v.
+    """
+
+    anchor: float = 1.0
+    soft_counts: bool = False
+    neighbours: int = 3
+    rounds: int = 11
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1 or self.rounds < 1 or self.anchor < 0:
+            raise ValueError("neighbours and rounds must be at least 1, and anchor must not be negative")
+
+
+@dataclass(frozen=True, eq=False)
+class Anchored:
+    """Class probabilities of the test images, and the Gaussian classes, in float64.
+
+    Attributes:
+        z_nC: class probabilities.
+        means_CD, variances_CD: mu and v.
+        beta_C: how much of a class is its images.
+    """
+
+    z_nC: Tensor
+    means_CD: Tensor
+    variances_CD: Tensor
+    beta_C: Tensor
+
+
+def quadratic(means_CD: Tensor, variances_CD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return L as a function of f: the weights of f^2 and of f, both (C, D), and the constants (C,)."""
+    inverse_CD = 1 / variances_CD
+    constant_C = -0.5 * ((means_CD.square() * inverse_CD).sum(dim=-1) + variances_CD.log().sum(dim=-1))
+    return -0.5 * inverse_CD, means_CD * inverse_CD, constant_C
+
+
+def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
+    """Return the zero-shot probabilities, the text as means, and v_0 as every class's variance."""
+    unit_nD, head_CD = unit_nD.double(), head_CD.double()
+    y_nC = (scale * unit_nD @ head_CD.T).softmax(dim=-1)
+    mass_C = y_nC.sum(dim=0)
+    squares_D = unit_nD.square().sum(dim=0) + mass_C @ head_CD.square() - 2 * ((y_nC.T @ unit_nD) * head_CD).sum(dim=0)
+    variance_D = (squares_D / len(unit_nD)).clamp_min(_MIN_VARIANCE)
+    return Anchored(y_nC, head_CD, variance_D.expand_as(head_CD), torch.zeros_like(mass_C))
+
+
+def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASettings) -> Anchored:
+    """Return the solution after ``settings.rounds``; the last one updates z alone."""
+    unit_nD, head_CD = unit_nD.double(), head_CD.double()
+    log_prior_nC = (scale * unit_nD @ head_CD.T).log_softmax(dim=-1)
+    now = start(unit_nD, head_CD, scale)
+    variance_D = now.variances_CD[0]
+    cosines_nJ, nearest_nJ = nearest_others(unit_nD, settings.neighbours)
+    for number in range(settings.rounds):
+        squares_CD, linear_CD, constant_C = quadratic(now.means_CD, now.variances_CD)
+        likelihood_nC = unit_nD.square() @ squares_CD.T + unit_nD @ linear_CD.T + constant_C
+        own_nC, z_nC = log_prior_nC + likelihood_nC / _LIKELIHOOD_DIVISOR, now.z_nC
+        for _ in range(_INNER_UPDATES):
+            votes_nC = neighbour_votes(cosines_nJ, nearest_nJ, z_nC, z_nC)
+            z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
+        now = Anchored(z_nC, now.means_CD, now.variances_CD, now.beta_C)
+        if number + 1 < settings.rounds:
+            now = _gaussians(unit_nD, z_nC, head_CD, variance_D, settings)
+    return now
+
+
+def _gaussians(unit_nD: Tensor, z_nC: Tensor, head_CD: Tensor, variance_D: Tensor, settings: StatASettings) -> Anchored:
+    mass_C, sums_CD = z_nC.sum(dim=0), z_nC.T @ unit_nD
+    count_C = mass_C if settings.soft_counts else z_nC.argmax(dim=-1).bincount(minlength=len(head_CD)).to(mass_C)
+    beta_C1 = torch.where(mass_C > _MIN_WEIGHT, count_C / (settings.anchor + count_C).clamp_min(_MIN_WEIGHT), 0)[
+        :, None
+    ]
+    means_CD = F.normalize(beta_C1 * F.normalize(sums_CD, dim=-1, eps=1e-30) + (1 - beta_C1) * head_CD, dim=-1)
+    # The square is expanded, so that no (n, C, D) tensor is made.
+    around_CD = (z_nC.T @ unit_nD.square() - 2 * means_CD * sums_CD) / mass_C[:, None].clamp_min(_MIN_WEIGHT)
+    around_CD = around_CD + means_CD.square()
+    anchor_CD = variance_D + (head_CD - means_CD).square()
+    variances_CD = (beta_C1 * around_CD + (1 - beta_C1) * anchor_CD).clamp_min(_MIN_VARIANCE)
+    return Anchored(z_nC, means_CD, variances_CD, beta_C1[:, 0])
+
+
+def adapt(task: Task, settings: StatASettings) -> Adapted:
+    """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
+    unit_nD = unit_test_features(task)
+    head_CD, scale = task.head_CD.to(unit_nD), task.backbone.logit_scale
+    solved = transduce(unit_nD, head_CD, scale, settings)
+    changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
+    parts = quadratic(solved.means_CD, solved.variances_CD)
+    squares_CD, linear_CD, constant_C = (part / _LIKELIHOOD_DIVISOR for part in parts)
+    classifier = TransductiveClassifier(
+        (scale * head_CD.double() + linear_CD).float(),
+        constant_C.float(),
+        unit_nD,
+        solved.z_nC.float(),
+        float(settings.neighbours),
+        squares_CD.float(),
+    )
+    return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
+
+
+register(
+    Method(
+        name="stata",
+        title="StatA",
+        palette=41,
+        summary="classifies all test images together, by Gaussian classes that are anchored to the text",
+        paper="https://arxiv.org/abs/2501.03729",
+        settings_class=StatASettings,
+        adapt=adapt,
+        tracks=frozenset({"tta"}),
+    )
+)
