@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
@@ -95,14 +96,26 @@ def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
 
 def adapt(task: Task, settings: CoOpSettings) -> Adapted:
     """Train the context on the frozen features of the support."""
+    return learn_context(task, settings)
+
+
+def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0.0) -> Adapted:
+    """Train the context; ``distance_weight`` times ``1 - mean cos`` to the text head holds it near that (KgCoOp)."""
     backbone, labels_N = task.backbone, task.support.labels_N
     context_KW = initial_context(task, settings).requires_grad_()
     prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
     epochs = epochs_of(settings, int(labels_N.bincount().max()))
     recipe = coop_recipe(epochs, settings.batch_size, settings.learning_rate, settings.weight_decay)
 
+    latest = context_KW.new_empty(0)
+
     def classifier() -> CosineClassifier:
-        return CosineClassifier(prompts.encode(context_KW), backbone.logit_scale)
+        nonlocal latest
+        latest = prompts.encode(context_KW)
+        return CosineClassifier(latest, backbone.logit_scale)
+
+    def distance() -> Tensor:
+        return distance_weight * (1 - F.cosine_similarity(latest, task.head_CD.to(latest), dim=-1).mean())
 
     @torch.no_grad()
     def embed_classes(class_names: Sequence[str]) -> Tensor:
@@ -127,13 +140,14 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
         recipe,
         adapted,
         views=min(settings.views, recipe.epochs),
+        penalty=distance if distance_weight else None,
         make_optimiser=sgd,
         schedule=coop_schedule(recipe),
         precision=backbone.precision,
     )
 
 
-def _tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
+def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
     """Return an upper bound: with the default number of epochs, few images per class train for fewer."""
     return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
 
@@ -151,7 +165,7 @@ register(
         names_new_classes=True,
         trains_text=lambda settings: True,
         support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
-        tower_passes=_tower_passes,
+        tower_passes=tower_passes,
         training_forwards=2.0,
         test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
     )

@@ -27,14 +27,15 @@ class TaskArithmeticSettings(MergingSettings):
     alphas: tuple[float, ...] = tuple(step / 20 for step in range(1, 21))
 
 
+def sum_of_task_vectors(task: Task, sources: Sources) -> dict[str, Tensor]:
+    """Return the sum of the sources' task vectors by tensor. Raises ``ValueError`` if one is not finite."""
+    mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
+    return {name: tensor * len(sources.names) for name, tensor in mean.items()}
+
+
 def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
     """Add the scaled sum. Raises ``ValueError`` without sources, or if a task vector is not finite."""
-
-    def merge(sources: Sources) -> dict[str, Tensor]:
-        mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
-        return {name: tensor * len(sources.names) for name, tensor in mean.items()}
-
-    return adapt_by_merging(task, settings, merge)
+    return adapt_by_merging(task, settings, lambda sources: sum_of_task_vectors(task, sources))
 
 
 register(

@@ -89,23 +89,29 @@ def merge_task_vectors(
     return merged_M / count_M.clamp_min(1) if merge == "mean" else merged_M
 
 
-def adapt(task: Task, settings: TiesSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+def ties_update(
+    task: Task, sources: Sources, keep_percent: float = 20.0, merge: Literal["mean", "sum"] = "mean"
+) -> dict[str, Tensor]:
+    """Return the merged task vector by tensor. Raises ``ValueError`` if one of a source is not finite."""
     state, device = task.backbone.tower.state_dict_open_clip(), task.backbone.device
 
-    def merge(sources: Sources) -> dict[str, Tensor]:
-        def read(source: str) -> Tensor:
-            vector = sources.task_vector(source)
-            vector_M = torch.cat([vector[name].to(device, torch.float32).flatten() for name in state])
-            if not torch.isfinite(vector_M).all():
-                raise ValueError(f"the task vector of {source} has NaN or infinite entries")
-            return vector_M
+    def read(source: str) -> Tensor:
+        vector = sources.task_vector(source)
+        vector_M = torch.cat([vector[name].to(device, torch.float32).flatten() for name in state])
+        if not torch.isfinite(vector_M).all():
+            raise ValueError(f"the task vector of {source} has NaN or infinite entries")
+        return vector_M
 
-        merged_M = merge_task_vectors(read, sources.names, settings.keep_percent, settings.merge)
-        parts = torch.split(merged_M, [tensor.numel() for tensor in state.values()])
-        return {name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)}
+    merged_M = merge_task_vectors(read, sources.names, keep_percent, merge)
+    parts = torch.split(merged_M, [tensor.numel() for tensor in state.values()])
+    return {name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)}
 
-    return adapt_by_merging(task, settings, merge)
+
+def adapt(task: Task, settings: TiesSettings) -> Adapted:
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+    return adapt_by_merging(
+        task, settings, lambda sources: ties_update(task, sources, settings.keep_percent, settings.merge)
+    )
 
 
 register(

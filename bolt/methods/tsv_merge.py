@@ -28,23 +28,24 @@ class TsvMergeSettings(MergingSettings):
     """The candidate scales."""
 
 
+def tsv_update(task: Task, sources: Sources) -> dict[str, Tensor]:
+    """Return the update of every tensor. Raises ``ValueError`` if a task vector is not finite."""
+    width, state = task.backbone.tower.shape.width, task.backbone.tower.state_dict_open_clip()
+    matrices = matrix_names(state)
+    update = mean_task_vectors(sources, [name for name in state if name not in matrices])
+    per_source = directions_of_each(None, width, len(sources.names))
+    for name in matrices:
+        m, n = state[name].shape
+        update[name] = tsv_merge(sources.directions(name, per_source), (m, n))
+    return update
+
+
 def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
     """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
-    width, state = task.backbone.tower.shape.width, task.backbone.tower.state_dict_open_clip()
-
-    def merge(sources: Sources) -> dict[str, Tensor]:
-        matrices = matrix_names(state)
-        update = mean_task_vectors(sources, [name for name in state if name not in matrices])
-        per_source = _directions(settings, width, len(sources.names))
-        for name in matrices:
-            m, n = state[name].shape
-            update[name] = tsv_merge(sources.directions(name, per_source), (m, n))
-        return update
-
-    return adapt_by_merging(task, settings, merge)
+    return adapt_by_merging(task, settings, lambda sources: tsv_update(task, sources))
 
 
-def _directions(settings: TsvMergeSettings, width: int, sources: int) -> int:
+def directions_of_each(settings: object, width: int, sources: int) -> int:
     """Return the directions per source for the largest matrix: no matrix has min(m, n) above the width."""
     return max(1, width // sources)
 
@@ -60,7 +61,7 @@ register(
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood"}),
         uses_sources=True,
-        source_directions=_directions,
+        source_directions=directions_of_each,
         uses_mean_task_vector=True,
         changes_tower=True,
         names_new_classes=True,

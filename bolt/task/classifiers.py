@@ -20,6 +20,8 @@ from torch.nn import functional as F
 
 _QUERIES = 1024
 """Queries that a transductive classifier compares with its images at once, to bound its memory."""
+_NUMBERS = 2**26
+"""Numbers that a memory classifier holds at once, 256 MiB in float32."""
 _SAME_IMAGE = 1 - 1e-6
 """A cosine above which two features belong to the same image. Encoding an image again changes only the last bits."""
 _SMALLEST = 1e-30
@@ -245,6 +247,46 @@ class TransductiveClassifier(Classifier):
         return torch.where(known_B[:, None], probabilities[:, 0].clamp_min(_SMALLEST).log(), scored_BC)
 
 
+@dataclass(frozen=True, eq=False)
+class MemoryClassifier(Classifier):
+    """DMN: every class answers a query with a mixture of its rows; the answers are compared with the query.
+
+    Row m of a class weighs ``exp(-beta (1 - f . m))``. The sum of the weighted rows, normalised, is the class's vector
+    for this query, and p' are the probabilities by these vectors. The logits are ``log(p + factor p')``, p those of the
+    text.
+
+    Attributes:
+        head_CD: unit text embeddings.
+        rows_CRD: unit features in the memory of each class; rows of zeros are free.
+        factor: weight of p'.
+    """
+
+    kind: ClassVar[str] = "memory"
+
+    head_CD: Tensor
+    rows_CRD: Tensor
+    scale: float
+    beta: float
+    factor: float
+
+    def __call__(self, features_BD: Tensor) -> Tensor:
+        unit_BD = F.normalize(features_BD.to(self.head_CD), dim=-1)
+        classes, rows, width = self.rows_CRD.shape
+        queries = max(1, _NUMBERS // (classes * (rows + width)))
+        return torch.cat([self._logits(block) for block in torch.split(unit_BD, queries)])
+
+    def _logits(self, unit_BD: Tensor) -> Tensor:
+        text_BC = (self.scale * unit_BD @ self.head_CD.T).softmax(dim=-1)
+        return (text_BC + self.factor * self.answers(unit_BD)).clamp_min(_SMALLEST).log()
+
+    def answers(self, unit_BD: Tensor) -> Tensor:
+        """Return p' (B, C) of unit features."""
+        weight_BCR = torch.exp(-self.beta * (1 - torch.einsum("bd,crd->bcr", unit_BD, self.rows_CRD)))
+        vectors_BCD = F.normalize(torch.einsum("bcr,crd->bcd", weight_BCR, self.rows_CRD), dim=-1)
+        logits_BC: Tensor = self.scale * torch.einsum("bd,bcd->bc", unit_BD, vectors_BCD)
+        return logits_BC.softmax(dim=-1)
+
+
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
     """Return the cache's logits (B, C) at alpha = 1, from the cosines (B, N) of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
@@ -264,6 +306,7 @@ KINDS: Mapping[str, type[Classifier]] = {
         BlendClassifier,
         AdapterClassifier,
         TransductiveClassifier,
+        MemoryClassifier,
     )
 }
 """The classifiers that can be saved, by :attr:`Classifier.kind`."""

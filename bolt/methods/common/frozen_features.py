@@ -69,6 +69,7 @@ def train_on_features(
     adapted: Callable[[], Adapted],
     *,
     views: int | None = None,
+    penalty: Callable[[], Tensor] | None = None,
     **options: Any,
 ) -> Adapted:
     """Train a classifier of frozen features by cross-entropy. Every epoch uses the features of another augmented view.
@@ -79,6 +80,7 @@ def train_on_features(
         adapted: makes the result from the current parameters. It is called at the end, and after every epoch if
             ``task.after_epoch`` asks for it.
         views: the epochs cycle through the augmented views 1 to ``views``; by default, every epoch has its own view.
+        penalty: what is added to the loss of a batch, called after ``logits_of``.
         options: ``make_optimiser`` and ``schedule`` of :func:`bolt.training.loop.fit`.
 
     Raises:
@@ -100,7 +102,8 @@ def train_on_features(
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         rows = to_device(rows, labels_N.device)
-        return cross_entropy(logits_of(features[view_of(epoch)][rows]), labels_N[rows])
+        loss = cross_entropy(logits_of(features[view_of(epoch)][rows]), labels_N[rows])
+        return loss if penalty is None else loss + penalty()
 
     fit(
         parameters,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import open_clip
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -30,6 +31,11 @@ def vector(name: str) -> Tensor:
     return found.long() if found.dtype in (torch.int16, torch.uint8) else found.clone()
 
 
+def names(prefix: str) -> list[str]:
+    """The names below a prefix, without it."""
+    return [name.removeprefix(prefix) for name in _tensors() if name.startswith(prefix)]
+
+
 def world_task(backbone: Backbone, features: Tensor | None = None) -> Task:
     """The task of the small world: four images of six classes, whose views are all alike."""
     support = vector("world/support") if features is None else features
@@ -49,3 +55,44 @@ def with_test_as_validation(task: Task) -> Support:
 def close(value: Tensor, name: str, atol: float = 1e-5, scale: float = 1.0) -> None:
     """Compare with a vector of the file."""
     torch.testing.assert_close(value.double() / scale, vector(name).double(), rtol=1e-4, atol=atol)
+
+
+NAMES = ("w0", "w1_w2", "w3", "w4_w5_w6", "w7", "w8")
+"""The class names of the small towers."""
+
+
+def small_tokens(prompts: list[str]) -> Tensor:
+    """The tokens of the small towers: start 62, end 63, ``a`` 1, ``photo`` 2, ``of`` 3, full stop 5, ``wJ`` 10 + J."""
+    rows = torch.zeros(len(prompts), 12, dtype=torch.long)
+    known = {"a": 1, "photo": 2, "of": 3, ".": 5} | {f"w{j}": 10 + j for j in range(9)}
+    for row, prompt in zip(rows, prompts, strict=True):
+        numbers = [62, *(known[word] for word in prompt.replace("_", " ").replace(".", " .").split()), 63]
+        row[: len(numbers)] = torch.tensor(numbers)
+    return rows
+
+
+def chirp(shape: tuple[int, ...], number: int, size: float) -> Tensor:
+    """The numbers of a tensor of the small towers, (shape) float64."""
+    i = torch.arange(torch.Size(shape).numel(), dtype=torch.float64)
+    return size * torch.sin(0.013 * i.square() + 1.7 * i + 0.37 * number).view(shape)
+
+
+def small_backbone() -> Backbone:
+    """A CLIP of two blocks in each tower, width 32 and joint width 16, whose weights are chirps."""
+    vision = {"image_size": 12, "patch_size": 4, "layers": 2, "width": 32, "head_width": 16}
+    text = {"context_length": 12, "vocab_size": 64, "width": 32, "heads": 2, "layers": 2}
+    model = open_clip.CLIP(16, vision, text, quick_gelu=True)
+    own = dict(model.named_parameters())
+    sizes = {"token_embedding": 0.3, "positional_embedding": 0.1, "class_embedding": 0.3, "conv1": 0.3, "in_proj": 0.25,
+             "out_proj": 0.2, "c_fc": 0.25, "c_proj": 0.15, "text_projection": 0.3, "visual.proj": 0.3}  # fmt: skip
+    with torch.no_grad():
+        for number, name in enumerate(sorted(own.keys() - {"logit_scale"})):
+            size = next((size for part, size in sizes.items() if part in name), 0.1)
+            values = chirp(tuple(own[name].shape), number, 0.05 if name.endswith("bias") else size)
+            is_gain = ".ln_" in f".{name}" and name.endswith("weight")
+            own[name].copy_(values + is_gain)
+            torch.testing.assert_close(
+                own[name].flatten()[-1], vector("towers/first_values")[number], rtol=1e-4, atol=1e-5
+            )
+        own["logit_scale"].copy_(torch.tensor(100.0).log())
+    return Backbone.from_open_clip(model, small_tokens, "small")

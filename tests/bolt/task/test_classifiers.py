@@ -20,6 +20,7 @@ from bolt.task.classifiers import (
     Classifier,
     CosineClassifier,
     LinearClassifier,
+    MemoryClassifier,
     NoNewClasses,
     TransductiveClassifier,
     UnknownClassifier,
@@ -43,6 +44,7 @@ EXAMPLES: dict[str, Classifier] = {
     "blend": BlendClassifier(HEAD, normal(3, 9), normal(3)),
     "adapter": AdapterClassifier(HEAD, normal(2, 8), normal(8, 2), 0.2, 31.7),
     "transductive": TransductiveClassifier(normal(3, 8), normal(3), KEYS, normal(5, 3).softmax(dim=-1), 2),
+    "memory": MemoryClassifier(HEAD, F.normalize(normal(3, 4, 8), dim=-1), 31.7, 5.5, 0.7),
 }
 
 
@@ -68,6 +70,11 @@ def by_hand(of: Classifier) -> Tensor:
         votes = torch.stack([sum((row[i] * of.probabilities_NC[i].double() for i in row.argsort()[-2:]),
                                  torch.zeros(3).double()) for row in affinity])  # fmt: skip
         return f @ of.weight_CD.double().T + of.bias_C.double() + votes / 6
+    if isinstance(of, MemoryClassifier):
+        text, rows = (of.scale * f @ of.head_CD.double().T).softmax(dim=-1), of.rows_CRD.double()
+        mixed = [[(torch.exp(-of.beta * (1 - own @ q)) @ own) for own in rows] for q in f]
+        cosines = [[q @ (vector / vector.norm()) for vector in vectors] for q, vectors in zip(f, mixed, strict=True)]
+        return (text + of.factor * (of.scale * torch.tensor(cosines)).softmax(dim=-1)).log()
     assert isinstance(of, BlendClassifier)
     weight, bias = of.weight_CE[:, :-1].double(), of.weight_CE[:, -1].double()
     return f @ weight.T + bias + of.alpha_C.double() * (f @ of.head_CD.double().T)

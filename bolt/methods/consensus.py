@@ -1,0 +1,89 @@
+"""Consensus merging: keeps the entries of the summed task vectors that several tasks use (Wang et al., ICML 2024).
+
+Paper: "Localizing task information for improved model merging and compression", arXiv:2405.07813. M is the sum of the
+sources' task vectors. Task t uses an entry where its own change outweighs that of the others, ``|tau_t| > lambda |M -
+tau_t|``. The entries that at least two tasks use are kept, so that neither one task's own changes nor those of none
+remain::
+
+    theta_0 + alpha M on the kept entries
+
+Nothing is trained. What differs from the official code:
+
+- lambda is 0.4 for all tasks, the middle of the official grid; there it is chosen for each source on its validation
+  data.
+- alpha is chosen on the support, not on the sources' validation data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_passes
+from bolt.methods.task_arithmetic import sum_of_task_vectors
+from bolt.spectral.sources import Sources
+from bolt.task.task import Adapted, Task
+
+
+@dataclass(frozen=True)
+class ConsensusSettings(MergingSettings):
+    """Which entries are kept, and the candidate scales.
+
+    Attributes:
+        mask_strength: lambda; the larger, the fewer entries a task uses.
+        tasks: how many tasks must use an entry.
+    """
+
+    mask_strength: float = 0.4
+    tasks: int = 2
+    alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 11))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mask_strength < 0 or self.tasks < 0:
+            raise ValueError("mask_strength and tasks must not be negative")
+
+
+def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], strength: float) -> dict[str, Tensor]:
+    """Return how many tasks use each entry, by tensor, uint8; the task vectors are read one at a time."""
+    counts = {name: torch.zeros_like(tensor, dtype=torch.uint8) for name, tensor in total.items()}
+    for vector in vectors:
+        for name, count in counts.items():
+            own = vector[name].to(total[name])
+            count += own.abs() > strength * (total[name] - own).abs()
+    return counts
+
+
+def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
+    """Mask the sum and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+
+    def merge(sources: Sources) -> dict[str, Tensor]:
+        total = sum_of_task_vectors(task, sources)
+        counts = users(total, map(sources.task_vector, sources.names), settings.mask_strength)
+        return {name: torch.where(counts[name] >= settings.tasks, tensor, 0) for name, tensor in total.items()}
+
+    return adapt_by_merging(task, settings, merge)
+
+
+register(
+    Method(
+        name="consensus",
+        title="Consensus",
+        palette=45,
+        summary="adds the entries of the summed task vectors that several tasks use",
+        paper="https://arxiv.org/abs/2405.07813",
+        settings_class=ConsensusSettings,
+        adapt=adapt,
+        tracks=frozenset({"fewshot", "ood"}),
+        uses_sources=True,
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        names_new_classes=True,
+        tower_passes=merging_passes,
+        test_settings={"alphas": (0.3, 1.0)},
+    )
+)

@@ -1,0 +1,116 @@
+"""LiNeS: scales a merged update linearly with the depth of the block (Wang et al., ICLR 2025).
+
+Paper: arXiv:2410.17146. The update M is the sum of the sources' task vectors, or the merged vector of TIES or TSV-M.
+Block l of L changes by ``(a + b l / (L - 1)) M``, all other tensors by ``a M``. Early blocks hold what is common to all
+tasks, so they change least::
+
+    a = |sum_t tau_t|_1 / (T |M|_1)
+
+The L1 norms run over all tensors; for the plain sum a is 1 / T. What differs from the official code:
+
+- b is chosen on the support, among 0.1 to 1, not on validation data of the sources' own tasks.
+- The number of blocks is the tower's. The official code knows 12 and 24.
+
+Shape legend: L blocks, T sources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.merging import MergingSettings, merging_passes, required_sources, with_update
+from bolt.methods.common.scale_selection import choose_scale
+from bolt.methods.task_arithmetic import sum_of_task_vectors
+from bolt.methods.ties import ties_update
+from bolt.methods.tsv_merge import directions_of_each, tsv_update
+from bolt.spectral.sources import Sources
+from bolt.task.task import Adapted, Task, cosine_classifier
+
+_BLOCK = re.compile(r"resblocks\.(\d+)\.")
+
+UPDATES: Mapping[str, Callable[[Task, Sources], dict[str, Tensor]]] = {
+    "task_arithmetic": sum_of_task_vectors,
+    "ties": ties_update,
+    "tsv_merge": tsv_update,
+}
+"""What LiNeS can scale: a merging method -> its update."""
+
+
+@dataclass(frozen=True)
+class LinesSettings(MergingSettings):
+    """What is scaled, and the candidates.
+
+    Attributes:
+        of: the merging method whose update is scaled.
+        alphas: candidates for b, the growth from the first block to the last.
+    """
+
+    of: Literal["task_arithmetic", "ties", "tsv_merge"] = "task_arithmetic"
+    alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 11))
+
+
+def scaled_by_depth(update: Mapping[str, Tensor], layers: int, constant: float, growth: float) -> dict[str, Tensor]:
+    """Return the update with block l scaled by ``constant + growth l / (layers - 1)``, all else by ``constant``."""
+    scaled = {}
+    for name, tensor in update.items():
+        block = _BLOCK.search(name)
+        depth = int(block[1]) / max(layers - 1, 1) if block else 0.0
+        scaled[name] = (constant + growth * depth) * tensor
+    return scaled
+
+
+def constant_of(update: Mapping[str, Tensor], total: Mapping[str, Tensor], sources: int) -> float:
+    """Return a: the L1 norm of the sum of task vectors over T times that of the update."""
+    norms = [sum(float(tensor.double().abs().sum()) for tensor in one.values()) for one in (total, update)]
+    return norms[0] / (sources * norms[1]) if norms[1] else 0.0
+
+
+def adapt(task: Task, settings: LinesSettings) -> Adapted:
+    """Merge, scale by depth, and choose b. Raises ``ValueError`` without sources, or for one that is not finite."""
+    base, sources, device = task.backbone.tower, required_sources(task), task.backbone.device
+
+    def make() -> tuple[dict[str, Tensor], float]:
+        update = {name: tensor.to(device) for name, tensor in UPDATES[settings.of](task, sources).items()}
+        return update, constant_of(update, sum_of_task_vectors(task, sources), len(sources.names))
+
+    update, constant = sources.cached(("lines", settings), make)
+
+    def tower_at(growth: float) -> Any:
+        return with_update(base, scaled_by_depth(update, base.shape.layers, constant, growth))
+
+    choice = choose_scale(task, settings.alphas, tower_at)
+    return Adapted(
+        classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
+        tower=tower_at(choice.scale),
+        details={"constant": constant, "growth": choice.scale, "growth_by": choice.by},
+        source_key=(settings, sources.names, choice.scale),
+    )
+
+
+register(
+    Method(
+        name="lines",
+        title="LiNeS",
+        palette=44,
+        summary="scales a merged update with the depth of the block",
+        paper="https://arxiv.org/abs/2410.17146",
+        settings_class=LinesSettings,
+        adapt=adapt,
+        tracks=frozenset({"fewshot", "ood"}),
+        uses_sources=True,
+        source_directions=lambda settings, width, sources: (
+            directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0
+        ),
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        names_new_classes=True,
+        tower_passes=merging_passes,
+        test_settings={"alphas": (0.3, 1.0)},
+    )
+)

@@ -1,0 +1,52 @@
+"""KgCoOp against the official code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.methods.coop import initial_context
+from bolt.methods.kgcoop import KgCoOpSettings, adapt
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import ClassText, Task
+from tests.bolt.methods.third_vectors import NAMES, close, small_backbone, vector
+from tests.helpers.frozen_tasks import frozen_task
+
+SETTINGS = KgCoOpSettings(epochs=6, batch_size=24, learning_rate=0.05)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return small_backbone()
+
+
+def official(backbone: Backbone) -> Task:
+    images, labels = vector("kgcoop/images"), torch.arange(24) // 4
+    task = frozen_task(backbone, lambda view: images, labels, vector("kgcoop/teacher"))
+    return replace(task, text=ClassText(NAMES, ("photo of a {}.",)))
+
+
+def test_the_training_follows_the_official_code(backbone: Backbone) -> None:
+    losses: list[float] = []
+    task = replace(official(backbone), report=lambda epoch, row: losses.append(row["train_loss"]))
+    close(initial_context(task, SETTINGS), "kgcoop/context_start")
+    adapted = adapt(task, SETTINGS)
+    assert losses == pytest.approx(vector("kgcoop/losses").tolist(), rel=1e-3)
+    head = adapted.classify
+    assert isinstance(head, CosineClassifier)
+    torch.testing.assert_close(head.head_CD, vector("kgcoop/text_after"), rtol=1e-3, atol=1e-3)
+    distance = 1 - F.cosine_similarity(head.head_CD, vector("kgcoop/teacher"), dim=-1).mean()
+    assert float(distance) == pytest.approx(float(vector("kgcoop/score_after")), rel=1e-2)
+
+
+def test_the_penalty_holds_the_prompts_near_the_teacher(backbone: Backbone) -> None:
+    task, distances = official(backbone), []
+    for weight in (0.0, 8.0):
+        head = adapt(task, replace(SETTINGS, epochs=40, learning_rate=2e-3, distance_weight=weight)).classify
+        assert isinstance(head, CosineClassifier)
+        distances.append(float(1 - F.cosine_similarity(head.head_CD, task.head_CD, dim=-1).mean()))
+    assert distances[0] > distances[1]
