@@ -77,6 +77,8 @@ class Protocol:
         validation: which labelled images of a validation part a method may choose settings on: ``none``; those
             ``drawn`` as the code behind ``support_draw`` draws them, at most four a class by default; or the ``whole``
             part. The official codes of some baselines do so; see :attr:`bolt.methods.Method.uses_validation`.
+        stream: on the track ``tta_stream``, test images come ``shuffled``, or with a ``drifting`` mix of classes: one
+            class after another comes up and goes, several at a time.
         support_crop: the views of support images are crops of ``half`` of an image or more, or of 8 per cent or more,
             as torchvision's default is and as ``coop`` and its successors train on.
     """
@@ -107,6 +109,7 @@ class Protocol:
     ood_label_space: Literal["both", "all_classes"] = "both"
     meta_scoring: Literal["test", "validation"] = "test"
     validation: Literal["none", "drawn", "whole"] = field(default="none", metadata=ADDED_LATER)
+    stream: Literal["shuffled", "drifting"] = field(default="shuffled", metadata=ADDED_LATER)
     support_crop: Literal["half", "coop"] = field(default="half", metadata=ADDED_LATER)
 
     def selects_on_test(self, track: str) -> bool:

@@ -77,6 +77,8 @@ class Method:
             method that adapts from the pre-trained weights.
         support_feature_views: ``support_feature_views(settings)`` -> the last view of the support whose frozen features
             it reads. ``None``: it reads none. 0: the un-augmented view. V: the un-augmented view and views 1 to V.
+        test_views: ``test_views(settings)`` -> how many views of each test image, the un-augmented one first, whose
+            frozen features it reads at test time; 0 for none.
         uses_validation: whether it chooses settings on validation images where the protocol gives them
             (:attr:`bolt.task.task.Task.validation`). It reads their un-augmented frozen features.
         trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
@@ -108,6 +110,7 @@ class Method:
     uses_mean_task_vector: bool = False
     meta_recipe: Callable[[Any], MetaRecipe] | None = None
     support_feature_views: Callable[[Any], int | None] = lambda settings: None
+    test_views: Callable[[Any], int] = lambda settings: 0
     uses_validation: bool = False
     trains_text: Callable[[Any], bool] = lambda settings: False
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()

@@ -26,7 +26,7 @@ register(
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=ZeroShotSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
+        tracks=frozenset({"fewshot", "ood", "tta", "tta_stream", "tta_image", "meta"}),
         uses_support=False,
         names_new_classes=True,
     )

@@ -173,8 +173,11 @@ def adapt(
     """
     backbone = backbone.at(precision)
     chosen = METHODS[method]
-    track = "fewshot" if labels is not None else "tta"
-    if track not in chosen.tracks:
+    wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
+    track = next((name for name in wanted if name in chosen.tracks), "")
+    if chosen.tracks == {"tta_image"}:
+        raise ValueError(f"{method} predicts each image by itself, from crops of it, so it makes no model")
+    if not track:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
     configured = chosen.configure(settings, track)
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:

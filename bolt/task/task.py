@@ -53,6 +53,12 @@ class Support:
         return len(self.labels_N)
 
 
+def _no_views(count: int) -> Tensor:
+    raise ValueError(
+        "the task has no views of its test images: the method's registration does not say that it reads them"
+    )
+
+
 @dataclass(frozen=True)
 class Unlabelled:
     """The target's test images without labels, which a method adapts to on the test-time track.
@@ -62,6 +68,8 @@ class Unlabelled:
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); view 0 is the evaluation transform, higher views
             are augmented like those of a support.
         features: ``features()`` -> float32 (N, D), the frozen tower's raw features of view 0.
+        view_features: ``view_features(count)`` -> float32 (N, count, D), those of view 0 and of crops of 8 to 100 per
+            cent of each image; for a method that declares ``test_views``.
         order: ``order(stream, epoch, size)`` -> a permutation (size,), keyed by (dataset, seed, stream, epoch, size).
     """
 
@@ -69,6 +77,7 @@ class Unlabelled:
     pixels: Callable[[int, Tensor], Tensor]
     features: Callable[[], Tensor]
     order: Callable[[str, int, int], Tensor]
+    view_features: Callable[[int], Tensor] = _no_views
 
     def __len__(self) -> int:
         return self.size
@@ -164,6 +173,8 @@ class Adapted:
             space when saved.
         embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. Classes that it
             was not adapted to get their embeddings from this; otherwise they get those of the zero-shot head.
+        fixed_NC: logits of the task's unlabelled images in their order, where a prediction is made once: when the image
+            comes in a stream, or from views that ``classify`` does not see. The images are scored by these.
         source_key: given if tower and classifier depend on nothing but the backbone, the text head, the sources and
             the values in it, such as settings and a chosen scale. Two tasks with equal keys then have equal
             predictions, and those of one can be used for both.
@@ -176,6 +187,7 @@ class Adapted:
     coefficients: Mapping[str, Tensor] = field(default_factory=dict)
     change: SpectralChange | None = None
     embed_classes: Callable[[Sequence[str]], Tensor] | None = None
+    fixed_NC: Tensor | None = None
     source_key: Hashable = None
 
 

@@ -18,7 +18,7 @@ from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.images import Images, OfTestSplit
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactCache, ArtifactSpec, FrozenTower
 from orchestrator.artifacts.support_images import SupportImages, support_pool
-from orchestrator.artifacts.views import Views
+from orchestrator.artifacts.views import Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef
 from orchestrator.store import Artifact, Builder
@@ -69,6 +69,66 @@ class ValidationFeatures(TestFeatures):
     def images(self) -> Images:
         """The decoded validation part."""
         return Images(self.dataset, "validation", self.image_size)
+
+
+@dataclass(frozen=True)
+class TestViewFeatures(OfTestSplit):
+    """The frozen tower's features of several views of each test image, (n, V, D) float32; view 0 is un-augmented.
+
+    Attributes:
+        seed: of the crops.
+        family: how they are cropped.
+        views: the number of views, V.
+    """
+
+    title = "features of views of test images"
+    shrink_hint = "fewer seeds or datasets of the tta_image track, or fewer views"
+    gpu_share = 0.5
+    cache_size = 2
+    part = "views"
+
+    seed: int
+    family: Views
+    views: int
+
+    @property
+    def plain(self) -> TestFeatures:
+        """The features of view 0."""
+        return TestFeatures(self.backbone, self.dataset, self.image_size)
+
+    @property
+    def whole(self) -> Images:
+        """The test images near their own size, which are cropped."""
+        return Images(self.dataset, "test_whole", self.image_size)
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return FrozenTower(self.backbone), self.whole, self.plain
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return self.views * self.plain.size_bytes(catalog)
+
+    def gflops(self, catalog: Catalog) -> float:
+        return (self.views - 1) * self.plain.gflops(catalog)
+
+    def build(self, cache: ArtifactCache, builder: Builder) -> None:
+        """Encode the crops, view by view within a batch of images."""
+        backbone, images = cache.backbone(self.backbone), place_images(self.whole, cache.get(self.whole), cache)
+        plain_ND, name = cache.get(self.plain), self.dataset.name
+        features_nVD = torch.empty(len(plain_ND), self.views, plain_ND.shape[1])
+        features_nVD[:, EVALUATION_VIEW] = plain_ND
+        for start, stop in scoring_batches(len(plain_ND)):
+            rows = range(start, stop)
+            for view in range(1, self.views):
+                pixels = self.family.draw(images, rows, view, size=self.image_size, dataset=name, seed=self.seed)
+                features_nVD[start:stop, view] = backbone.encode_images(pixels).cpu()
+            builder.progress(stop, len(plain_ND))
+        save_tensors({"features": features_nVD}, builder.folder / FILE)
+        builder.meta.update(images=len(plain_ND), views=self.views)
+
+    def load(self, artifact: Artifact, device: str) -> Tensor:
+        """Return the features (n, V, D) on the CPU."""
+        return load_file(artifact.path(FILE))["features"]
 
 
 @dataclass(frozen=True)

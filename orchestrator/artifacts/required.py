@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from bolt.clip.augment import SUPPORT_CROP
 from bolt.methods import METHODS, Method
 from bolt.task.support import NESTED_DRAWS
-from orchestrator.artifacts.features import SupportFeatures, TestFeatures, ValidationFeatures
+from orchestrator.artifacts.features import SupportFeatures, TestFeatures, TestViewFeatures, ValidationFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.meta_start import MetaStart
@@ -29,6 +29,7 @@ COOP_SMALLEST_CROP = 0.08
 
 SHOTS_STEP = 16
 VIEWS_STEP = 20
+TEST_VIEWS_STEP = 16
 """Support artifacts hold a multiple of this number of shots and views. All smaller k and all methods share them."""
 
 FEW_SHOTS = (1, 4)
@@ -42,12 +43,13 @@ class CellArtifacts:
 
     Attributes:
         head: the zero-shot head of all classes of the target.
+        view_features: of views of the target's test images, if the method reads any.
         validation_features: of the images that the method may choose settings on, if the protocol gives it any.
         own_heads: the heads of the other datasets that the cell is scored on, where each has its own class words.
         test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
         validation_images: the target's training split, where the protocol scores on a tenth of it.
         unscored: the support, where it is drawn from the test split: its images are not scored.
-        whole_test_images: the target's test images near their own size, for crops at test time.
+        whole_test_images: the target's test images near their own size, for a method that trains on crops of them.
     """
 
     head: Head
@@ -62,6 +64,7 @@ class CellArtifacts:
     sources: tuple[SourceRef, ...]
     own_heads: tuple[Head, ...] = ()
     validation_features: ValidationFeatures | None = None
+    view_features: TestViewFeatures | None = None
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
         """Return the test features of one of the scored datasets. Their images are :attr:`TestFeatures.images`."""
@@ -71,7 +74,7 @@ class CellArtifacts:
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
         images = self.validation_images, self.whole_test_images, self.support_images
-        optional = self.meta_start, *images, self.support_features, self.validation_features
+        optional = self.meta_start, *images, self.support_features, self.validation_features, self.view_features
         return self.head, *self.own_heads, *self.test_features, *(spec for spec in optional if spec is not None)
 
     @property
@@ -102,6 +105,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         mirror=catalog.dataset(cell.dataset.name).mirrorable or cell.protocol.flips == "always",
         smallest=SUPPORT_CROP.smallest if cell.protocol.support_crop == "half" else COOP_SMALLEST_CROP,
     )
+    crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
     meta_start = None
     if method.meta_recipe is not None:  # its sources are datasets
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
@@ -114,7 +118,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
             features = SupportFeatures(
                 cell.backbone, support, size, views, round_up(count, VIEWS_STEP), _feature_shots(cell)
             )
-    elif method.uses_support:
+    elif method.uses_support and method.changes_tower:
         whole_test_images = Images(cell.dataset, "test_whole", size)
     drawn_from_test = method.uses_support and track.support_split(cell.protocol) == "test"
     return CellArtifacts(
@@ -135,6 +139,11 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         ),
         validation_features=ValidationFeatures(cell.backbone, cell.dataset, size)
         if method.uses_validation and cell.protocol.validation != "none" and track.gives_support
+        else None,
+        view_features=TestViewFeatures(
+            cell.backbone, cell.dataset, size, cell.seed, crops, round_up(count, TEST_VIEWS_STEP)
+        )
+        if (count := method.test_views(settings)) and not track.gives_support
         else None,
     )
 

@@ -87,6 +87,8 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
         return predict_classes(len(labels_N), features_of, lambda features_BD: classify(features_BD)[:, among], own_C)
 
     def predict_adapted() -> Predictions:
+        if (fixed_NC := adapted.fixed_NC) is not None:
+            return predict(lambda start, stop: fixed_NC[start:stop], lambda logits_BC: logits_BC)
         if adapted.tower is None:
             return predict(split.frozen, adapted.classify)
         with ReadAhead(lambda batch: split.pixels(*batch), scoring_batches(len(labels_N)), loaded.device) as pixels:

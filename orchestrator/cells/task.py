@@ -19,6 +19,9 @@ from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import evaluation_split
 
+_OVERLAP = 0.2
+"""How long a class of a drifting stream lasts, as a share of the stream."""
+
 
 def make_task(inputs: CellInputs) -> Task:
     """Return everything the method may see of its target. Large parts are read when they are first used.
@@ -138,23 +141,45 @@ def _undeclared(*arguments: Any) -> Tensor:
 def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
     """Return the target's test images without labels. Augmented views are crops of images near their own size."""
     artifacts, loaded = inputs.artifacts, inputs.loaded
-    if artifacts.whole_test_images is None:
+    if inputs.track.gives_support or not inputs.method.uses_support:
         return None
     name, seed, size = inputs.cell.dataset.name, inputs.cell.seed, inputs.image_size
     test_features = inputs.artifacts.features_of(inputs.cell.dataset)
     images = loaded.get(test_features.images)
-    whole = place_images(artifacts.whole_test_images, loaded.get(artifacts.whole_test_images), loaded)
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         if view == EVALUATION_VIEW:
             return torch.stack([images.image(row) for row in rows.tolist()])
+        if artifacts.whole_test_images is None:
+            return _undeclared()
+        whole = place_images(artifacts.whole_test_images, loaded.get(artifacts.whole_test_images), loaded)
         return artifacts.views.draw(whole, rows.tolist(), view, size=size, dataset=name, seed=seed)
+
+    def order(stream: str, number: int, count: int) -> Tensor:
+        generator = torch_generator("stream", name, seed, stream, number, count)
+        if inputs.cell.protocol.stream == "drifting" and count == len(images):
+            return drifting_order(torch.from_numpy(images.labels), generator)
+        return torch.randperm(count, generator=generator)
+
+    def view_features(count: int) -> Tensor:
+        if artifacts.view_features is None:
+            return _undeclared()
+        return loaded.get(artifacts.view_features)[:, :count].to(loaded.device)
 
     return Unlabelled(
         size=len(images),
         pixels=pixels,
         features=lambda: loaded.get(test_features).to(loaded.device),
-        order=lambda stream, number, count: torch.randperm(
-            count, generator=torch_generator("stream", name, seed, stream, number, count)
-        ),
+        order=order,
+        view_features=view_features,
     )
+
+
+def drifting_order(labels_N: Tensor, generator: torch.Generator) -> Tensor:
+    """Return an order (N,) in which classes come up one after another, about a fifth of them at a time.
+
+    The order of the classes is drawn. The method sees the order alone.
+    """
+    classes = int(labels_N.max()) + 1
+    start_C = torch.randperm(classes, generator=generator) / classes
+    return (start_C[labels_N] + _OVERLAP * torch.rand(len(labels_N), generator=generator)).argsort()

@@ -12,7 +12,7 @@ from orchestrator.tracks.fewshot import FEWSHOT
 from orchestrator.tracks.imbalanced import IMBALANCED
 from orchestrator.tracks.meta import META
 from orchestrator.tracks.ood import OOD
-from orchestrator.tracks.tta import TTA
+from orchestrator.tracks.tta import TTA, TTA_IMAGE, TTA_STREAM
 
 TRACKS: dict[str, Track] = {
     track.name: track
@@ -20,6 +20,8 @@ TRACKS: dict[str, Track] = {
         FEWSHOT,
         OOD,
         TTA,
+        TTA_STREAM,
+        TTA_IMAGE,
         META,
         BASE_TO_NEW,
         CROSS_DATASET,

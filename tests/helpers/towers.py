@@ -147,6 +147,9 @@ def make_task(
                 pixels=all_pixels,
                 features=lambda: backbone.encode_images(all_pixels(0, everything)),
                 order=shuffled,
+                view_features=lambda count: torch.stack(
+                    [backbone.encode_images(all_pixels(view, everything)) for view in range(count)], dim=1
+                ),
             ),
             oracle=oracle if protocol.selects_on_test("tta") else None,
         )

@@ -34,7 +34,7 @@ def tiny(name: str, track: str = "fewshot") -> Any:
     """A method's entry in a grid, with its test settings."""
     method = METHODS[name]
     settings = {key: list(v) if isinstance(v, tuple) else v for key, v in method.test_settings.items()}
-    if track == "tta":
+    if track.startswith("tta"):
         settings |= {key: value for key, value in TEST_TIME.items() if key in settings}
     return {name: settings}
 
@@ -42,7 +42,7 @@ def tiny(name: str, track: str = "fewshot") -> Any:
 def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> str:
     """A grid file with every method on each of its tracks."""
     blocks = []
-    for track in ("fewshot", "tta", "meta"):
+    for track in ("fewshot", "tta", "tta_stream", "tta_image", "meta"):
         methods = [tiny(name, track) for name, method in METHODS.items() if track in method.tracks]
         block = {
             "track": track,
@@ -52,7 +52,7 @@ def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> st
             "seeds": [1],
             "methods": methods,
         }
-        blocks.append(block if track == "tta" else {**block, "shots": [1, 2] if track == "fewshot" else [2]})
+        blocks.append(block if track.startswith("tta") else {**block, "shots": [1, 2] if track == "fewshot" else [2]})
     return yaml.safe_dump({"title": "Small world", "protocol": protocol, "fine_tuning": FINE_TUNING, "blocks": blocks})
 
 

@@ -25,7 +25,7 @@ from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from tests.helpers.towers import make_task
 
-TRACKS = ("fewshot", "tta")
+TRACKS = ("fewshot", "tta", "tta_stream", "tta_image")
 MEASURED = [(name, track) for name, method in sorted(METHODS.items()) for track in TRACKS if track in method.tracks]
 FEW_SHOT = [name for name, track in MEASURED if track == "fewshot"]
 
@@ -49,7 +49,7 @@ def test_every_method_runs_and_repeats_bit_for_bit(
     name: str, track: str, protocol: Protocol, backbone: Backbone
 ) -> None:
     before = {key: tensor.clone() for key, tensor in backbone.tower.state_dict_open_clip().items()}
-    unlabelled = track == "tta"
+    unlabelled = track.startswith("tta")
     results = [run(name, make_task(backbone, protocol=protocol, unlabelled=unlabelled)) for _ in range(2)]
     (one, logits), (other, again) = results
     assert logits.shape == (30 if unlabelled else 12, 3)
@@ -69,7 +69,7 @@ def test_every_method_runs_and_repeats_bit_for_bit(
 @pytest.mark.parametrize(("name", "track"), MEASURED)
 def test_no_method_touches_the_global_generator(name: str, track: str, backbone: Backbone) -> None:
     before = torch.get_rng_state()
-    run(name, make_task(backbone, unlabelled=track == "tta"))
+    run(name, make_task(backbone, unlabelled=track.startswith("tta")))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -78,7 +78,8 @@ def test_no_method_touches_the_global_generator(name: str, track: str, backbone:
 def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backbone) -> None:
     late = STRICT.with_switches(schedule_offset=True)
     one, other = (
-        run(name, make_task(backbone, protocol=protocol, unlabelled=track == "tta"))[1] for protocol in (STRICT, late)
+        run(name, make_task(backbone, protocol=protocol, unlabelled=track.startswith("tta")))[1]
+        for protocol in (STRICT, late)
     )
     assert torch.equal(one, other) == (name != "bolt")
 

@@ -90,7 +90,7 @@ def test_one_class_and_identical_images_are_harmless() -> None:
 
 
 def test_images_come_in_the_tasks_order(backbone: Backbone) -> None:
-    """The result is that of the stream in the keyed order, and is named with its agreement with the online answers."""
+    """The result is that of the stream in the keyed order, and and the details have the share of alike predictions."""
     task = make_task(backbone, unlabelled=True)
     assert task.unlabelled is not None
     adapted = adapt(task, TdaSettings())
@@ -101,7 +101,7 @@ def test_images_come_in_the_tasks_order(backbone: Backbone) -> None:
         caches.insert(features[image])
     assert isinstance(adapted.classify, CacheClassifier)
     torch.testing.assert_close(adapted.classify(features), caches.final()(features))
-    assert 0 <= float(adapted.details["agreement_with_online"]) <= 100
+    assert 0 <= float(adapted.details["agreement_with_final"]) <= 100
 
 
 def test_what_it_cannot_use_is_refused(backbone: Backbone) -> None:

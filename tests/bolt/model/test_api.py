@@ -271,7 +271,7 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(name for name in METHODS if METHODS[name].tracks != {"tta_image"}))
 def test_what_is_read_is_what_was_saved(
     method: str, form: Form, backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:
@@ -282,6 +282,11 @@ def test_what_is_read_is_what_was_saved(
     assert again.about == replace(model.about, notes=again.about.notes)
     assert again.about.notes["method"] == METHODS[method].title
     assert again.predict(IMAGES[:1]) == model.predict(IMAGES[:1])
+
+
+def test_a_method_of_single_images_makes_no_model(backbone: Backbone, sources: CheckpointSources) -> None:
+    with pytest.raises(ValueError, match="each image by itself"):
+        adapted(backbone, "zero", sources)
 
 
 def test_coefficients_find_their_basis_again_or_bring_it(

@@ -25,7 +25,7 @@ from tests.helpers.towers import make_task
 TRAINED = [
     (name, track)
     for name, method in sorted(METHODS.items())
-    for track in ("fewshot", "tta")
+    for track in ("fewshot", "tta", "tta_stream", "tta_image")
     if track in method.tracks and name != "auto"  # which runs the others
 ]
 
@@ -73,7 +73,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "track"), TRAINED)
 def test_no_step_of_a_method_waits(name: str, track: str, backbone: Backbone, steps: Steps) -> None:
-    task = make_task(backbone, unlabelled=track == "tta")
+    task = make_task(backbone, unlabelled=track.startswith("tta"))
     method = METHODS[name]
     assert not steps.of(lambda: method.adapt(task, method.configure(method.test_settings, track)))
 

@@ -19,7 +19,7 @@ from orchestrator.catalog import backbone_ref, dataset_ref
 from orchestrator.catalog.backbone_entry import swap_activation
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure
-from orchestrator.cells.task import make_task
+from orchestrator.cells.task import drifting_order, make_task
 from orchestrator.core.cell import Cell
 from orchestrator.grid.resolve import resolve_protocol
 from orchestrator.store.predictions import parse_predictions
@@ -50,7 +50,7 @@ def result_of(world: World, cell: Cell) -> Result:
 def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() -> None:
     same = {name for name in SWITCHES if getattr(STRICT, name) == getattr(PUBLISHED, name)}
     # These differ between the paper's domains, between the tables, the released code and the ablation, or in the field.
-    of_the_field = {"validation", "support_crop"}
+    of_the_field = {"validation", "support_crop", "stream"}
     assert same == {"epoch_selection", "support_pool", "baseline_crop", "task_count_basis"} | of_the_field
     for name in SWITCHES:
         other = resolve_protocol({"name": "strict", name: _other_value(name)}, location=None)  # type: ignore[arg-type]
@@ -65,6 +65,7 @@ def _other_value(name: str) -> Any:
         "task_count_basis": "padded",
         "validation": "drawn",
         "support_crop": "coop",
+        "stream": "drifting",
     }
     return others.get(name, getattr(PUBLISHED, name))
 
@@ -208,3 +209,15 @@ def test_a_cell_that_selects_on_test_reads_its_targets_features_even_if_it_is_sc
     for blind in (elsewhere, turned(elsewhere, tta_alpha="test_labels")):  # alpha at test time is not this track's
         assert not blind.selects_on_test
         assert [each.dataset for each in cell_artifacts(blind, world.catalog).test_features] == [other]
+
+
+def test_a_drifting_stream_brings_few_classes_at_a_time_and_every_image_once(world: World) -> None:
+    labels = torch.arange(10).repeat_interleave(20)
+    order = drifting_order(labels, torch.Generator().manual_seed(3))
+    assert sorted(order.tolist()) == list(range(200))
+    assert max(len(part.unique()) for part in labels[order].split(20)) <= 5
+    cell = world.pick("dmn", "tta_stream")
+    shuffled, drifting = (task_of(world, one).test_images for one in (cell, turned(cell, stream="drifting")))
+    size = len(shuffled)
+    assert not torch.equal(shuffled.order("dmn", 0, size), drifting.order("dmn", 0, size))
+    assert result_of(world, turned(cell, stream="drifting")).evaluations[0].total == size

@@ -70,7 +70,7 @@ def test_a_plan_counts_what_is_there(world: World) -> None:
     kinds = {type(spec).__name__ for spec in plan.artifacts}
     of_any_module = [*ArtifactSpec.__subclasses__(), *Source.__subclasses__(), *OfTestSplit.__subclasses__()]
     shipped = {kind.__name__ for kind in of_any_module if kind.__module__.startswith("orchestrator.")}
-    assert kinds == shipped - {"Source", "OfTestSplit", "MetaStart", "AdoptedSource", "HeldOutFold"}
+    assert kinds == shipped - {"Source", "OfTestSplit", "TestViewFeatures", "MetaStart", "AdoptedSource", "HeldOutFold"}
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(world: World) -> None:

@@ -1,0 +1,123 @@
+"""MTA: the mode of an image's views, found by mean shift with a trust in each view (Zanella and Ben Ayed, CVPR 2024).
+
+Paper: arXiv:2405.02266. The density of the unit features of 64 views of a test image has a mode m; its image is
+classified by ``scale m t``. Views that agree in their predictions are trusted more::
+
+    e_p = exp(-|f_p - m|^2 / (2 h_p^2)),    y <- softmax((e + 4 A y) / 0.2),    m <- unit(sum_p e_p y_p f_p)
+
+``A = P P^T`` compares the predictions of the views, and h_p^2 is half the mean squared distance to the 30 per cent
+nearest other views. Five rounds, with up to five steps of y and of m in each. Nothing is trained, and no other image is
+seen. What differs from the official code: a bandwidth of zero, for views that are alike, is set to 1e-12, and at least
+one neighbour counts.
+
+Shape legend: N images, V views, C classes, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.methods.zero import unit_view_features
+from bolt.task.task import Adapted, Task, cosine_classifier
+
+_ROUNDS, _STEPS = 5, 5
+_SETTLED, _MIN_SQUARE = 1e-6, 1e-12
+
+
+@dataclass(frozen=True)
+class MtaSettings:
+    """The official settings, which are the same for every dataset.
+
+    Attributes:
+        views: views of each image, the un-augmented one first.
+        neighbours: share of the other views that give a view's bandwidth.
+        temperature: of the trust y, lambda_y.
+        agreement: weight of the agreement between views, lambda_q.
+    """
+
+    views: int = 64
+    neighbours: float = 0.3
+    temperature: float = 0.2
+    agreement: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.views < 2 or self.temperature <= 0 or not 0 < self.neighbours <= 1 or self.agreement < 0:
+            raise ValueError(
+                "views must be at least 2, temperature positive, neighbours a share, agreement not negative"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """The mode of one image's views, in float64.
+
+    Attributes:
+        mode_D: m, of unit length.
+        trust_V: y.
+        squares_V: the squared bandwidths.
+    """
+
+    mode_D: Tensor
+    trust_V: Tensor
+    squares_V: Tensor
+
+
+def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSettings) -> Mode:
+    """Return the mode of the views, which starts from the first one."""
+    unit_VD, head_CD = unit_VD.double(), head_CD.double()
+    views = len(unit_VD)
+    squared_VV = (unit_VD[:, None] - unit_VD).square().sum(dim=-1)
+    nearest = squared_VV.sort(dim=-1).values[:, 1 : 1 + max(1, int(settings.neighbours * (views - 1)))]
+    squares_V = (0.5 * nearest.mean(dim=-1)).clamp_min(_MIN_SQUARE)
+    p_VC = (scale * unit_VD @ head_CD.T).softmax(dim=-1)
+    agreement_VV = settings.agreement * p_VC @ p_VC.T
+    trust_V, mode_D = torch.full_like(squares_V, 1 / views), unit_VD[0]
+
+    def density(mode_D: Tensor) -> Tensor:
+        return torch.exp(-(unit_VD - mode_D).square().sum(dim=-1) / (2 * squares_V))
+
+    for _ in range(_ROUNDS):
+        density_V = density(mode_D)
+        for _ in range(_STEPS):
+            before = trust_V
+            trust_V = ((density_V + agreement_VV @ trust_V) / settings.temperature).softmax(dim=-1)
+            if float((trust_V - before).norm()) < _SETTLED:
+                break
+        for _ in range(_STEPS):
+            before = mode_D
+            weight_V = density_V * trust_V
+            mode_D = F.normalize(weight_V @ unit_VD / weight_V.sum(), dim=-1)
+            density_V = density(mode_D)
+            if float((mode_D - before).norm()) < _SETTLED:
+                break
+    return Mode(mode_D, trust_V, squares_V)
+
+
+def adapt(task: Task, settings: MtaSettings) -> Adapted:
+    """Classify every image by the mode of its views. The classifier of other images is the text head."""
+    unit_NVD = unit_view_features(task, settings.views)
+    head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
+    modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings).mode_D for unit_VD in unit_NVD])
+    logits_NC = (scale * modes_ND @ head_CD.double().T).float()
+    return Adapted(cosine_classifier(task.head_CD, scale), fixed_NC=logits_NC.cpu())
+
+
+register(
+    Method(
+        name="mta",
+        title="MTA",
+        palette=52,
+        summary="classifies the mode of an image's views, which trusts views that agree",
+        paper="https://arxiv.org/abs/2405.02266",
+        settings_class=MtaSettings,
+        adapt=adapt,
+        tracks=frozenset({"tta_image"}),
+        test_views=lambda settings: settings.views,
+        test_settings={"views": 6},
+    )
+)

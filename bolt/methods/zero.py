@@ -1,0 +1,97 @@
+"""ZERO: the most frequent class among the most certain views of an image (Farina et al., NeurIPS 2024).
+
+Paper: arXiv:2405.18330. Of 64 views of a test image, the 30 per cent of lowest entropy vote for their most probable
+class. At a tie, the other views are asked in the order of their entropy; the first that votes for one of the tied
+classes decides. Nothing is trained, and no other image is seen. What differs from the official code:
+
+- Votes are counted. The official code sums probabilities at a temperature of machine epsilon, which in half precision
+  is no vote but a temperature a tenth of CLIP's.
+- If no other view decides, the tied class of the largest summed probability does. The official code then takes a class
+  that may not be tied, or fails.
+
+Shape legend: N images, V views, C classes, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.task.task import Adapted, Task, cosine_classifier
+
+_SMALLEST = 1e-6
+"""The probability of a class without a vote, so that its logarithm is finite."""
+
+
+@dataclass(frozen=True)
+class ZeroSettings:
+    """The views; the official settings, which are the same for every dataset.
+
+    Attributes:
+        views: views of each image, the un-augmented one among them.
+        kept: share of the views that vote.
+    """
+
+    views: int = 64
+    kept: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.views < 1 or not 0 < self.kept <= 1:
+            raise ValueError("views must be at least 1, and kept a share in (0, 1]")
+
+
+def unit_view_features(task: Task, views: int) -> Tensor:
+    """Return unit features (N, V, D) of views of the test images. Raises ``ValueError`` if one is NaN or infinite."""
+    unit_NVD = F.normalize(task.test_images.view_features(views).to(task.backbone.device, torch.float32), dim=-1)
+    if not bool(torch.isfinite(unit_NVD).all()):
+        raise ValueError("features of views of the test images are NaN or infinite; encode them again")
+    return unit_NVD
+
+
+def entropies(logits_VC: Tensor) -> Tensor:
+    """Return the entropy of each view, (V,), in nats."""
+    log_p_VC = logits_VC.log_softmax(dim=-1)
+    return -(log_p_VC.exp() * log_p_VC).sum(dim=-1)
+
+
+def vote(logits_VC: Tensor, kept: float) -> Tensor:
+    """Return the votes for each class (C,); the class that wins a tie has one more."""
+    order_V = entropies(logits_VC).argsort(stable=True)
+    count = max(1, int(kept * len(order_V)))
+    choices_V = logits_VC.argmax(dim=-1)[order_V]
+    votes_C = choices_V[:count].bincount(minlength=logits_VC.shape[1])
+    tied_C = votes_C == votes_C.max()
+    if int(tied_C.sum()) > 1:
+        deciding = [choice for choice in choices_V[count:].tolist() if tied_C[choice]]
+        sums_C = logits_VC[order_V[:count]].softmax(dim=-1).sum(dim=0)
+        votes_C[deciding[0] if deciding else int(torch.where(tied_C, sums_C, -1).argmax())] += 1
+    return votes_C
+
+
+def adapt(task: Task, settings: ZeroSettings) -> Adapted:
+    """Classify every image by its views. The classifier of other images is the text head: they have no views."""
+    unit_NVD = unit_view_features(task, settings.views)
+    head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
+    votes_NC = torch.stack([vote(scale * unit_VD @ head_CD.T, settings.kept) for unit_VD in unit_NVD]).float()
+    shares_NC = votes_NC / votes_NC.sum(dim=-1, keepdim=True)
+    return Adapted(cosine_classifier(task.head_CD, scale), fixed_NC=shares_NC.clamp_min(_SMALLEST).log().cpu())
+
+
+register(
+    Method(
+        name="zero",
+        title="ZERO",
+        palette=51,
+        summary="lets the most certain views of an image vote",
+        paper="https://arxiv.org/abs/2405.18330",
+        settings_class=ZeroSettings,
+        adapt=adapt,
+        tracks=frozenset({"tta_image"}),
+        test_views=lambda settings: settings.views,
+        test_settings={"views": 6},
+    )
+)
