@@ -7,6 +7,7 @@ is finished. So a session can be killed at any point, and the same command conti
 from __future__ import annotations
 
 from functools import partial
+from importlib.metadata import version
 
 from rich.console import Console
 
@@ -54,6 +55,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         built, started, untracked = 0, 0, ""
         if plan.todo:
             print_sentence(estimate_line(plan), console)
+            if not options.local:
+                print_line(f"Ray {version('ray')}{f' at {options.address}' if options.address else ''}", console)
             for line in plan.own_splits:
                 print_line(line, console)
             counter = ProgressCounter(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 
 _WRONG_TOKEN = b"InvalidAuthToken"
 """Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
+VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
+"""Ray's error for a cluster of other versions names both, the cluster's first."""
 
 
 def token_mode() -> dict[str, str]:
@@ -86,6 +89,13 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
                     f"the Ray cluster asks for its token, and {found} here",
                     where=f"--address {address}",
                     hint="copy ~/.ray/auth_token from the cluster's head to this machine, readable by you alone",
+                ) from None
+            if len(versions := VERSIONS.findall(str(error))) == 2:
+                theirs, own = (f"Ray {ray_version} and Python {python}" for ray_version, python in versions)
+                raise UserError(
+                    f"the cluster runs {theirs}, and this process {own}",
+                    where=f"--address {address}",
+                    hint="use the same versions here: a worker reads what the driver wrote",
                 ) from None
             raise _cannot_join(address, one_line(error)) from error
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version as ray_version
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ import pytest
 
 from orchestrator.core.events import Resources
 from orchestrator.execution.cluster import connect
+from orchestrator.execution.join import VERSIONS
 from orchestrator.util.errors import UserError
 from tests.helpers.listening import LOOPBACK, listening
 from tests.helpers.waiting import TIMEOUT
@@ -39,6 +42,16 @@ def test_a_local_instance_reports_its_resources_and_is_closed_to_others(cluster:
 def test_joining_a_cluster_that_is_not_there_is_a_user_error(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
         connect(address).__enter__()
+
+
+def test_rays_own_message_about_another_version_names_both() -> None:
+    from ray._private.utils import check_version_info
+
+    with pytest.raises(RuntimeError) as caught:
+        check_version_info({"ray_version": "2.49.2", "python_version": "3.10.1"}, "here")
+    (theirs, own) = VERSIONS.findall(str(caught.value))
+    assert theirs == ("2.49.2", "3.10.1")
+    assert own == (ray_version("ray"), platform.python_version())
 
 
 STARTS_AFTER_A_TRY_TO_JOIN = """
