@@ -69,6 +69,9 @@ def results(
     set_: SetValues = None,
     format_: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="of the table")] = "csv",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="balanced accuracy, F1, calibration and others, from stored predictions")
+    ] = False,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -76,11 +79,12 @@ def results(
 
     It has one row for each finished cell and test split. docs/results.md describes the columns.
     """
-    from orchestrator.sharing.frames import FORMATS, result_rows
+    from orchestrator.sharing.frames import FORMATS, metric_records, result_rows, row_records
 
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
-    rows = result_rows(grid, settings, values_seen(grid, settings, set_))
+    seen = values_seen(grid, settings, set_)
+    rows = metric_records(grid, settings, seen) if metrics else row_records(result_rows(grid, settings, seen))
     content = FORMATS[format_](rows)
     if output is None:
         sys.stdout.buffer.write(content)

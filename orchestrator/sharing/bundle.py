@@ -32,7 +32,7 @@ from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.grid_report import text_limits
 from orchestrator.report.registry import group_tables, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
-from orchestrator.sharing.frames import check_finished, to_csv
+from orchestrator.sharing.frames import check_finished, row_records, to_csv
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
@@ -129,7 +129,7 @@ class Bundle:
         tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
         tables += [table for own in report_tables(arranged).values() for table in own]
         return {
-            "rows.csv": to_csv(row_list(self.results, labels)),
+            "rows.csv": to_csv(row_records(row_list(self.results, labels))),
             "verdict.json": _json(arranged.verdict_records()) + b"\n",
             **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
         }

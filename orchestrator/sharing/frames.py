@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.core.settings import RunSettings
@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 
     from orchestrator.analysis.verdict import VerdictSeries
 
+Records = list[dict[str, Any]]
+"""Rows of a table by the names of its columns; all have the same."""
+
 PathOrUrl = str | os.PathLike[str]
 
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in ("published", "delta"))
 """The columns of :func:`results`. A report's ``rows.csv`` has the paper's numbers too."""
+METRIC_PLACE = ("track", "protocol", "backbone", "domain", "dataset", "evaluated_on", "k", "method", "seed", "total",
+                "cell_id", "accuracy")  # fmt: skip
+"""The columns of :func:`metric_records` before the metrics."""
 _OPTIONAL = ("accuracy_own_classes", "accuracy_zero_shot_own_classes")
 
 
@@ -144,37 +150,61 @@ def result_rows(grid: str, settings: RunSettings, overrides: Sequence[str] = ())
     return row_list(done, listing.labels)
 
 
+def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> Records:
+    """Return one record for each finished cell and test split that has predictions: where it is, and its metrics.
+
+    Raises ``UserError`` if no cell has finished.
+    """
+    from orchestrator.analysis.metrics import METRICS, Answers
+
+    store = Store(settings.store_url)
+    listing = list_grid(grid, settings, overrides)
+    done = finished_results(store, listing.name, listing.labels)
+    predictions = store.read_predictions(done)
+    rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels)}
+    return [
+        {
+            **{name: getattr(rows[cell_id, split.dataset], name) for name in METRIC_PLACE},
+            **{name: metric(answers) for name, metric in METRICS.items()},
+        }
+        for cell_id, splits in predictions.items()
+        for split in splits
+        for answers in (Answers.of(split),)
+    ]
+
+
 # -- tables as files, without pandas, which takes half a second to import --------------------------------------------
 
 
-def to_csv(rows: Sequence[Row]) -> bytes:
-    """Return a header and one line for each row; a missing value is an empty field."""
+def to_csv(records: Records) -> bytes:
+    """Return a header and one line for each record; a missing value is an empty field."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_records(rows))
+    writer.writerows(records)
     return stream.getvalue().encode()
 
 
-def _to_json(rows: Sequence[Row]) -> bytes:
-    return json.dumps(_records(rows), indent=1, ensure_ascii=False).encode() + b"\n"
+def _to_json(records: Records) -> bytes:
+    return json.dumps(records, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def _to_parquet(rows: Sequence[Row]) -> bytes:
+def _to_parquet(records: Records) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     types = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
     hints = get_type_hints(Row)
-    schema = pa.schema([(name, types.get(hints[name], pa.float64())) for name in COLUMNS])
+    schema = pa.schema([(name, types.get(hints.get(name, float), pa.float64())) for name in records[0]])
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(_records(rows), schema), sink)
+    pq.write_table(pa.Table.from_pylist(records, schema), sink)
     return sink.getvalue()
 
 
-def _records(rows: Sequence[Row]) -> list[Mapping[str, str | int | float | bool | None]]:
+def row_records(rows: Sequence[Row]) -> Records:
+    """Return the rows with the columns of :data:`COLUMNS`."""
     return [{name: getattr(row, name) for name in COLUMNS} for row in rows]
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Row]], bytes]] = {"csv": to_csv, "json": _to_json, "parquet": _to_parquet}
-"""Format -> the content of a file with one column for each name of :data:`COLUMNS`."""
+FORMATS: Mapping[str, Callable[[Records], bytes]] = {"csv": to_csv, "json": _to_json, "parquet": _to_parquet}
+"""Format -> the content of a file with one column for each field of the records."""

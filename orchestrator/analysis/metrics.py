@@ -1,0 +1,120 @@
+"""What stored predictions tell besides accuracy: how each class fares, and how far a probability can be trusted.
+
+A store keeps the predicted class of every test image and the probability of that class. So calibration is that of the
+predicted class, and no cell is run again. Values are in per cent.
+
+Shape legend: N images, C classes that occur among the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
+
+BINS = 15
+"""Bins of equal width of the expected calibration error, as is usual."""
+WANTED = 0.95
+"""The accuracy of :func:`share_at_95`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The predictions of one test split.
+
+    Attributes:
+        labels_N, predicted_N: true and predicted classes.
+        probability_N: of the predicted class, in [0, 1].
+    """
+
+    labels_N: NDArray[np.int64]
+    predicted_N: NDArray[np.int64]
+    probability_N: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, stored: StoredPredictions) -> Answers:
+        """Return the predictions of a store, whose probabilities are in units of 1/255."""
+        labels_N, predicted_N = stored.labels.astype(np.int64), stored.predicted.astype(np.int64)
+        return cls(labels_N, predicted_N, stored.probability / FULL_PROBABILITY)
+
+    @property
+    def correct_N(self) -> NDArray[np.float64]:
+        """1 for a correct prediction, else 0."""
+        return np.asarray(self.labels_N == self.predicted_N, dtype=np.float64)
+
+
+def recalls(answers: Answers) -> NDArray[np.float64]:
+    """Return the share of each class's images that are classified correctly, (C,)."""
+    totals = np.bincount(answers.labels_N)
+    hits = np.bincount(answers.labels_N, weights=answers.correct_N)
+    return np.asarray(hits[totals > 0] / totals[totals > 0])
+
+
+def balanced_accuracy(answers: Answers) -> float:
+    """Return the mean recall over the classes that occur, so that a rare class counts as much as a frequent one."""
+    return 100 * float(recalls(answers).mean())
+
+
+def worst_class(answers: Answers) -> float:
+    """Return the lowest recall of a class."""
+    return 100 * float(recalls(answers).min())
+
+
+def macro_f1(answers: Answers) -> float:
+    """Return the mean F1 over all classes that are a label or a prediction."""
+    size = int(max(answers.labels_N.max(), answers.predicted_N.max())) + 1
+    hits = np.bincount(answers.labels_N, weights=answers.correct_N, minlength=size)
+    labels, predicted = (np.bincount(x, minlength=size) for x in (answers.labels_N, answers.predicted_N))
+    present = labels + predicted > 0
+    return 100 * float((2 * hits[present] / (labels + predicted)[present]).mean())
+
+
+def calibration_error(answers: Answers) -> float:
+    """Return the expected calibration error: the mean gap between probability and accuracy over bins of probability."""
+    bin_N = np.searchsorted(np.linspace(0, 1, BINS + 1), answers.probability_N, side="right") - 1
+    gaps = np.bincount(bin_N, weights=answers.correct_N - answers.probability_N)
+    return 100 * float(np.abs(gaps).sum() / len(bin_N))
+
+
+def brier(answers: Answers) -> float:
+    """Return the mean squared difference between the probability of the prediction and whether it is right."""
+    return 100 * float(((answers.probability_N - answers.correct_N) ** 2).mean())
+
+
+def accuracy_of_surest(answers: Answers, share: float) -> float:
+    """Return the accuracy on this share of the images, the surest ones. Equally sure images share the last places."""
+    count = max(1, round(share * len(answers.labels_N)))
+    totals, hits = _by_probability(answers)
+    taken = np.diff(np.minimum(np.concatenate([[0], totals.cumsum()]), count))
+    return 100 * float((taken * hits / totals).sum() / count)
+
+
+def share_at_95(answers: Answers) -> float:
+    """Return the largest share of images, the surest ones, of which 95 per cent are classified correctly."""
+    totals, hits = _by_probability(answers)
+    reached = np.flatnonzero(hits.cumsum() >= WANTED * totals.cumsum())
+    return 100 * float(totals[: reached[-1] + 1].sum() / totals.sum()) if len(reached) else 0.0
+
+
+def _by_probability(answers: Answers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many images have each probability, and how many of these are right; the highest probability first."""
+    _, place_N = np.unique(-answers.probability_N, return_inverse=True)
+    totals, hits = np.bincount(place_N), np.bincount(place_N, weights=answers.correct_N)
+    return totals.astype(np.float64), hits.astype(np.float64)
+
+
+METRICS: Mapping[str, Callable[[Answers], float]] = {
+    "balanced_accuracy": balanced_accuracy,
+    "macro_f1": macro_f1,
+    "worst_class": worst_class,
+    "calibration_error": calibration_error,
+    "brier": brier,
+    "accuracy_surest_50": lambda answers: accuracy_of_surest(answers, 0.5),
+    "accuracy_surest_80": lambda answers: accuracy_of_surest(answers, 0.8),
+    "share_at_95": share_at_95,
+}
+"""Name of a column -> its value, in per cent. A new metric is a function and a line here."""

@@ -1,0 +1,70 @@
+"""Metrics of stored predictions: scikit-learn's values, values by hand, and ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score
+
+from orchestrator.analysis.metrics import METRICS, Answers, accuracy_of_surest, calibration_error, share_at_95
+from orchestrator.store.predictions import StoredPredictions
+
+
+def drawn(seed: int, classes: int = 7, images: int = 400) -> Answers:
+    """Unbalanced labels, and predictions that are right more often where they are sure."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(classes, images, p=(share := np.arange(1, classes + 1) ** 2.0) / share.sum())
+    probability = rng.integers(40, 256, images)
+    right = rng.random(images) < probability / 255
+    predicted = np.where(right, labels, rng.integers(0, classes, images))
+    stored = StoredPredictions("d", labels.astype(np.uint16), predicted.astype(np.uint16), probability.astype(np.uint8))
+    return Answers.of(stored)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_class_metrics_equal_those_of_scikit_learn(seed: int) -> None:
+    answers = drawn(seed)
+    truth, predicted = answers.labels_N, answers.predicted_N
+    expected = {
+        "balanced_accuracy": balanced_accuracy_score(truth, predicted),
+        "macro_f1": f1_score(truth, predicted, average="macro"),
+        "worst_class": recall_score(truth, predicted, average=None, labels=np.unique(truth)).min(),
+    }
+    for name, value in expected.items():
+        assert METRICS[name](answers) == pytest.approx(100 * value, abs=1e-9), name
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calibration_equals_its_definition(seed: int) -> None:
+    answers, total = drawn(seed), 0.0
+    bins = (answers.probability_N * 15 + 1e-12).astype(int)
+    for number in range(16):
+        inside = bins == number
+        if inside.any():
+            gap = answers.correct_N[inside].mean() - answers.probability_N[inside].mean()
+            total += inside.mean() * abs(gap)
+    assert calibration_error(answers) == pytest.approx(100 * total, abs=1e-9)
+    squares = (answers.probability_N - answers.correct_N) ** 2
+    assert METRICS["brier"](answers) == pytest.approx(100 * squares.mean(), abs=1e-9)
+
+
+def answers_of(correct: list[int], probability: list[float]) -> Answers:
+    right = np.array(correct)
+    return Answers(np.zeros(len(right), dtype=np.int64), 1 - right, np.array(probability))
+
+
+def test_the_surest_images_are_taken_first_and_ties_are_shared() -> None:
+    answers = answers_of([1, 1, 0, 1], [0.9, 0.8, 0.5, 0.5])
+    assert accuracy_of_surest(answers, 0.5) == 100
+    assert accuracy_of_surest(answers, 0.75) == pytest.approx(100 * 2.5 / 3)
+    assert accuracy_of_surest(answers, 1.0) == 75
+    assert share_at_95(answers) == 50
+    assert share_at_95(answers_of([0, 0], [0.9, 0.8])) == 0
+    assert share_at_95(answers_of([1] * 19 + [0], [0.5] * 20)) == 100
+
+
+def test_one_class_and_certain_predictions_have_values() -> None:
+    answers = answers_of([1, 1, 1], [1.0, 1.0, 1.0])
+    values = {name: metric(answers) for name, metric in METRICS.items()}
+    assert values.pop("calibration_error") == values.pop("brier") == 0
+    assert set(values.values()) == {100}
