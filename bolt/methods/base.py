@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -203,6 +204,8 @@ def _ignore(epoch: int, value: Any) -> None:
 
 def _converted(setting: str, value: Any, default: Any) -> Any:
     """Convert ``value`` to the type of ``default``. Raises ``ValueError`` naming the setting and its type."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{setting} is {value}; it takes a finite number")
     if default is None:  # an optional number; the settings check its range themselves
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{setting} is {value!r}; it takes a number or nothing")

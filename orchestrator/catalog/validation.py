@@ -80,7 +80,7 @@ PositiveInt = Annotated[StrictInt, Field(ge=1)]
 class StrictModel(BaseModel):
     """Base of everything read from catalog and grid files: frozen, and unknown fields are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

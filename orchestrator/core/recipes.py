@@ -40,10 +40,10 @@ class SourceRecipe:
 
     epochs: Annotated[int, Strict(), Field(ge=1)] | None = None
     batch_size: Annotated[int, Strict(), Field(ge=1)] = 128
-    learning_rate: Annotated[float, Strict(), Field(gt=0)] = 1e-5
-    weight_decay: Annotated[float, Strict(), Field(ge=0)] = 0.1
+    learning_rate: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1e-5
+    weight_decay: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = 0.1
     warmup_steps: Annotated[int, Strict(), Field(ge=0)] = 500
-    clip_norm: Annotated[float, Strict(), Field(gt=0)] = 1.0
+    clip_norm: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1.0
 
     @classmethod
     def from_mapping(cls, changes: Mapping[str, Any], where: str = "") -> SourceRecipe:

@@ -16,6 +16,10 @@ from orchestrator.grid.schema import Block
 from orchestrator.grid.sources import SourceResolver, draw_sources
 from orchestrator.tracks import TRACKS, Track
 
+MOST_CELLS = 250_000
+"""Cells that a block may have: planning takes seconds for each 100,000. The project's largest grids have some ten
+thousand; without a limit, a mistyped range of seeds would take minutes before it is noticed."""
+
 
 def expand_block(
     block: Block, place: Location, recipe: SourceRecipe, overrides: Overrides, resolver: SourceResolver
@@ -41,6 +45,9 @@ def expand_block(
         resolve_method(choice, track, overrides, at("methods") / index) for index, choice in enumerate(block.methods)
     ]
     _check_supports(block, track, switches, targets, methods, at)
+    count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))
+    if count > MOST_CELLS:
+        raise at.block.error(f"it has up to {count:,} cells, and a block may have {MOST_CELLS:,}", "give fewer seeds")
     choice, sources_at = block.sources, at("sources")
     listed = track.gives_support and track.support_draw(switches) == "listed"
     for backbone, target in product(block.backbones, targets):
