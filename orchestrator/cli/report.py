@@ -31,7 +31,8 @@ def report(
         bool, typer.Option("--reprinted", help="with --published eleven: numbers too that a source has from elsewhere")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="folder for published tables; by default ./published")
+        Path | None,
+        typer.Option("-o", "--output", help="folder; by default the store, and for published tables ./published"),
     ] = None,
     *,
     settings: StoreSettings,
@@ -44,10 +45,6 @@ def report(
         )
     if reprinted and not (published and grid):
         raise UserError(f"it is for --published {FIELD}", where="--reprinted", hint="leave it out")
-    if output is not None and not published:
-        raise UserError(
-            "a grid's report is written into its store", where="--output", hint="leave it out, or give --published"
-        )
     if published or grid is None:
         from orchestrator.report.published_report import write_field, write_published
 
@@ -55,11 +52,19 @@ def report(
         written = f"published: {write_field(folder, reprinted=reprinted) if grid else write_published(folder)}"
     else:
         from orchestrator.report.grid_report import read_finished_results, report_location, write_grid_report
+        from orchestrator.report.write import write_report
 
         workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
         grid_results = read_finished_results(workspace.plan(), workspace.store)
-        page = write_grid_report(grid_results, workspace.store)
-        written = f"report: {report_location(page, workspace.store)}"
+        try:
+            if output is not None:
+                written = f"report: {write_report(grid_results, output)}"
+            else:
+                page = write_grid_report(grid_results, workspace.store)
+                written = f"report: {report_location(page, workspace.store)}"
+        except OSError as error:
+            what = f"the report cannot be written: {error.strerror or error}"
+            raise UserError(what, where=error.filename or "", hint="-o FOLDER writes it into that folder") from None
     print_line(written)
 
 

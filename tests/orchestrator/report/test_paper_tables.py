@@ -380,7 +380,6 @@ def test_the_command_takes_a_grid_or_the_published_tables(tmp_path: Path) -> Non
     for words, says in (
         ((), "either a grid or --published"),
         (("demo", "--published"), "either a grid or --published"),
-        (("demo", "-o", "x"), "a grid's report is written into its store"),
         (("--published", "-o", str(tmp_path / "out" / "index.html")), "is not a folder"),
     ):
         done = orchestrator("report", *words)
