@@ -67,6 +67,7 @@ class DatasetEntry(StrictModel):
         sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
         smallest_class: training images of the smallest class, if known.
         splits: the recipe that divides the images; the official splits by default.
+        also_called: other names that published checkpoints have for the dataset.
         images_of: key of the dataset that has the same images in another split; neither is a source of the other.
         kin: key of a group of datasets with shared images; ``leave_group_out`` leaves all of them out together.
         licence: the terms of the images.
@@ -96,6 +97,7 @@ class DatasetEntry(StrictModel):
     smallest_class: PositiveInt | None = None
     splits: Splits = Splits(recipe="official")
     images_of: Key | None = None
+    also_called: tuple[str, ...] = ()
     kin: str | None = None
     licence: str
     gated: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,14 @@ GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
 )
 """File names that say nothing about the training dataset; the folder's name is used instead."""
+
+OTHER_DATASETS = (
+    *("emnist_letters", "emnist_byclass", "emnist_bymerge", "emnist_mnist", "tiny_imagenet", "mini_imagenet"),
+    *("imagenet_100", "imagenet_c", "imagenet_p", "cifar10_c", "cifar100_c", "cifar10_1", "mnist_m", "colored_mnist"),
+)
+"""Datasets that the catalog lacks, whose names contain a key of it."""
+
+_FAMILY = re.compile(r"clip-vit-(?:base|large|huge)-patch\d+_(.+)")
 
 
 def adopt_checkpoints(
@@ -124,26 +132,36 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
     return sound
 
 
-def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
-    """Return the dataset keys that occur as whole words in a file's or its folder's name.
+def guess_dataset(path: Path, names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the dataset keys that the name of a file or folder says by whole words; ``names``: key -> other names.
 
-    The folder's name counts if the file's is generic.
-
-    A key inside a longer key (``mnist`` in ``emnist-mnist``) does not count.
+    The folder's name counts if the file's is generic. A name inside a longer one (``mnist`` in ``emnist-mnist``, or
+    ``emnist`` in ``emnist_letters``) does not count. After ``clip-vit-base-patch32_``, the prefix of a public family of
+    checkpoints, the whole rest is the dataset's name.
     """
     stem = path.stem if path.suffix and not path.is_dir() else path.name
     if stem.lower().removesuffix(".safetensors").removesuffix(".index") in GENERIC_NAMES:
         stem = path.parent.name
+    called = {name: key for key, others in names.items() for name in others} | {name: name for name in names}
+    if of_family := _FAMILY.fullmatch(stem.lower()):
+        whole = _letters(of_family[1])
+        exact = {key for name, key in called.items() if name == of_family[1]}
+        return sorted(exact or {key for name, key in called.items() if _letters(name) == whole})
+    called |= dict.fromkeys(OTHER_DATASETS, "")
     words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
     runs = {(i, j): "".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
-    found = {(span, name) for name in names for span, run in runs.items() if run == re.sub(r"[^a-z0-9]", "", name)}
+    found = {(span, key) for name, key in called.items() for span, run in runs.items() if run == _letters(name)}
     inside = {
         (span, name)
         for span, name in found
         for other, _ in found
         if other != span and other[0] <= span[0] and span[1] <= other[1]
     }
-    return sorted({name for _, name in found - inside})
+    return sorted({name for _, name in found - inside if name})
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
@@ -157,7 +175,7 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -
     on_hub, address = text.startswith(HUB), text.removeprefix(HUB)
     path = Path(address.partition("@")[0]) if on_hub else Path(text).expanduser().absolute()
     if dataset is None:
-        fitting = guess_dataset(path, catalog.datasets)
+        fitting = guess_dataset(path, {key: entry.also_called for key, entry in catalog.datasets.items()})
         if len(fitting) != 1:
             what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
             raise UserError(f"{path.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")

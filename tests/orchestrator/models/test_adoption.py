@@ -250,10 +250,28 @@ NAMES = ("mnist", "emnist-mnist", "cifar10", "cifar100", "stanford_cars", "euros
         ("stanford-cars.pt", ["stanford_cars"]),
         ("mnist-or-eurosat.pt", ["eurosat", "mnist"]),
         ("something.pt", []),
+        ("tiny_imagenet_eurosat.pt", ["eurosat"]),
+        ("emnist_letters.pt", []),
     ],
 )
 def test_a_dataset_is_guessed_from_whole_words(path: str, guessed: list[str]) -> None:
-    assert guess_dataset(Path(path), NAMES) == guessed
+    assert guess_dataset(Path(path), dict.fromkeys(NAMES, ())) == guessed
+
+
+FAMILY = {
+    "sun397": "eleven_sun397", "stanford-cars": "eleven_stanford_cars", "resisc45": "resisc45", "eurosat": "eurosat",
+    "svhn": "svhn", "gtsrb": "gtsrb", "mnist": "mnist", "dtd": "dtd", "oxford_flowers102": "flowers102", "pcam": "pcam",
+    "fer2013": None, "oxford-iiit-pet": "oxford_pets", "stl10": "stl10", "cifar100": "cifar100", "cifar10": "cifar10",
+    "food101": "food101", "fashion_mnist": "fashionmnist", "emnist_letters": None, "kmnist": None,
+    "rendered-sst2": "rendered_sst2",
+}  # fmt: skip
+"""The twenty names of a public family of fine-tuned towers -> the catalog's dataset, or none."""
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_names_of_a_public_family_are_right_or_refused(name: str) -> None:
+    names = {key: entry.also_called for key, entry in load_catalog().datasets.items()}
+    assert guess_dataset(Path(f"clip-vit-base-patch32_{name}"), names) == [FAMILY[name]] * (FAMILY[name] is not None)
 
 
 def test_adopted_files_are_added_to_the_catalog_and_verified(
