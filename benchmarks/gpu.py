@@ -23,7 +23,7 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,45 +31,45 @@ import torch
 from gpu_measurements import MEASUREMENTS, SCALES, Row
 
 
-def _run_into(pipe: Any, name: str, scale: str, device: str) -> None:
-    """Run a measurement and send its rows, or one row with the error."""
+def _send_rows(pipe: Any, name: str, scale: str, device: str) -> None:
+    """Send each row of a measurement as it is found, then ``None``; a row with the error if it fails."""
     try:
-        pipe.send(MEASUREMENTS[name](SCALES[scale], device))
+        for row in MEASUREMENTS[name](SCALES[scale], device):
+            pipe.send(row)
     except Exception as error:
         traceback.print_exc()
-        pipe.send([{"error": f"{type(error).__name__}: {error}".splitlines()[0]}])
+        pipe.send({"error": f"{type(error).__name__}: {error}".splitlines()[0]})
+    pipe.send(None)
 
 
-def run(name: str, scale: str, device: str, limit: float, isolated: bool) -> list[Row]:
-    """Return a measurement's rows; if ``isolated``, measure in a process of its own and end it after ``limit`` s."""
+def rows_of(name: str, scale: str, device: str, limit: float, isolated: bool) -> Iterator[Row]:
+    """Yield a measurement's rows; if ``isolated``, measure in a process of its own and end it after ``limit`` s."""
     if not isolated:
-        return MEASUREMENTS[name](SCALES[scale], device)
+        yield from MEASUREMENTS[name](SCALES[scale], device)
+        return
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run_into, args=(theirs, name, scale, device))
+    process = context.Process(target=_send_rows, args=(theirs, name, scale, device))
     process.start()
     theirs.close()
+    end = time.monotonic() + limit
     try:
-        rows: list[Row] = ours.recv() if ours.poll(limit) else [{"error": f"did not end within {limit:.0f} s"}]
+        while ours.poll(max(0.0, end - time.monotonic())):
+            if (row := ours.recv()) is None:
+                break
+            yield row
+        else:
+            yield {"error": f"did not end within {limit:.0f} s"}
+            process.terminate()
     except EOFError:
-        rows = [{"error": "the process died"}]
-    if "error" in rows[0]:
-        process.terminate()
+        yield {"error": "the process died"}
     process.join()
-    return rows
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
     return "-" if value is None else str(value)
-
-
-def show(title: str, rows: Sequence[Row]) -> None:
-    """Print a line for each row."""
-    print(f"\n{title}")
-    for row in rows:
-        print("  " + ", ".join(f"{key} {_shown(value)}" for key, value in row.items()), flush=True)
 
 
 def main() -> None:
@@ -90,11 +90,13 @@ def main() -> None:
     print(f"{machine}, torch {torch.__version__}, scale {scale}")
     found: dict[str, Any] = {"device": machine, "torch": torch.__version__, "cuda": torch.version.cuda, "scale": scale}
     for name in arguments.only:
-        started = time.perf_counter()
-        found[name] = run(name, scale, device, arguments.limit, isolated)
-        show(f"{name} ({time.perf_counter() - started:.0f} s)", found[name])
-        if arguments.output:  # after each, so that what was measured is kept if the next one ends the machine's lease
-            arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"\n{name}", flush=True)
+        found[name] = []
+        for row in rows_of(name, scale, device, arguments.limit, isolated):
+            print("  " + ", ".join(f"{key} {_shown(value)}" for key, value in row.items()), flush=True)
+            found[name].append(row)
+            if arguments.output:  # after each, so that what was measured is kept if the machine goes away
+                arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     if failed := [name for name in arguments.only if any("error" in row for row in found[name])]:
         raise SystemExit(f"not measured: {', '.join(failed)}")
 

@@ -142,8 +142,7 @@ def seconds_computing(work: Callable[[], Any], repeats: int, device: str) -> flo
     return sum(event.self_device_time_total for event in profile.key_averages()) / 1e6 / repeats
 
 
-def measure_rates(scale: Scale, device: str) -> list[Row]:
-    rows = []
+def measure_rates(scale: Scale, device: str) -> Iterator[Row]:
     for name, shape in scale.towers.items():
         tower = random_tower(shape, device)
         images, _ = random_batch(shape, scale.batch, device)
@@ -158,35 +157,36 @@ def measure_rates(scale: Scale, device: str) -> list[Row]:
         }
         for precision in precisions(device):
             row: Row = {"tower": name, "precision": precision}
+            tower.precision = precision
             with forward_pass(precision, torch.device(device)), torch.no_grad():
                 for column, (work, operations) in works.items():
                     row[column] = operations / 1e12 / timed(work, scale.repeats, device)
-            rows.append(row)
-    return rows
+            yield row
 
 
-def measure_steps(scale: Scale, device: str) -> list[Row]:
-    rows = []
+def measure_steps(scale: Scale, device: str) -> Iterator[Row]:
     for tower_name, shape in scale.towers.items():
         for method in METHODS:
             row: Row = {"tower": tower_name, "method": method}
             try:
-                rows += [row | measured for measured in _measure_steps_of(shape, method, scale, device)]
+                for measured in _measure_steps_of(shape, method, scale, device):
+                    yield row | measured
             except torch.OutOfMemoryError:
-                rows.append(row | {"error": "out of memory"})
+                yield row | {"error": "out of memory"}
             if device == "cuda":
                 torch.cuda.empty_cache()
-    return rows
 
 
 def _measure_steps_of(shape: TowerShape, method: str, scale: Scale, device: str) -> Iterator[Row]:
-    begun = METHODS[method](random_tower(shape, device), scale.sources).begin()
+    tower = random_tower(shape, device)
+    ready = METHODS[method](tower, scale.sources)
     images, labels = random_batch(shape, scale.batch, device)
     for precision in precisions(device):
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        step = partial(training_step(*begun, shape, precision), images, labels)
+        tower.precision = precision  # before it begins: the method's copy of the tower inherits it
+        step = partial(training_step(*ready.begin(), shape, precision), images, labels)
         wall = timed(step, scale.repeats, device)
         computing = seconds_computing(step, min(5, scale.repeats), device)
         yield {
@@ -198,16 +198,14 @@ def _measure_steps_of(shape: TowerShape, method: str, scale: Scale, device: str)
         }
 
 
-def measure_bits(scale: Scale, device: str) -> list[Row]:
-    rows = []
+def measure_bits(scale: Scale, device: str) -> Iterator[Row]:
     for name, shape in scale.towers.items():
         for strict in (False, True):
             one, other = (_cell(shape, scale, device, strict) for _ in range(2))
             largest = max(float((a - b).abs().max()) for a, b in zip(one[0], other[0], strict=True))
             equal = all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
             row = {"tower": name, "deterministic": strict, "equal_bits": equal, "largest_difference": largest}
-            rows.append({**row, "seconds": one[1], "steps": scale.cell_steps})
-    return rows
+            yield {**row, "seconds": one[1], "steps": scale.cell_steps}
 
 
 def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[list[Tensor], float]:
@@ -241,7 +239,7 @@ def views_of(photographs: Sequence[Tensor], view: int, side: int) -> Tensor:
     return resize_crops(photographs, boxes_of(photographs, view), side).float().div_(255).sub_(0.5)
 
 
-def measure_views(scale: Scale, device: str) -> list[Row]:
+def measure_views(scale: Scale, device: str) -> Iterator[Row]:
     side = max(shape.image_size for shape in scale.towers.values())
     on_host = random_photographs(scale, "cpu")
     on_device = [image.to(device) for image in on_host]
@@ -250,20 +248,18 @@ def measure_views(scale: Scale, device: str) -> list[Row]:
     def host_views() -> Tensor:
         return torch.stack([crop_view(image, box, side) for image, box in zip(on_host, boxes, strict=True)])
 
-    return [
-        {
-            "images": len(boxes),
-            "equal_to_host": torch.equal(resize_crops(on_device, boxes, side).cpu(), host_views()),
-            "device_ms": 1e3 * timed(lambda: resize_crops(on_device, boxes, side), scale.repeats, device),
-            "host_ms": 1e3 * timed(host_views, max(1, scale.repeats // 4), "cpu"),
-        }
-    ]
+    yield {
+        "images": len(boxes),
+        "equal_to_host": torch.equal(resize_crops(on_device, boxes, side).cpu(), host_views()),
+        "device_ms": 1e3 * timed(lambda: resize_crops(on_device, boxes, side), scale.repeats, device),
+        "host_ms": 1e3 * timed(host_views, max(1, scale.repeats // 4), "cpu"),
+    }
 
 
-def measure_packing(scale: Scale, device: str) -> list[Row]:
+def measure_packing(scale: Scale, device: str) -> Iterator[Row]:
     name, shape = next(iter(scale.towers.items()))
     context = multiprocessing.get_context("spawn" if device == "cuda" else "fork")
-    rows: list[Row] = []
+    first = 0.0
     for count in scale.processes:
         barrier, results = context.Barrier(count), context.Queue()
         arguments = (shape, replace(scale, towers={}), device, barrier, results)
@@ -275,11 +271,10 @@ def measure_packing(scale: Scale, device: str) -> list[Row]:
             worker.join()
         row: Row = {"tower": name, "processes": count}
         if None in rates:
-            rows.append(row | {"error": "a process failed"})
+            yield row | {"error": "a process failed"}
             continue
-        row["steps_per_s"] = sum(rates)
-        rows.append(row | {"times_the_first": row["steps_per_s"] / rows[0]["steps_per_s"] if rows else 1.0})
-    return rows
+        first = first or sum(rates)
+        yield row | {"steps_per_s": sum(rates), "times_the_first": sum(rates) / first}
 
 
 def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: Any) -> None:
@@ -307,7 +302,7 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
         results.put(None)
 
 
-MEASUREMENTS: dict[str, Callable[[Scale, str], list[Row]]] = {
+MEASUREMENTS: dict[str, Callable[[Scale, str], Iterator[Row]]] = {
     "rates": measure_rates, "steps": measure_steps, "bits": measure_bits,
     "views": measure_views, "packing": measure_packing,
 }  # fmt: skip
