@@ -27,7 +27,7 @@ from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import FLOAT_BYTES, TOWER_FILE, TRAINING_FACTOR, ArtifactCache, ArtifactSpec
 from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
-from orchestrator.catalog import Catalog
+from orchestrator.catalog import BackboneEntry, Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
@@ -40,6 +40,17 @@ activation, queries, keys and values, and what attention makes of them."""
 
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
+
+
+def training_mib(entry: BackboneEntry, batch_size: int) -> float:
+    """Return the estimated GPU memory that training every weight of an image tower takes, in MiB, images not counted.
+
+    It is that of CUDA's context, the weights, their gradients, AdamW's moments and what the backward pass keeps of a
+    batch.
+    """
+    tokens = (entry.image_size // entry.patch) ** 2 + 1
+    activations = _KEPT_WIDTHS * entry.width * tokens * entry.layers * batch_size
+    return CONTEXT_MIB + FLOAT_BYTES * (4 * entry.parameters + activations) / 2**20
 
 
 @dataclass(frozen=True)
@@ -95,11 +106,7 @@ class SourceModel(Source):
         return images * catalog.backbone(self.backbone.name).gflops_per_image
 
     def gpu_mib(self, catalog: Catalog) -> float:
-        """Weights, gradients and AdamW's moments; what the backward pass keeps of a batch; the images on the GPU."""
-        entry = catalog.backbone(self.backbone.name)
-        tokens = (entry.image_size // entry.patch) ** 2 + 1
-        activations = _KEPT_WIDTHS * entry.width * tokens * entry.layers * self.recipe.batch_size
-        return CONTEXT_MIB + (FLOAT_BYTES * (4 * entry.parameters + activations) + KEPT_BYTES) / 2**20
+        return training_mib(catalog.backbone(self.backbone.name), self.recipe.batch_size) + KEPT_BYTES / 2**20
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy and the frozen one's.

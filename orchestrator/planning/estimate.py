@@ -94,9 +94,9 @@ def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
     """Return the hours on one GPU in one line, with what they rest on."""
     hours = ", ".join(f"{value:,.1f} h in {precision}" for precision, value in gpu_hours(plan, gpu).items())
     return (
-        f"on one {gpu.title}, artifacts included: {hours}; by counted operations at an assumed share of the peaks in "
-        f"{gpu.source}. Nothing was measured on this GPU; decoding, views, launches and cells that train on cached "
-        "features are not counted"
+        f"on one {gpu.title}, artifacts included: {hours}; by counted operations at the share of the peaks in "
+        f"{gpu.source} that an H200 sustained. Decoding, views, launches and cells that train on cached features are "
+        "not counted"
     )
 
 

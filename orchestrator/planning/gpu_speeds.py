@@ -1,6 +1,6 @@
-"""How fast kinds of GPUs are: the data sheets' peaks, and the share of the peak that image towers are assumed to reach.
+"""How fast kinds of GPUs are: the data sheets' peaks, and the share of the peak that image towers reach.
 
-Plans divide counted operations by these rates. Nothing here was measured on a GPU; ``benchmarks/gpu.py`` measures it.
+Plans divide counted operations by these rates. The shares were measured on one H200 by ``benchmarks/gpu.py``.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ _TOWER_GFLOPS = (8.8, 35.0, 162.0)
 """10^9 operations an image of ViT-B/32, B/16 and L/14: the towers that the shares below are for."""
 
 SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
-    "float32": (0.67, 0.67, 0.67),
-    "tf32": (0.30, 0.44, 0.53),
-    "bfloat16": (0.20, 0.33, 0.43),
+    "float32": (0.42, 0.51, 0.51),
+    "tf32": (0.16, 0.20, 0.34),
+    "bfloat16": (0.10, 0.19, 0.23),
 }
-"""The share of the peak that batches of 32 images are assumed to sustain, for the three towers. On an H200 that is 45,
-150 to 260 and 200 to 430 TFLOP/s. Smaller GPUs need less work to be full, so for them the shares are cautious."""
+"""The share of the peak that batches of 32 images sustain while the GPU computes, for the three towers, on an H200 with
+torch 2.11. For B/32 and B/16 it is that of BOLT's training step. For L/14 it is that of the forward pass, and in
+float32 that of B/16: L/14's steps were not measured. Smaller GPUs need less work to be full, so for them the shares are
+cautious."""
 
 
 def find_gpu(name: str) -> GpuKind:

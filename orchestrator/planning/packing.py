@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.source_model import training_mib
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
@@ -26,8 +27,11 @@ HEADROOM = 1.25
 FROZEN_SHARE = 0.25
 """Assumed share of a cell that only reads cached features and has no measurement; printed as an assumption."""
 
-LEAST_BUILD_SHARE = 0.25
-"""A fine-tuning gets at least so much of a GPU: more than four at a time keep no GPU busier."""
+LEAST_TRAINING_SHARE = 0.25
+"""A fine-tuning, or a cell that trains the tower and was not measured, gets at least so much of a GPU."""
+
+TYPICAL_BATCH = 32
+"""Images in a training step of a method whose settings do not say it."""
 
 ASSUMED_GPU_MIB = 80.0 * 1024
 """Assumed memory of a GPU where the plan is shown on a machine without one; printed as an assumption."""
@@ -64,9 +68,20 @@ class Packing:
         if mib is not None and gpu_mib is not None:
             share = smallest_share(mib * HEADROOM, gpu_mib)
         else:  # one that is too small costs one start: the cell is then measured with a whole GPU
-            share = 1.0 if METHODS[cell.method.name].changes_tower else FROZEN_SHARE
+            share = self._assumed_share(cell)
         too_small = self._too_small.get(same_but_seed(cell), 0.0)
         return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)
+
+    def _assumed_share(self, cell: Cell) -> float:
+        """Share of a cell that has no measurement: of all weights trained, beside the task vectors of its sources."""
+        if not METHODS[cell.method.name].changes_tower:
+            return FROZEN_SHARE
+        if self.gpu_mib is None:
+            return 1.0
+        entry = self._catalog.backbone(cell.backbone.name)
+        training = training_mib(entry, cell.method.settings_dict().get("batch_size", TYPICAL_BATCH))
+        task_vectors = len(cell.sources) * FLOAT_BYTES * entry.parameters / 2**20
+        return max(LEAST_TRAINING_SHARE, smallest_share((training + task_vectors) * HEADROOM, self.gpu_mib))
 
     def request(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         """Return the CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
@@ -77,7 +92,7 @@ class Packing:
         mib = spec.gpu_mib(self._catalog)
         if mib is None or self.gpu_mib is None:
             return spec.gpu_share
-        return min(spec.gpu_share, max(LEAST_BUILD_SHARE, smallest_share(mib * HEADROOM, self.gpu_mib)))
+        return min(spec.gpu_share, max(LEAST_TRAINING_SHARE, smallest_share(mib * HEADROOM, self.gpu_mib)))
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:

@@ -102,7 +102,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
         table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
     measured = any("measured" in text for _, text in held.values())
     basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
-    basis += "assumed: a whole GPU where a tower is trained, else a quarter"
+    basis += "assumed: a quarter at least, more where training every weight of the tower takes more"
     return Group(table, Text(basis, style="dim"))
 
 

@@ -70,15 +70,15 @@ def test_larger_towers_sustain_more_operations_a_second() -> None:
         assert found == sorted(found)
         assert found[0] == found[1]
         assert found[-1] == found[-2]
-    assert rates["bfloat16"][1] == pytest.approx(200, rel=0.02)
-    assert rates["tf32"][4] == pytest.approx(260, rel=0.02)
+    assert rates["bfloat16"][1] == pytest.approx(100, rel=0.02)  # measured: 638 GFLOP in 6.34 ms
+    assert rates["tf32"][3] == pytest.approx(97, rel=0.03)  # measured: 2,487 GFLOP in 25.6 ms
     assert "bfloat16" not in find_gpu("t4").peaks
 
 
 def test_the_speed_of_this_machines_gpus_is_that_of_their_kind() -> None:
     """The first estimate of a run assumed 20 TFLOP/s of any GPU."""
     a100, t4, other = (Gpu(0, name, None, 0, 1) for name in ("NVIDIA A100-SXM4-40GB", "Tesla T4", "Made-up 9"))
-    assert assumed_gpu_tflops([a100]) == pytest.approx(0.44 * 156, rel=0.02)
+    assert assumed_gpu_tflops([a100]) == pytest.approx(0.20 * 156, rel=0.02)
     assert assumed_gpu_tflops([a100, t4]) == assumed_gpu_tflops([t4]) < 8.1
     assert assumed_gpu_tflops([other]) == assumed_gpu_tflops([]) == GPU_TFLOPS
 

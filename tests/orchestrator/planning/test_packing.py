@@ -12,7 +12,7 @@ from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.catalog.text_sizes import text_sizes
-from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
@@ -39,9 +39,30 @@ def cell(method: str = "linear_probe", shots: int = 4, dataset: str = "glyph-dig
 
 def test_without_measurements_shares_are_assumed_and_marked_as_assumed(catalog: Catalog) -> None:
     packing = Packing(catalog, gpu_mib=GPU)
-    assert [packing.share(cell(method)) for method in ("linear_probe", "bolt")] == [0.25, 1.0]
+    assert [packing.share(cell(method)) for method in ("linear_probe", "bolt")] == [0.25, 0.25]
     assert packing.memory_mib(cell()) is None
-    assert Packing(catalog).share(cell()) == 0.25
+    assert [Packing(catalog).share(cell(method)) for method in ("linear_probe", "bolt")] == [0.25, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "gpu_gib", "sources", "share"),
+    [
+        ("vit-b-32", 140, 16, 0.25),
+        ("vit-b-32", 24, 3, 0.25),
+        ("vit-b-32", 16, 3, 0.5),
+        ("vit-b-16", 16, 3, 0.5),
+        ("vit-l-14", 80, 0, 0.25),
+        ("vit-l-14", 80, 16, 0.5),
+        ("vit-l-14", 24, 3, 1.0),
+    ],
+)
+def test_a_cell_that_was_not_measured_asks_for_what_training_all_weights_takes(
+    catalog: Catalog, backbone: str, gpu_gib: float, sources: int, share: float
+) -> None:
+    """On an H200, reserved at B/32 with 16 sources: BOLT 1.5 GiB, LoRA 1.4, full fine-tuning 2.3, aTLAS 6.7."""
+    named = tuple(SourceRef(f"source-{number}", "") for number in range(sources))
+    unmeasured = replace(cell("atlas"), backbone=BackboneRef(backbone, ""), sources=named)
+    assert Packing(catalog, gpu_mib=gpu_gib * 1024).share(unmeasured) == share
 
 
 def test_the_work_of_a_text_side_grows_with_classes_and_steps(catalog: Catalog) -> None:
@@ -102,7 +123,7 @@ def test_a_cell_that_needs_more_than_a_gpu_gets_a_whole_one() -> None:
 def test_no_gpu_is_requested_without_gpus_or_on_the_cpu(catalog: Catalog) -> None:
     packing = Packing(catalog, gpu_mib=GPU)
     here, cpu = RunSettings("s"), RunSettings("s", device="cpu")
-    assert packing.request(cell("bolt"), here, 8) == Resources(1, 1.0)
+    assert packing.request(cell("bolt"), here, 8) == Resources(1, 0.25)
     assert packing.request(cell("bolt"), here, 0) == packing.request(cell("bolt"), cpu, 8) == Resources(1)
 
 
@@ -123,7 +144,7 @@ def test_a_plan_shows_how_many_cells_a_gpu_holds_and_what_that_is_based_on(catal
     text = Path(tmp_path, "out").read_text()
     assert "one GPU of 40.0 GiB holds" in text
     assert "16 (1000.0 MiB measured)" in text  # 400 MiB, and 600 MiB for CUDA
-    assert "1 (assumed)" in text
+    assert "4 (assumed)" in text
 
 
 def test_a_track_with_the_methods_of_another_is_estimated_with_their_defaults_on_that_track(
