@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.clip.preprocess import centre, resized_sides
+from bolt.clip.input_size import InputSize, Interpolation
+from bolt.clip.preprocess import centre
 from bolt.seeds import keyed_seed
 
 _ASPECT_RATIOS = (3 / 4, 4 / 3)
@@ -55,17 +56,22 @@ class Box:
     mirrored: bool
 
 
-def evaluation_view(image_3HW: Tensor, size: int) -> Tensor:
-    """Resize the shortest side to ``size`` (bicubic, antialiased) and crop the centre: uint8 (3, size, size).
+def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
+    """Resize an image (antialiased), and crop its centre or pad it with black: uint8 (3, S, S).
 
     An image that already has this size is returned unchanged.
     """
     height, width = image_3HW.shape[-2:]
-    if height == width == size:
+    side = size.side
+    if height == width == side:
         return image_3HW
-    resized_height, resized_width = resized_sides(height, width, size)
-    top, left = centre(resized_height, size), centre(resized_width, size)
-    return _resize(image_3HW, resized_height, resized_width)[:, top : top + size, left : left + size].contiguous()
+    resized_height, resized_width = size.resized(height, width)
+    resized = _resize(image_3HW, resized_height, resized_width, size.interpolation)
+    top, left = centre(resized_height, side), centre(resized_width, side)
+    if top < 0 or left < 0:
+        edges = (-left, side - resized_width + left, -top, side - resized_height + top)
+        return F.pad(resized, [max(0, edge) for edge in edges])
+    return resized[:, top : top + side, left : left + side].contiguous()
 
 
 def augmented_view(
@@ -113,7 +119,7 @@ def draw_box(height: int, width: int, key: int, crop: Crop) -> Box:
     return Box((height - box_height) // 2, (width - box_width) // 2, box_height, box_width, mirrored)
 
 
-def _resize(image_3HW: Tensor, height: int, width: int) -> Tensor:
+def _resize(image_3HW: Tensor, height: int, width: int, interpolation: Interpolation = "bicubic") -> Tensor:
     if image_3HW.shape[-2:] == (height, width):
         return image_3HW
-    return F.interpolate(image_3HW[None], (height, width), mode="bicubic", antialias=True)[0]
+    return F.interpolate(image_3HW[None], (height, width), mode=interpolation, antialias=True)[0]

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bolt.clip.feature_tower import image_tower_of
+from bolt.clip.input_size import InputSize, Interpolation, Resize
 from bolt.clip.precision import check_precision
 from bolt.clip.preprocess import normalise
 from bolt.clip.text_tower import TextTower
@@ -33,7 +35,7 @@ class Backbone:
         name: its name in grids and results.
         tower: the frozen image tower, in evaluation mode.
         logit_scale: factor of the cosine in a logit, already exponentiated (100 for the original weights).
-        image_size: side S of the square input images, in pixels.
+        input_size: side S of the square input images, in pixels, and how an image is brought to it.
         embed_dim: width D of the joint embedding.
         mean, std: normalisation per channel, for pixels in [0, 1].
     """
@@ -47,11 +49,13 @@ class Backbone:
         logit_scale: float,
         mean: Sequence[float],
         std: Sequence[float],
+        resize: Resize = "shortest",
+        interpolation: Interpolation = "bicubic",
     ) -> None:
         self.name = name
         self.tower = tower.requires_grad_(False).eval()
         self.logit_scale = logit_scale
-        self.image_size = tower.shape.image_size
+        self.input_size = InputSize(tower.shape.image_size, resize, interpolation)
         self.embed_dim = tower.shape.embed_dim
         self.mean = tuple(mean)
         self.std = tuple(std)
@@ -64,6 +68,11 @@ class Backbone:
         """Digest of the image tower; see :func:`bolt.clip.tower.tower_digest`."""
         return tower_digest(self.tower)
 
+    @property
+    def image_size(self) -> int:
+        """Side S of the square input images, in pixels."""
+        return self.input_size.side
+
     @classmethod
     def from_open_clip(
         cls,
@@ -74,6 +83,8 @@ class Backbone:
         load_again: Callable[[], nn.Module] | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        resize: Resize | None = None,
+        interpolation: Interpolation | None = None,
     ) -> Backbone:
         """Convert an open_clip model; shares the tensors of its image tower and copies its text side.
 
@@ -81,8 +92,9 @@ class Backbone:
             load_again: loads the same model again. With it no text side is kept: it is loaded for the prompts, and
                 freed. That saves two fifths of the memory of ViT-B/32, for one or two seconds of loading.
             mean, std: normalisation per channel; ``None`` takes the model's.
+            resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; ``None`` takes the model's.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for an image tower other than a plain vision transformer.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for an image tower that takes images that are not square.
         """
         import open_clip  # takes seconds to import
 
@@ -92,7 +104,11 @@ class Backbone:
         mean = mean or getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
         std = std or getattr(visual, "image_std", None) or open_clip.OPENAI_DATASET_STD
         logit_scale = float(model.get_parameter("logit_scale").detach().exp())
-        return cls(name, ImageTower.from_open_clip(visual), text, tokenizer, logit_scale, mean, std)
+        how = getattr(visual, "preprocess_cfg", {})
+        resize = resize or how.get("resize_mode", "shortest")
+        interpolation = interpolation or how.get("interpolation", "bicubic")
+        tower = image_tower_of(visual)
+        return cls(name, tower, text, tokenizer, logit_scale, mean, std, resize, interpolation)
 
     @property
     def activation(self) -> Activation:
@@ -124,7 +140,7 @@ class Backbone:
     @property
     def device(self) -> torch.device:
         """Device of the image tower, and of the text side when it is used."""
-        return self.tower.class_embedding.device
+        return next(self.tower.parameters()).device
 
     def to(self, device: torch.device | str) -> Backbone:
         """Move the image tower now, and the text side when it is next used; returns the backbone itself."""

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from bolt.clip.image_files import UNREADABLE, open_image, open_named, to_rgb_or_grey
+from bolt.clip.input_size import InputSize
 
 if TYPE_CHECKING:
     import torch
@@ -29,30 +30,27 @@ __all__ = [
     "normalise",
     "open_image",
     "open_named",
-    "resized_sides",
     "rgb_pixels",
     "to_rgb_or_grey",
 ]
 
 
-def evaluation_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """Resize the shortest side (bicubic), crop the centre and convert to RGB, as open_clip does: uint8 (3, S, S)."""
+def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
+    """Resize an image, crop or pad it to a square and convert it to RGB, as open_clip does: uint8 (3, S, S)."""
     found = to_rgb_or_grey(image)
-    height, width = resized_sides(found.height, found.width, size)
-    left, top = centre(width, size), centre(height, size)
-    resized = found.resize((width, height), Image.Resampling.BICUBIC)
-    return rgb_pixels(resized.crop((left, top, left + size, top + size)))
-
-
-def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:
-    """Return height and width with the shortest side at ``size``; the other is rounded down, as by torchvision."""
-    short = min(height, width)
-    return size * height // short, size * width // short
+    height, width = size.resized(found.height, found.width)
+    resample = Image.Resampling.BILINEAR if size.interpolation == "bilinear" else Image.Resampling.BICUBIC
+    resized = found.resize((width, height), resample)
+    left, top = centre(width, size.side), centre(height, size.side)
+    return rgb_pixels(resized.crop((left, top, left + size.side, top + size.side)))
 
 
 def centre(length: int, size: int) -> int:
-    """Return the first of the middle ``size`` of ``length`` pixels; halves round to even, as by torchvision."""
-    return round((length - size) / 2)
+    """Return the first of the middle ``size`` of ``length`` pixels; negative where pixels have to be added before.
+
+    Halves round to even as by torchvision, and where pixels are added the odd one goes to the end as by open_clip.
+    """
+    return round((length - size) / 2) if length >= size else -((size - length) // 2)
 
 
 def rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
+from bolt.clip.tower_shape import UnsupportedTower
+
 PROJECTION = "proj"
 """The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
 
@@ -31,6 +33,7 @@ class TensorMismatch(ValueError):
 
 def tensor_names(layers: int) -> dict[str, str]:
     """Map open_clip's tensor names to those of :class:`bolt.clip.tower.ImageTower`, in open_clip's order."""
+    _check_named(layers)
     names = {name: name for name in ("class_embedding", "positional_embedding")}
     names[PROJECTION] = "proj.weight"
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
@@ -64,12 +67,19 @@ _BLOCK_TENSORS = {
 
 def matrix_module_paths(layers: int) -> dict[str, str]:
     """Map open_clip's matrix names to the paths of the image tower's linear modules, in network order."""
+    _check_named(layers)
     paths = {
         f"transformer.resblocks.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
         for index in range(layers)
         for open_clip_name, own_name in _BLOCK_MATRICES.items()
     }
     return paths | {PROJECTION: "proj"}
+
+
+def _check_named(layers: int) -> None:
+    """Raise ``UnsupportedTower`` for the shape of a :class:`bolt.clip.feature_tower.FeatureTower`."""
+    if not layers:
+        raise UnsupportedTower("this image tower gives features only: its weight matrices have no names")
 
 
 def check_matrix_kinds(kinds: Collection[str]) -> None:

@@ -37,13 +37,14 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
     """
     import open_clip  # takes seconds to import
 
-    tensors = _whole(dict(read_checkpoint(file).tensors), file)
+    found = dict(read_checkpoint(file).tensors)
     logging.disable(logging.WARNING)  # open_clip warns of the random weights that are replaced here
     try:
         model = cast(nn.Module, open_clip.create_model(architecture, force_quick_gelu=quick_gelu, device="cpu"))
     finally:
         logging.disable(logging.NOTSET)
     own = model.state_dict()
+    tensors = _whole(found, next(name for name in own if name.startswith("visual.")), file)
     if "positional_embedding" in tensors and "positional_embedding" not in own:
         tensors = dict(open_clip.convert_to_custom_text_state_dict(tensors))
     for name in ("logit_scale", "logit_bias"):  # (1,) in some files
@@ -100,21 +101,21 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
     return None, ""
 
 
-def _whole(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
-    """Return the tensors of the CLIP that a checkpoint holds, by the names in the CLIP."""
+def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
+    """Return the tensors of the CLIP that a checkpoint holds, by the names in the CLIP; ``first`` is one of them."""
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
-    found = [name for name in tensors if name.endswith("visual.class_embedding")]
+    found = [name for name in tensors if name.endswith(first)]
     if len(found) != 1:
         held = (
             "the layout of Hugging Face, which is not read as a backbone: convert it to open_clip's"
             if any("vision_model." in name for name in tensors)
             else "several CLIPs: save one of them alone"
             if found
-            else "no whole CLIP: no tensor is called visual.class_embedding. An image tower alone is no backbone"
+            else f"no whole CLIP: no tensor is called {first}. An image tower alone is no backbone"
         )
         raise TensorMismatch(f"{file} holds {held}")
-    prefix = found[0].removesuffix("visual.class_embedding")
+    prefix = found[0].removesuffix(first)
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

@@ -174,6 +174,7 @@ register(
         source_directions=_source_directions,
         support_feature_views=_last_view,
         trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
+        reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
         tower_passes=_tower_passes,
         test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
     )

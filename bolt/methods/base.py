@@ -84,6 +84,8 @@ class Method:
             (:attr:`bolt.task.task.Task.validation`). It reads their un-augmented frozen features.
         trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
             class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
+        reads_matrices: ``reads_matrices(settings)`` -> whether it reads or trains weight matrices of the image tower,
+            which not every tower has. ``None``: where it changes the tower or reads sources.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
         training_forwards: operations of taking an image or a prompt through a tower forward and backward, in forward
             passes of the frozen tower. Differentiating a frozen tower's output in its input makes 2, the gradients of
@@ -114,6 +116,7 @@ class Method:
     test_views: Callable[[Any], int] = lambda settings: 0
     uses_validation: bool = False
     trains_text: Callable[[Any], bool] = lambda settings: False
+    reads_matrices: Callable[[Any], bool] | None = None
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     training_forwards: float = 3.0
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -128,6 +131,12 @@ class Method:
     def needs_sources(self, settings: Any) -> bool:
         """Return whether it reads the source datasets with these settings."""
         return self.uses_sources and self.reads_sources(settings)
+
+    def needs_matrices(self, settings: Any) -> bool:
+        """Return whether it needs a tower whose weight matrices have names, with these settings."""
+        if self.reads_matrices is not None:
+            return self.reads_matrices(settings)
+        return self.changes_tower or self.needs_sources(settings)
 
     def configure(self, changes: Mapping[str, Any], track: str = "fewshot") -> Any:
         """Return the settings for a track, with ``changes`` applied to the defaults.

@@ -53,11 +53,11 @@ class InMemoryImages:
 
     def pixels(self, view: int, rows: Tensor) -> Tensor:
         """Return one view of some images, uint8 (B, 3, S, S)."""
-        size, name, seed = self._backbone.image_size, self._name, self._seed
+        size, name, seed = self._backbone.input_size, self._name, self._seed
         if view == EVALUATION_VIEW:
             return torch.stack([evaluation_view(self._images[row], size) for row in rows.tolist()])
         return torch.stack(
-            [augmented_view(self._images[row], size, name, seed, view, row, self._crop) for row in rows.tolist()]
+            [augmented_view(self._images[row], size.side, name, seed, view, row, self._crop) for row in rows.tolist()]
         )
 
     def features(self, view: int) -> Tensor:

@@ -96,7 +96,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 def _about(index: Mapping[str, Any]) -> About:
     stated = dict(index["about"])
     listed = {name: tuple(stated[name]) for name in ("class_names", "mean", "std")}
-    return About(**{field.name: stated[field.name] for field in fields(About)} | listed)
+    return About(**{field.name: stated[field.name] for field in fields(About) if field.name in stated} | listed)
 
 
 def _check_files(folder: Path, digests: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
 from bolt.clip.image_files import open_named
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.model.parts import About, ModelParts
 from bolt.model.saving import Form, save
@@ -75,6 +76,8 @@ class Model(ModelParts):
             backbone.logit_scale,
             backbone.mean,
             backbone.std,
+            backbone.input_size.resize,
+            backbone.input_size.interpolation,
             dict(notes or {}),
         )
         return cls(adapted.tower or backbone.tower, adapted.classify, about, backbone.tower, adapted.change)
@@ -82,14 +85,14 @@ class Model(ModelParts):
     @property
     def device(self) -> torch.device:
         """Device of the tower."""
-        return self.tower.class_embedding.device
+        return next(self.tower.parameters()).device
 
     def pixels(self, images: Sequence[ImageInput]) -> Tensor:
         """Turn photographs upright and apply the benchmark's evaluation transform: uint8 (B, 3, S, S)."""
-        size = self.tower.shape.image_size
+        size = InputSize(self.tower.shape.image_size, self.about.resize, self.about.interpolation)
         return torch.stack([self._pixels(image, size) for image in images])
 
-    def _pixels(self, image: ImageInput, size: int) -> Tensor:
+    def _pixels(self, image: ImageInput, size: InputSize) -> Tensor:
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
         return torch.from_numpy(evaluation_pixels(open_named(image), size))

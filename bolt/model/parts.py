@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bolt.clip.input_size import Interpolation, Resize
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import changed_tensors
 from bolt.spectral.spectral_change import SpectralChange
@@ -27,6 +28,7 @@ class About:
         backbone_digest: digest of that CLIP's frozen image tower (:attr:`bolt.clip.backbone.Backbone.digest`).
         logit_scale: that CLIP's factor of the cosine in a logit.
         mean, std: normalisation per channel, for pixels in [0, 1].
+        resize, interpolation: how an image is brought to the tower's, see :class:`bolt.clip.input_size.InputSize`.
         notes: free-form notes, such as the method, its accuracy or the licence of the data.
     """
 
@@ -36,6 +38,8 @@ class About:
     logit_scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    resize: Resize = "shortest"
+    interpolation: Interpolation = "bicubic"
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -194,7 +194,7 @@ def _is_cheap(candidate: Candidate) -> bool:
 def _gflops_per_second(plan: Plan, settings: RunSettings) -> float:
     """Time the backbone on a few images."""
     loaded, ref = artifact_cache(settings), plan.cells[0].backbone
-    backbone, size = loaded.backbone(ref), loaded.image_size(ref)
+    backbone, size = loaded.backbone(ref), loaded.image_size(ref).side
 
     def seconds(images: int) -> float:
         started = time.perf_counter()

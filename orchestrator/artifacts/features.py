@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from bolt.clip.input_size import InputSize
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.transfer import ReadAhead
 from bolt.task.scoring import scoring_batches
@@ -120,7 +121,7 @@ class TestViewFeatures(OfTestSplit):
         for start, stop in scoring_batches(len(plain_ND)):
             rows = range(start, stop)
             for view in range(1, self.views):
-                pixels = self.family.draw(images, rows, view, size=self.image_size, dataset=name, seed=self.seed)
+                pixels = self.family.draw(images, rows, view, size=self.image_size.side, dataset=name, seed=self.seed)
                 features_nVD[start:stop, view] = backbone.encode_images(pixels).cpu()
             builder.progress(stop, len(plain_ND))
         save_tensors({"features": features_nVD}, builder.folder / FILE)
@@ -151,7 +152,7 @@ class SupportFeatures(ArtifactSpec):
 
     backbone: BackboneRef
     support: SupportImages
-    image_size: int
+    image_size: InputSize
     family: Views
     views: int
     shots: int | None = field(default=None, metadata=ADDED_LATER)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec, FrozenTower
 from orchestrator.catalog import Catalog, DatasetEntry, excluded_images
@@ -39,7 +40,7 @@ class Images(ArtifactSpec):
         split: ``test`` is the test split at the tower's resolution, ``train`` the training split near its own size,
             ``test_whole`` the test split near its own size, for random crops at test time, and ``validation`` a third
             part that the data has, at the tower's resolution.
-        image_size: the tower's resolution, in pixels.
+        image_size: the side that the tower takes, in pixels, and how an image is brought to it.
     """
 
     kind = "images"
@@ -47,7 +48,7 @@ class Images(ArtifactSpec):
 
     dataset: DatasetRef
     split: str
-    image_size: int
+    image_size: InputSize
 
     @property
     def title(self) -> str:
@@ -59,13 +60,13 @@ class Images(ArtifactSpec):
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
-        return self.dataset.name, self.split, self.image_size
+        return self.dataset.name, self.split, str(self.image_size)
 
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.dataset.name)
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
-        cap = decoded.SHORT_SIDE_CAP * self.image_size
-        return 3 * count * (self.image_size**2 if self._is_at_tower_size else typical_pixels(entry, cap))
+        cap = decoded.SHORT_SIDE_CAP * self.image_size.side
+        return 3 * count * (self.image_size.side**2 if self._is_at_tower_size else typical_pixels(entry, cap))
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
@@ -79,7 +80,7 @@ class Images(ArtifactSpec):
         raw = open_dataset(entry, cache.data_root)
         transform = partial(evaluation_pixels, size=self.image_size)
         if not self._is_at_tower_size:
-            cap = decoded.SHORT_SIDE_CAP * self.image_size
+            cap = decoded.SHORT_SIDE_CAP * self.image_size.side
             transform = partial(decoded.capped_pixels, short_side=cap)
         part = raw.validation if self.split == "validation" else raw.parts["train" if self.split == "train" else "test"]
         if part is None:
@@ -121,7 +122,7 @@ class OfTestSplit(ArtifactSpec):
 
     backbone: BackboneRef
     dataset: DatasetRef
-    image_size: int
+    image_size: InputSize
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:

@@ -45,6 +45,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         # the hub warns of each of its twelve attempts on a machine without a network
         with console.status(f"fetching the weights of {entry.name}"), _log_level("huggingface_hub", logging.ERROR):
             open_clip.download_pretrained(config)
+            open_clip.get_tokenizer(entry.architecture)  # SigLIP's and others are files of the hub, too
     except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
@@ -77,6 +78,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     if absent := missing_weights(entry):
         raise absent
     from bolt.clip.backbone import Backbone
+    from bolt.clip.tower_shape import UnsupportedTower
 
     known = None if weights_path(entry) or swapped else tag_uses_quick_gelu(_architecture(entry), _weights(entry))
     if known not in (None, entry.quick_gelu):
@@ -85,9 +87,17 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
             f"{'QuickGELU' if known else 'plain GELU'}, says open_clip, and its catalog entry says otherwise",
             hint=f"write quick_gelu: {'true' if known else 'false'}",
         )
+    if weights_path(entry) is None:
+        _check_resize(entry)
     text = TextSide(entry)
     load_again = None if keep_text else text.load
-    backbone = Backbone.from_open_clip(text.load(), text.tokenize, entry.name, load_again=load_again)
+    try:
+        backbone = Backbone.from_open_clip(
+            text.load(), text.tokenize, entry.name, load_again=load_again,
+            mean=entry.mean, std=entry.std, resize=entry.resize, interpolation=entry.interpolation,
+        )  # fmt: skip
+    except UnsupportedTower as error:
+        raise UserError(f"backbone {entry.name}: {error}") from None
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
         raise UserError(
@@ -161,6 +171,20 @@ def _architecture(entry: BackboneEntry) -> str:
 def _weights(entry: BackboneEntry) -> str:
     """Return the weights file, or the tag that open_clip lists."""
     return str(weights_path(entry) or entry.weights.pretrained)
+
+
+def _check_resize(entry: BackboneEntry) -> None:
+    """Raise ``UserError`` if open_clip lists another way of resizing for the weights than the entry has."""
+    import open_clip
+
+    listed = open_clip.get_pretrained_cfg(_architecture(entry), _weights(entry)) or {}
+    for name, known in (("resize", listed.get("resize_mode")), ("interpolation", listed.get("interpolation"))):
+        if known and known != getattr(entry, name):
+            raise UserError(
+                f"backbone {entry.name}: open_clip lists {name} {known} for the weights {_weights(entry)}, and its "
+                f"catalog entry says {getattr(entry, name)}",
+                hint=f"write {name}: {known}",
+            )
 
 
 def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:

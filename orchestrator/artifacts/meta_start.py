@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from bolt.clip.input_size import InputSize
 from bolt.clip.tensor_files import save_tensors
 from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe
@@ -36,7 +37,7 @@ class MetaStart(ArtifactSpec):
 
     backbone: BackboneRef
     datasets: tuple[DatasetRef, ...]
-    image_size: int
+    image_size: InputSize
     recipe: MetaRecipe
 
     @property
@@ -100,7 +101,8 @@ class MetaStart(ArtifactSpec):
         placed = place_images(self._images(dataset), images, cache, KEPT_BYTES // len(self.datasets))
 
         def pixels(view: int, rows: Tensor) -> Tensor:
-            return views.draw(placed, rows.tolist(), view, size=self.image_size, dataset=dataset.name, seed=META_SEED)
+            side = self.image_size.side
+            return views.draw(placed, rows.tolist(), view, size=side, dataset=dataset.name, seed=META_SEED)
 
         return MetaTask(dataset.name, cache.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
 

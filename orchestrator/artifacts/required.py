@@ -98,7 +98,7 @@ def _settings(method: MethodRef, track: str) -> Any:
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     """Return the artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
     method, settings = configured_method(cell)
-    track, size = TRACKS[cell.track], catalog.backbone(cell.backbone.name).image_size
+    track, size = TRACKS[cell.track], catalog.backbone(cell.backbone.name).input_size
     scored_on = dict.fromkeys((*cell.evaluate_on, *([cell.dataset] if cell.selects_on_test else [])))
     views = Views(
         light=method.baseline_crop and cell.protocol.baseline_crop == "light",

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bolt.clip.input_size import InputSize
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.transfer import ReadAhead
 from bolt.task.scoring import accuracy, predict_classes, scoring_batches
@@ -87,7 +88,7 @@ class SourceModel(Source):
     gpu_share = 1.0
 
     dataset: DatasetRef
-    image_size: int
+    image_size: InputSize
     recipe: SourceRecipe
     digest: str
 
@@ -123,7 +124,7 @@ class SourceModel(Source):
         curve = [row["train_loss"] for row in resume["curve"]] if resume else []
 
         def pixels(view: int, rows: Tensor) -> Tensor:
-            return views.draw(placed, rows.tolist(), view, size=self.image_size, dataset=name, seed=SOURCE_SEED)
+            return views.draw(placed, rows.tolist(), view, size=self.image_size.side, dataset=name, seed=SOURCE_SEED)
 
         def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(epoch + 1, recipe.epochs)
@@ -165,7 +166,7 @@ def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
     return None
 
 
-def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[Head, TestFeatures]:
+def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: InputSize) -> tuple[Head, TestFeatures]:
     """Return the artifacts that :func:`source_accuracy` reads. It also reads the test images, an input of both."""
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 
@@ -180,8 +181,8 @@ def source_accuracy(
     frozen = cache.backbone(backbone)
     tower = frozen.tower.copy(trainable=tensors)
     tower.load_open_clip(tensors)
-    head, features = accuracy_inputs(backbone, dataset, frozen.image_size)
-    images = cache.get(Images(dataset, "test", frozen.image_size))
+    head, features = accuracy_inputs(backbone, dataset, frozen.input_size)
+    images = cache.get(Images(dataset, "test", frozen.input_size))
     frozen_ND, total = cache.get(features), len(images)
     classify = cosine_classifier(cache.get(head), frozen.logit_scale)
     with ReadAhead(lambda batch: images.batch(*batch), scoring_batches(total), cache.device) as pixels:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+from bolt.clip.input_size import InputSize
 from bolt.freed_memory import return_freed_memory
 from orchestrator.artifacts.load_backbone import TextSide, load_backbone
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
@@ -122,7 +123,8 @@ class FrozenTower(ArtifactSpec):
     """The image tower of a backbone, with what else its images need.
 
     A process that reads it does without open_clip, whose import and model take 5 seconds for ViT-B/32 and whose modules
-    take 240 MiB. One that finds none loads the weights with open_clip; the numbers are the same.
+    take 240 MiB. One that finds none loads the weights with open_clip; the numbers are the same. A tower that gives
+    features only is open_clip's own module, so every process loads it with open_clip.
     """
 
     kind = "backbones"
@@ -139,14 +141,16 @@ class FrozenTower(ArtifactSpec):
         return f"{self.kind}/{address(self.backbone.name, of=('FrozenTower', self.version, self.backbone))}"
 
     def size_bytes(self, catalog: Catalog) -> int:
-        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
+        entry = catalog.backbone(self.backbone.name)
+        return FLOAT_BYTES * entry.parameters if entry.has_matrices else 0
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Write the tower into ``tower.safetensors``, and its shape and preprocessing into the manifest."""
         from bolt.clip.tensor_files import save_tensors
 
         backbone = cache.backbone(self.backbone)
-        save_tensors(backbone.tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
+        if cache.catalog.backbone(self.backbone.name).has_matrices:
+            save_tensors(backbone.tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
         builder.meta.update(
             shape=asdict(backbone.tower.shape),
             logit_scale=backbone.logit_scale,
@@ -170,7 +174,10 @@ class FrozenTower(ArtifactSpec):
         tensors = {name: tensor.clone() for name, tensor in load_file(artifact.path(TOWER_FILE)).items()}
         meta, text = artifact.meta, TextSide(entry)
         tower = ImageTower.from_tensors(TowerShape(**meta["shape"]), tensors)
-        backbone = Backbone(entry.name, tower, text.load, text.tokenize, meta["logit_scale"], meta["mean"], meta["std"])
+        backbone = Backbone(
+            entry.name, tower, text.load, text.tokenize, meta["logit_scale"], meta["mean"], meta["std"],
+            entry.resize, entry.interpolation,
+        )  # fmt: skip
         return backbone.to(device)
 
 
@@ -268,9 +275,9 @@ class ArtifactCache:
             values[key] = made
         return made
 
-    def image_size(self, ref: BackboneRef) -> int:
-        """Return the side of the images that the backbone takes, in pixels."""
-        return self.catalog.backbone(ref.name).image_size
+    def image_size(self, ref: BackboneRef) -> InputSize:
+        """Return the images that the backbone takes."""
+        return self.catalog.backbone(ref.name).input_size
 
     def dataset_entry(self, ref: DatasetRef) -> DatasetEntry:
         """Return the catalog entry of a dataset.
@@ -287,7 +294,7 @@ class ArtifactCache:
         entry = self.catalog.backbone(tower.backbone.name)
         for swapped, variant in ((False, entry), (True, swap_activation(entry))):
             if backbone_ref(variant) == tower.backbone:
-                if self.store.is_intact(tower.address):
+                if entry.has_matrices and self.store.is_intact(tower.address):
                     return tower.read(variant, self.artifact(tower.address), self.device)
                 backbone = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
                 return_freed_memory()  # of the checkpoint

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bolt.clip.input_size import InputSize
 from bolt.task.field_draws import FIELD_DRAWS
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
@@ -141,13 +142,13 @@ class SupportPool:
     labels_of_validation: NDArray[np.int64]
     listed: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
-    def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
+    def pixels(self, view: int, indices: NDArray[np.int64], size: InputSize, views: Views) -> Tensor:
         """Return one view of the images at those positions of the split: uint8 (N, 3, S, S)."""
         rows = self.indices.searchsorted(indices).tolist()
         if view == EVALUATION_VIEW:
             return self.images.evaluation_views(rows, size)
         where = indices.tolist()
-        return views.draw(self.images, rows, view, size=size, dataset=self.dataset, seed=self.seed, indices=where)
+        return views.draw(self.images, rows, view, size=size.side, dataset=self.dataset, seed=self.seed, indices=where)
 
 
 def support_pool(spec: SupportImages, cache: ArtifactCache) -> SupportPool:

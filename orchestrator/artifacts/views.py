@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Box, view_box
 from bolt.clip.batched_resize import resize_crops
+from bolt.clip.input_size import InputSize
 from bolt.clip.transfer import to_device
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.datasets.images import Images
@@ -77,7 +78,7 @@ class DeviceImages:
     def __init__(self, images: Images, device: torch.device | str, kept_bytes: int = KEPT_BYTES) -> None:
         self._images, self._device = images, torch.device(device)
         self._left = kept_bytes
-        self._kept: dict[tuple[int, int], Tensor] = {}
+        self._kept: dict[tuple[int, InputSize | None], Tensor] = {}
 
     @property
     def shapes(self) -> NDArray[np.int32]:
@@ -88,11 +89,11 @@ class DeviceImages:
         """Crop as :meth:`Images.crops`, on the device: uint8 (B, 3, S, S)."""
         return resize_crops([self._on_device(row) for row in rows], boxes, size)
 
-    def evaluation_views(self, rows: Sequence[int], size: int) -> Tensor:
+    def evaluation_views(self, rows: Sequence[int], size: InputSize) -> Tensor:
         """Return the views of :meth:`Images.evaluation_views`, on the device: uint8 (B, 3, S, S)."""
         return torch.stack([self._on_device(row, size) for row in rows])
 
-    def _on_device(self, row: int, evaluation_size: int = 0) -> Tensor:
+    def _on_device(self, row: int, evaluation_size: InputSize | None = None) -> Tensor:
         """Return an image, or its evaluation view of that size."""
         key = row, evaluation_size
         if key in self._kept:

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from orchestrator.catalog.validation import Key, PositiveInt, PositiveNumber, StrictModel, Title
+from bolt.clip.input_size import InputSize, Interpolation, Resize
+from orchestrator.catalog.validation import Key, NonNegativeInt, PositiveInt, PositiveNumber, StrictModel, Title
 
 
 class Weights(StrictModel):
@@ -37,8 +38,12 @@ class BackboneEntry(StrictModel):
         weights: a file (relative to ``grids/``, or absolute) or a pre-trained tag of open_clip.
         quick_gelu: whether the towers use QuickGELU. Weights trained with one activation are wrong with the other.
         image_size: side of the square input in pixels.
+        resize, interpolation: how an image is brought to it, see :class:`bolt.clip.input_size.InputSize`.
         embed_dim: width of the joint embedding.
-        width, layers, patch: shape of the image tower; the patch side is in pixels.
+        width, layers, patch: shape of the image tower; the patch side is in pixels. 0 for a tower whose weight
+            matrices have no names here, as of ResNets: methods that read or train such matrices refuse it.
+        trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
+        mean, std: normalisation per channel, for pixels in [0, 1]; left out where the model itself says it.
         gflops_per_image: 10^9 floating-point operations of one forward pass; a multiply-add counts as two.
         parameters: number of parameters of the image tower.
         precision: number format of the weights, which are loaded as float32. A grid's ``precision`` is that of the
@@ -52,14 +57,29 @@ class BackboneEntry(StrictModel):
     weights: Weights
     quick_gelu: StrictBool
     image_size: PositiveInt
+    resize: Resize = "shortest"
+    interpolation: Interpolation = "bicubic"
     embed_dim: PositiveInt
-    width: PositiveInt
-    layers: PositiveInt
-    patch: PositiveInt
+    width: NonNegativeInt = 0
+    layers: NonNegativeInt = 0
+    patch: NonNegativeInt = 0
+    trainable_text: StrictBool = True
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
     gflops_per_image: PositiveNumber
     parameters: PositiveInt
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     published_as: str | None = None
+
+    @property
+    def input_size(self) -> InputSize:
+        """The images that the image tower takes."""
+        return InputSize(self.image_size, self.resize, self.interpolation)
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether the weight matrices of the image tower have names, by which methods read and train them."""
+        return self.layers > 0
 
     @model_validator(mode="after")
     def _activation_of_tag(self) -> BackboneEntry:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.clip.checkpoint_files import checkpoint_files, files_digest
+from bolt.clip.input_size import InputSize
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
 from orchestrator.catalog.location import display_path, grids_folder
@@ -123,6 +124,8 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
         "image_size": entry.image_size,
         "precision": entry.precision,
     }
+    if entry.input_size != InputSize(entry.image_size) or entry.mean or entry.std:
+        content["preprocessing"] = [entry.input_size, entry.mean, entry.std]
     return BackboneRef(entry.name, fingerprint(content))
 
 

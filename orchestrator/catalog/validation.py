@@ -75,6 +75,7 @@ Title = Annotated[str, AfterValidator(printable)]
 Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True)] | str
 PositiveNumber = Annotated[float, Field(strict=True, gt=0)]
 PositiveInt = Annotated[StrictInt, Field(ge=1)]
+NonNegativeInt = Annotated[StrictInt, Field(ge=0)]
 
 
 class StrictModel(BaseModel):

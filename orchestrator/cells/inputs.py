@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.spec import ArtifactCache
@@ -53,8 +54,8 @@ class CellInputs:
         return cell_artifacts(self.cell, self.loaded.catalog)
 
     @property
-    def image_size(self) -> int:
-        """Side of the images that the backbone takes, in pixels."""
+    def image_size(self) -> InputSize:
+        """The images that the backbone takes."""
         return self.artifacts.head.image_size
 
     @property

@@ -153,7 +153,7 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
         if artifacts.whole_test_images is None:
             return _undeclared()
         whole = place_images(artifacts.whole_test_images, loaded.get(artifacts.whole_test_images), loaded)
-        return artifacts.views.draw(whole, rows.tolist(), view, size=size, dataset=name, seed=seed)
+        return artifacts.views.draw(whole, rows.tolist(), view, size=size.side, dataset=name, seed=seed)
 
     def order(stream: str, number: int, count: int) -> Tensor:
         generator = torch_generator("stream", name, seed, stream, number, count)

@@ -32,7 +32,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
             weights if missing_weights(entry) is None else f"{weights} (not there)",
             "quick_gelu" if entry.quick_gelu else "gelu",
             str(entry.image_size),
-            str(entry.patch),
+            str(entry.patch) if entry.has_matrices else "features only",
             f"{entry.parameters / 1e6:.1f} M",
             f"{entry.gflops_per_image:.4g}",
             display_path(Path(loaded.files["backbones", entry.name])),
@@ -68,6 +68,8 @@ def add(
     write_entries(target, {"backbones": {entry.name: fields}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"
     print_line(
-        f"{entry.name}: {entry.image_size} pixels, patches of {entry.patch}, {entry.parameters / 1e6:.1f} M parameters,"
-        f" {entry.gflops_per_image:.4g} GFLOP an image, {activation}; in {target}"
+        f"{entry.name}: {entry.image_size} pixels ({entry.resize}, {entry.interpolation}), "
+        + (f"patches of {entry.patch}, " if entry.has_matrices else "features only, ")
+        + f"{entry.parameters / 1e6:.1f} M parameters, {entry.gflops_per_image:.4g} GFLOP an image, {activation}; "
+        + f"in {target}"
     )

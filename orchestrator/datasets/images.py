@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from bolt.clip.image_files import UNREADABLE
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import rgb_pixels, to_rgb_or_grey
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.part import Part
@@ -85,7 +86,7 @@ class Images:
 
         return torch.stack([crop_view(self.image(row), box, size) for row, box in zip(rows, boxes, strict=True)])
 
-    def evaluation_views(self, rows: Sequence[int], size: int) -> Tensor:
+    def evaluation_views(self, rows: Sequence[int], size: InputSize) -> Tensor:
         """Apply CLIP's evaluation transform to the images: uint8 (B, 3, size, size)."""
         import torch
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from bolt.methods import METHODS, Method, UnknownName
 from bolt.protocol import PROTOCOLS, SWITCHES, Precision, Protocol
-from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog import BackboneEntry, DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import MethodRef
 from orchestrator.grid.options import OPTION, Overrides
@@ -27,16 +27,36 @@ class ResolvedMethod:
 
     Attributes:
         ref: its identity, with the value of every setting.
+        settings: of the method, on the block's track.
         uses_sources: whether it reads source datasets with these settings.
         label, precision: the label and the number format of the towers that the entry gives, if it gives any.
     """
 
     method: Method
     ref: MethodRef
+    settings: Any
     uses_sources: bool
     label: str | None
     precision: Precision | None
     location: Location
+
+    def check_backbone(self, entry: BackboneEntry) -> None:
+        """Raise ``UserError`` if the backbone has no tower or no text side of the kind that the method needs."""
+        if self.method.needs_matrices(self.settings) and not entry.has_matrices:
+            what = f"the weight matrices of the image tower, and those of {entry.name} have no names"
+        elif self.method.trains_text(self.settings) and not entry.trainable_text:
+            what = f"a causal text transformer to train, and {entry.name} has another text side"
+        else:
+            return
+        able = sorted(
+            name
+            for name, method in METHODS.items()
+            if not method.needs_matrices(settings := method.configure({}))
+            and (entry.trainable_text or not method.trains_text(settings))
+        )
+        raise self.location.error(
+            f"{self.method.name} needs {what}", f"methods that run on {entry.name}: {', '.join(able)}"
+        )
 
     def check_episodes(self, pool: Iterable[DatasetEntry]) -> None:
         """Raise ``UserError`` if a dataset to meta-learn from has fewer training images than one episode takes."""
@@ -82,7 +102,7 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
     ref = MethodRef(method.name, method.version, method.identity_of(settings))
-    return ResolvedMethod(method, ref, method.needs_sources(settings), label, precision, location)
+    return ResolvedMethod(method, ref, settings, method.needs_sources(settings), label, precision, location)
 
 
 def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:

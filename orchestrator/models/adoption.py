@@ -245,7 +245,7 @@ def _verified(entry: CheckpointEntry, settings: RunSettings) -> str:
     if missing_data(wanted, loaded.data_root) is not None:
         return f"{line}; not measured, its images are not here"
     dataset = dataset_ref(wanted, loaded.data_root)
-    for spec in with_inputs(accuracy_inputs(backbone, dataset, tower.shape.image_size)):
+    for spec in with_inputs(accuracy_inputs(backbone, dataset, loaded.image_size(backbone))):
         build(spec, settings)
     found = source_accuracy(examined.converted.tensors, backbone, dataset, loaded)
     return (

@@ -7,10 +7,12 @@ from typing import Any
 
 import open_clip
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
+from bolt.clip.feature_tower import image_tower_of
 from bolt.clip.tower import ImageTower
-from bolt.clip.tower_shape import TowerShape, UnsupportedTower
+from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
 from bolt.clip.whole_clip import UnknownActivation, file_activation
 from bolt.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
@@ -22,6 +24,10 @@ from orchestrator.util.errors import UserError, unknown_name
 QUICK = "-quickgelu"
 """Suffix of open_clip's names of models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
 
+_PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
+"""open_clip's names of what it does to an image -> the fields of an entry."""
+
+_SMALL_VISION = {"image_size": 8, "patch_size": 8, "width": 8, "head_width": 8, "layers": 1}
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
 
 
@@ -46,7 +52,8 @@ def backbone_entry(
     if (pretrained is None) == (file is None):
         raise UserError("a backbone needs weights of open_clip or a file", hint="--pretrained TAG or --file PATH")
     model, config = _architecture(architecture, pretrained)
-    shape = tower_shape(config, architecture)
+    tower = meta_tower(config, architecture)
+    shape, how = tower.shape, _preprocessing(config, model, pretrained, file)
     if pretrained is not None:
         tags = open_clip.list_pretrained_tags_by_model(model)
         if pretrained not in tags:
@@ -78,41 +85,48 @@ def backbone_entry(
         weights=weights,
         quick_gelu=bool(quick_gelu),
         image_size=shape.image_size,
+        **how,
+        trainable_text=trainable_text(config),
         embed_dim=shape.embed_dim,
         width=shape.width,
         layers=shape.layers,
         patch=shape.patch_size,
-        gflops_per_image=float(f"{gflops_per_image(shape):.4g}"),
-        parameters=parameters(shape),
+        gflops_per_image=float(f"{gflops_per_image(tower):.4g}"),
+        parameters=sum(tensor.numel() for tensor in tower.parameters()),
     )
     if file is not None:
         load_backbone(entry, "cpu")
     return entry
 
 
-def tower_shape(config: dict[str, Any], name: str) -> TowerShape:
-    """Return the shape of the image tower of an open_clip model configuration; no weights are allocated.
+def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
+    """Return the image tower of an open_clip model configuration without its values: no memory is allocated.
 
-    Raises ``UserError`` for a tower that :mod:`bolt.clip.tower` cannot represent.
+    Raises ``UserError`` for a configuration that open_clip cannot build, and for a tower that takes images that are not
+    square.
     """
-    vision = dict(config.get("vision_cfg") or {})
-    if vision.get("timm_model_name"):
-        raise UserError(f"{name} cannot be adapted: its image tower is one of timm ({vision['timm_model_name']})")
+    vision = {**(config.get("vision_cfg") or {}), "timm_model_pretrained": False}
     try:
         with torch.device("meta"):
             model = open_clip.CLIP(config["embed_dim"], vision, _SMALL_TEXT, quick_gelu=bool(config.get("quick_gelu")))
-            return ImageTower.from_open_clip(model.visual).shape
+            return image_tower_of(model.visual)
     except UnsupportedTower as error:
         raise UserError(f"{name}: {error}") from None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise UserError(f"{name} is not a model configuration of open_clip: {error!r}") from None
 
 
-def gflops_per_image(shape: TowerShape) -> float:
+def gflops_per_image(tower: ImageTower) -> float:
     """10^9 floating-point operations of one image's forward pass, a multiply-add counted as two.
 
-    Matrix products, attention and the patch convolution; layer norms, activations and sums are below one per cent.
+    Matrix products, attention and convolutions; normalisations, activations and sums are below one per cent.
     """
+    shape = tower.shape
+    if not shape.layers:  # counted on the way through: there is no formula for all
+        image = torch.empty(1, 3, shape.image_size, shape.image_size, device="meta")
+        with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+            tower(image)
+        return float(counter.get_total_flops()) / 1e9
     patches = (shape.image_size // shape.patch_size) ** 2
     tokens = patches + 1
     convolution = patches * 3 * shape.patch_size**2 * shape.width
@@ -122,10 +136,42 @@ def gflops_per_image(shape: TowerShape) -> float:
     return 2 * (convolution + shape.layers * (products + attention) + projection) / 1e9
 
 
-def parameters(shape: TowerShape) -> int:
-    """Numbers in the image tower, projection included."""
-    with torch.device("meta"):
-        return sum(tensor.numel() for tensor in ImageTower(shape).parameters())
+def trainable_text(config: dict[str, Any]) -> bool:
+    """Whether methods can differentiate the text side of an open_clip model configuration."""
+    text = dict(config.get("text_cfg") or {})
+    if text.get("hf_model_name"):
+        return False
+    try:
+        with torch.device("meta"):
+            model = open_clip.CustomTextCLIP(config["embed_dim"], _SMALL_VISION, text, bool(config.get("quick_gelu")))
+            text_shape_from_open_clip(model.text)
+    except UnsupportedTower:
+        return False
+    return True
+
+
+def _preprocessing(config: dict[str, Any], model: str, pretrained: str | None, file: Path | None) -> dict[str, Any]:
+    """Return how the weights expect their images, where it is not CLIP's own way.
+
+    The pre-trained tag says it, ``open_clip_config.json`` beside a file, or else the tags of the architecture, if all
+    of them agree.
+    """
+    stated = dict(config.get("preprocess_cfg") or {})
+    beside = file.parent / "open_clip_config.json" if file else None
+    if pretrained is not None:
+        stated |= open_clip.get_pretrained_cfg(model, pretrained)
+    elif beside is not None and beside.is_file():
+        stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
+    else:
+        tags = [open_clip.get_pretrained_cfg(model, tag) for tag in open_clip.list_pretrained_tags_by_model(model)]
+        stated |= {
+            name: tags[0][name]
+            for name in _PREPROCESSING
+            if tags and all(tag.get(name) == tags[0].get(name) for tag in tags) and name in tags[0]
+        }
+    found = {field: stated[name] for name, field in _PREPROCESSING.items() if stated.get(name)}
+    own = {"mean": open_clip.OPENAI_DATASET_MEAN, "std": open_clip.OPENAI_DATASET_STD}
+    return {field: value for field, value in found.items() if field not in own or tuple(value) != own[field]}
 
 
 def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any]]:

@@ -128,6 +128,6 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
             models[source] = AdoptedSource(made.backbone, source.dataset, made.recipe.sha256)
         else:
             dataset = dataset_ref(catalog.dataset(source.dataset), data_root)
-            size = catalog.backbone(made.backbone.name).image_size
+            size = catalog.backbone(made.backbone.name).input_size
             models[source] = SourceModel(made.backbone, dataset, size, made.recipe, source.digest)
     return models

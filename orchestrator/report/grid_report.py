@@ -86,7 +86,7 @@ def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
         for dataset in (cell.dataset, *cell.evaluate_on)
     }
     found = (
-        equal_classes_of(store, Head(backbone, dataset, plan.catalog.backbone(backbone.name).image_size))
+        equal_classes_of(store, Head(backbone, dataset, plan.catalog.backbone(backbone.name).input_size))
         for backbone, dataset in heads.values()
     )
     return tuple(equal for equal in found if equal is not None)

@@ -41,6 +41,8 @@ def encode(value: Any) -> Any:
         if not math.isfinite(value):
             raise ValueError(f"{value} has no identity: it does not equal itself or has no JSON form")
         return value
+    if hasattr(kind, "encoded"):  # a value that says itself what it is encoded as
+        return encode(value.encoded())
     if (members := _members(kind)) is not None:
         encoded = {name: encode(getattr(value, name)) for name, _, _ in members}
         for name, _, left_out in members:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bolt.clip.augment import augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
+from bolt.clip.input_size import InputSize
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import torch_generator
 from bolt.spectral.directions import Directions, top_directions
@@ -119,7 +120,7 @@ def make_task(
 
     def view_of(view: int, index: int) -> Tensor:
         if view == 0:
-            return evaluation_view(images[index], SIZE)
+            return evaluation_view(images[index], InputSize(SIZE))
         return augmented_view(images[index], SIZE, "blobs", seed, view, index)
 
     text = ClassText(tuple(f"colour {label}" for label in range(classes)), ("{}", "a blob of {}"))

@@ -49,7 +49,7 @@ def test_source_models_are_listed_without_importing_anything_heavy(tmp_path: Pat
     catalog, store = load_catalog(), Store(tmp_path)
     entry = catalog.backbone("tiny-clip")
     backbone, dataset = backbone_ref(entry), dataset_ref(catalog.dataset("glyph-inks"), None)
-    model = SourceModel(backbone, dataset, entry.image_size, SourceRecipe(epochs=7), "0" * 8)
+    model = SourceModel(backbone, dataset, entry.input_size, SourceRecipe(epochs=7), "0" * 8)
     with store.building(model.address, model.identity) as built:
         built.meta.update(accuracy_fine_tuned=81.25, accuracy_zero_shot=61.0)
     done = run(tmp_path, "sources list --backbone tiny-clip")

@@ -15,6 +15,7 @@ from torchvision import transforms
 from torchvision.transforms.v2 import functional
 
 from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Crop, augmented_view, draw_box, evaluation_view, view_box
+from bolt.clip.input_size import InputSize
 
 
 def noise(height: int, width: int, seed: int = 0) -> Tensor:
@@ -30,7 +31,7 @@ def gradient(height: int, width: int) -> Tensor:
 
 def test_an_image_of_the_right_size_passes_untouched() -> None:
     image = noise(32, 32)
-    assert torch.equal(evaluation_view(image, 32), image)
+    assert torch.equal(evaluation_view(image, InputSize(32)), image)
 
 
 @pytest.mark.parametrize(("height", "width"), [(50, 80), (80, 50), (33, 32), (20, 20), (200, 31)])
@@ -38,7 +39,7 @@ def test_the_evaluation_view_is_clips(height: int, width: int) -> None:
     image = gradient(height, width)
     clip = transforms.Compose([transforms.Resize(32, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(32)])
     expected = torch.from_numpy(np.array(clip(Image.fromarray(image.permute(1, 2, 0).numpy())))).permute(2, 0, 1)
-    actual = evaluation_view(image, 32)
+    actual = evaluation_view(image, InputSize(32))
     assert actual.shape == (3, 32, 32)
     assert int((actual.int() - expected.int()).abs().max()) <= 1
 
@@ -48,7 +49,7 @@ def test_the_evaluation_view_is_clips(height: int, width: int) -> None:
 def test_pixels_have_the_bits_of_torchvision(sides: tuple[int, int], size: int) -> None:
     image = noise(*sides)
     resized = functional.resize(image, [size], functional.InterpolationMode.BICUBIC, antialias=True)
-    assert torch.equal(evaluation_view(image, size), functional.center_crop(resized, [size, size]))
+    assert torch.equal(evaluation_view(image, InputSize(size)), functional.center_crop(resized, [size, size]))
     for index in range(5):
         box = view_box(*sides, "d", 0, 1, index)
         part = functional.crop(image, box.top, box.left, box.height, box.width)

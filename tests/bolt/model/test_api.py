@@ -19,6 +19,7 @@ from torch import Tensor
 
 import bolt
 from bolt.clip.backbone import Backbone
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.clip.tensor_names import matrix_names
 from bolt.methods import METHODS, UnknownName
@@ -142,7 +143,7 @@ def test_a_broken_file_among_many_once_had_no_name(backbone: Backbone, tmp_path:
 
 def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) -> None:
     model = adapted(backbone, "zero_shot")
-    expected = torch.stack([torch.from_numpy(evaluation_pixels(image, SIZE)) for image in IMAGES])
+    expected = torch.stack([torch.from_numpy(evaluation_pixels(image, InputSize(SIZE))) for image in IMAGES])
     assert torch.equal(model.pixels(IMAGES), expected)
     features = backbone.encode_images(expected)
     head = backbone.zero_shot_head(NAMES, ["a photo of a {}."])

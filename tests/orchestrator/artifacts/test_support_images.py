@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bolt.clip.input_size import InputSize
 from bolt.task.support import draw_support
 from orchestrator.artifacts.features import SupportFeatures
 from orchestrator.artifacts.required import cell_artifacts, support_images
@@ -83,7 +84,7 @@ def test_capped_images_take_the_bytes_of_the_plan_and_give_nearly_the_same_views
         build(spec, settings)
         taken.append(loaded.artifact(spec.address).path("pixels.bin").stat().st_size)
         pool = loaded.get(spec)
-        views.append(pool.pixels(1, pool.indices, 32, cell_artifacts(cell, catalog).views).float())
+        views.append(pool.pixels(1, pool.indices, InputSize(32), cell_artifacts(cell, catalog).views).float())
         # 4 images of each of 3 classes, though the largest support would take 16
         assert taken[-1] == pytest.approx(spec.size_bytes(catalog), rel=0.35)
     assert taken[0] == 12 * 3 * CAP * round(CAP * PHOTOGRAPH[0] / PHOTOGRAPH[1])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bolt.clip.input_size import InputSize
 from orchestrator.artifacts.views import DeviceImages, Views
 from orchestrator.datasets.images import Images
 
@@ -35,7 +36,9 @@ def test_views_of_the_device_equal_those_of_the_host(images: Images, views: View
         ours = views.draw(on_device, rows, view, size=24, dataset="made-up", seed=0)
         assert torch.equal(ours, views.draw(images, rows, view, size=24, dataset="made-up", seed=0))
     for _ in range(2):
-        assert torch.equal(on_device.evaluation_views([1, 2], 24), images.evaluation_views([1, 2], 24))
+        assert torch.equal(
+            on_device.evaluation_views([1, 2], InputSize(24)), images.evaluation_views([1, 2], InputSize(24))
+        )
 
 
 def test_an_image_is_read_from_the_host_once_while_there_is_room(

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from bolt.clip.input_size import InputSize
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import build
 from orchestrator.artifacts.support_images import SupportImages
@@ -195,11 +196,11 @@ def test_one_image_that_breaks_after_a_plan_is_one_message_with_a_command_that_w
     settings = RunSettings(str(tmp_path / "runs"), str(tmp_path), catalog_files=(str(tmp_path / MINE),))
     _break_image(tmp_path / "ware")
     with pytest.raises(UserError, match=r"train/BlueBottle/003.jpg: OSError") as failed:
-        build(Images(dataset_ref(ware, tmp_path), "train", 32), settings)
+        build(Images(dataset_ref(ware, tmp_path), "train", InputSize(32)), settings)
     words = shlex.split(str(failed.value).splitlines()[-1].partition(": ")[2])
     assert CliRunner().invoke(app, words[3:]).exit_code == 0
     entry = load_catalog([tmp_path / MINE]).datasets["ware"]
-    build(Images(dataset_ref(entry, tmp_path), "train", 32), settings)
+    build(Images(dataset_ref(entry, tmp_path), "train", InputSize(32)), settings)
 
 
 @pytest.mark.parametrize("template", ["a photo", "a {} of {}", ""])

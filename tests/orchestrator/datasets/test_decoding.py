@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from bolt.clip.image_files import UNREADABLE, Reading, open_image, read_as
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.images import capped_pixels
 
@@ -42,7 +43,7 @@ def open_clip_pixels(image: Image.Image, size: int) -> torch.Tensor:
 
 
 def check_equal_to_open_clip(image: Image.Image, reference: Image.Image, size: int) -> None:
-    ours = torch.from_numpy(evaluation_pixels(image, size)).float().div(255)
+    ours = torch.from_numpy(evaluation_pixels(image, InputSize(size))).float().div(255)
     assert torch.equal(ours, open_clip_pixels(reference, size))
 
 
@@ -64,8 +65,8 @@ def test_other_modes_are_converted_to_rgb_before_resizing(mode: str, shape: tupl
 
 def test_a_palette_image_is_not_resized_by_nearest_neighbour() -> None:
     image = noise(100, 75).quantize(16)
-    assert not torch.equal(torch.from_numpy(evaluation_pixels(image, 32)) / 255, open_clip_pixels(image, 32))
-    assert len(np.unique(evaluation_pixels(image, 32).reshape(3, -1), axis=1).T) > 16
+    assert not torch.equal(torch.from_numpy(evaluation_pixels(image, InputSize(32))) / 255, open_clip_pixels(image, 32))
+    assert len(np.unique(evaluation_pixels(image, InputSize(32)).reshape(3, -1), axis=1).T) > 16
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
@@ -86,7 +87,7 @@ def test_transparent_pixels_are_white_whatever_their_colour(mode: str, size: int
     pixels[:, 8:] = (90, 90, 90, 0)
     image = Image.fromarray(pixels)
     image = image.convert("LA").convert("La") if mode == "La" else image.convert(mode)
-    row = evaluation_pixels(image, size)[:, 0]
+    row = evaluation_pixels(image, InputSize(size))[:, 0]
     assert row[:, 0].tolist() == [40] * 3
     assert row[:, -1].tolist() == [255] * 3
 
@@ -153,7 +154,7 @@ def test_a_photograph_is_turned_upright_unless_a_benchmark_is_read(kind: str) ->
     assert read_as(as_stored).turned
     if kind == "PNG":
         upright = image.rotate(-90, expand=True)
-        assert np.array_equal(evaluation_pixels(turned, 8), evaluation_pixels(upright, 8))
+        assert np.array_equal(evaluation_pixels(turned, InputSize(8)), evaluation_pixels(upright, InputSize(8)))
 
 
 def test_a_tiff_is_rotated_once_by_pillow_itself() -> None:

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from bolt.clip.image_files import ImageSource
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.images import capped_pixels, read_images, write_images
@@ -112,10 +113,10 @@ def test_stored_images_equal_decoded_images(tmp_path: Path) -> None:
     assert len(images) == 6
     for index in range(6):
         assert np.array_equal(images.image(index).numpy(), capped_pixels(part.read(index), 2 * SIZE))
-    write_images(part, lambda image: evaluation_pixels(image, SIZE), tmp_path)
+    write_images(part, lambda image: evaluation_pixels(image, InputSize(SIZE)), tmp_path)
     batch = read_images(lambda name: tmp_path / name).batch(2, 5)
     assert batch.shape == (3, 3, SIZE, SIZE)
-    assert np.array_equal(batch[1].numpy(), evaluation_pixels(part.read(3), SIZE))
+    assert np.array_equal(batch[1].numpy(), evaluation_pixels(part.read(3), InputSize(SIZE)))
 
 
 def test_an_unreadable_image_stores_nothing_and_the_hint_names_a_command(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ ADDRESS, IDENTITY = "images/shapes--0123abcd", {"kind": "Images", "split": "trai
 
 
 def transform(image: Image.Image) -> NDArray[np.uint8]:
-    return evaluation_pixels(image, SIZE)
+    return evaluation_pixels(image, InputSize(SIZE))
 
 
 def build_in(store: Store, part: Part) -> None:

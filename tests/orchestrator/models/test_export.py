@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import bolt
+from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from bolt.model.loading import load_model
 from orchestrator.artifacts.images import Images
@@ -118,7 +119,7 @@ def test_an_exported_model_equals_the_measured_one(
     backbone = world.loaded.backbone(result.cell.backbone)
     sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_mean_task_vector else None
     again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
-    images = world.loaded.get(Images(result.cell.dataset, "test", backbone.image_size))
+    images = world.loaded.get(Images(result.cell.dataset, "test", backbone.input_size))
     predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
     assert int((predicted == torch.from_numpy(images.labels)).sum()) == result.evaluations[0].correct
 
@@ -162,7 +163,7 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
     save_model(made, result, world.loaded, tmp_path / "model", "huggingface")
     tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
     backbone = world.loaded.backbone(result.cell.backbone)
-    pixels = world.loaded.get(Images(result.cell.dataset, "test", backbone.image_size)).batch(0, 32)
+    pixels = world.loaded.get(Images(result.cell.dataset, "test", backbone.input_size)).batch(0, 32)
     with torch.inference_mode():
         embeds = tower(pixel_values=backbone.normalise(pixels)).image_embeds
         theirs = made.model.classifier(embeds)
@@ -258,7 +259,7 @@ def test_a_registered_model_predicts_labels_of_images(
     assert register_model(location, result.cell.id, tmp_path / "model", "inks", example) == 1
     assert register_model(location, result.cell.id, tmp_path / "model", "inks", example) == 2
 
-    images = world.loaded.get(Images(result.cell.dataset, "test", made.model.tower.shape.image_size))
+    images = world.loaded.get(Images(result.cell.dataset, "test", InputSize(made.model.tower.shape.image_size)))
     rows, pictures = [], [Image.fromarray(images.image(row).permute(1, 2, 0).numpy()) for row in range(3)]
     for picture in pictures:
         stream = io.BytesIO()

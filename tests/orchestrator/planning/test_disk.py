@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import build
@@ -101,10 +102,10 @@ def test_images_take_the_predicted_number_of_bytes(plan: Plan, catalog: Catalog,
 def test_small_images_are_predicted_at_their_own_size(catalog: Catalog, plan: Plan) -> None:
     ref = next(spec.dataset for spec in plan.artifacts if isinstance(spec, Images))
     cifar = replace(ref, name="cifar10")
-    assert Images(cifar, "train", 224).size_bytes(catalog) == 50_000 * 3 * 32**2
-    assert Images(cifar, "test", 224).size_bytes(catalog) == 10_000 * 3 * 224**2
+    assert Images(cifar, "train", InputSize(224)).size_bytes(catalog) == 50_000 * 3 * 32**2
+    assert Images(cifar, "test", InputSize(224)).size_bytes(catalog) == 10_000 * 3 * 224**2
     unknown = replace(ref, name="imagenet")
-    assert Images(unknown, "test_whole", 112).size_bytes(catalog) == 50_000 * 3 * round(224**2 * 4 / 3)
+    assert Images(unknown, "test_whole", InputSize(112)).size_bytes(catalog) == 50_000 * 3 * round(224**2 * 4 / 3)
 
 
 def test_test_time_adaptation_counts_two_strong_views_per_image_and_epoch(plan: Plan, catalog: Catalog) -> None:

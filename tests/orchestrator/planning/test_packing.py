@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.source_model import SourceModel
@@ -159,10 +160,12 @@ def test_a_track_with_the_methods_of_another_is_estimated_with_their_defaults_on
 
 @pytest.mark.parametrize(("backbone", "share"), [("vit-b-32", 0.25), ("vit-b-16", 0.25), ("vit-l-14", 1.0)])
 def test_sources_share_a_gpu_by_their_memory(backbone: str, share: float, catalog: Catalog) -> None:
-    source = SourceModel(BackboneRef(backbone, ""), DatasetRef("cub200", ""), 224, SourceRecipe(epochs=1), "")
+    source = SourceModel(
+        BackboneRef(backbone, ""), DatasetRef("cub200", ""), InputSize(224), SourceRecipe(epochs=1), ""
+    )
     assert Packing(catalog, gpu_mib=GPU).share_of_build(source) == share
     assert Packing(catalog).share_of_build(source) == SourceModel.gpu_share
     smaller = replace(source, recipe=SourceRecipe(epochs=1, batch_size=32))
     assert smaller.gpu_mib(catalog) < source.gpu_mib(catalog) / 2 + 2**12
-    head = Head(source.backbone, source.dataset, 224)
+    head = Head(source.backbone, source.dataset, InputSize(224))
     assert Packing(catalog, gpu_mib=GPU).share_of_build(head) == Head.gpu_share
