@@ -68,7 +68,7 @@ def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
     resized_height, resized_width = size.resized(height, width)
     resized = _resize(image_3HW, resized_height, resized_width, size.interpolation)
     top, left = centre(resized_height, side), centre(resized_width, side)
-    if top < 0 or left < 0:
+    if min(resized_height, resized_width) < side:
         edges = (-left, side - resized_width + left, -top, side - resized_height + top)
         return F.pad(resized, [max(0, edge) for edge in edges])
     return resized[:, top : top + side, left : left + side].contiguous()

@@ -37,6 +37,8 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
     if absent := missing_weights(entry):
         raise absent
     if entry.weights.pretrained is None:
+        if not entry.trainable_text:  # its words may be files of the hub
+            _ = TextSide(entry).tokenize(["a word"])
         return
     import open_clip
 
@@ -144,8 +146,15 @@ class TextSide:
         import open_clip
 
         architecture = _architecture(self._entry)
-        with _loading(self._entry, architecture):
-            return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
+        try:
+            with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
+                return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
+        except Exception as error:  # the hub, sentencepiece and transformers raise many kinds
+            raise UserError(
+                f"the tokenizer of backbone {self._entry.name} is not on this machine: {one_line(error, 160)}",
+                hint="fetch it once where the network reaches huggingface.co: "
+                f"python -c \"import open_clip; open_clip.get_tokenizer('{architecture}')\"",
+            ) from None
 
 
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
