@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,10 @@ from bolt.json_text import read_json
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
 """Ends of the names of constants that some programs store beside the weights."""
+
+
+_PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
+"""open_clip's names of what is done to an image -> those of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
 
 
 class UnknownActivation(ValueError):
@@ -80,6 +85,38 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
             f"{said_by} says that the weights {file} were trained with {'quick_gelu' if stated else 'gelu'}"
         )
     return bool(stated if asked is None else asked)
+
+
+def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
+    """Return how weights expect their images, where it is not CLIP's own way: some of resize, interpolation, mean, std.
+
+    A pre-trained tag says it, ``open_clip_config.json`` beside a file, or else the tags of the architecture, as far as
+    all of them agree. open_clip itself takes OpenAI's values for any file, which is wrong for SigLIP and others.
+
+    Args:
+        config: open_clip's configuration of the model.
+        weights: a tag of open_clip, or a file.
+    """
+    import open_clip  # takes seconds to import
+
+    stated, listed = dict(config.get("preprocess_cfg") or {}), open_clip.list_pretrained_tags_by_model(model)
+    beside = Path(weights).parent / "open_clip_config.json"
+    if weights in listed:
+        stated |= open_clip.get_pretrained_cfg(model, str(weights))
+    elif beside.is_file():
+        stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
+    elif listed:
+        first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
+        stated |= {name: value for name, value in first.items() if all(tag.get(name) == value for tag in others)}
+    found = {field: stated[name] for name, field in _PREPROCESSING.items() if stated.get(name)}
+    own = {
+        "resize": "shortest",
+        "interpolation": "bicubic",
+        "mean": open_clip.OPENAI_DATASET_MEAN,
+        "std": open_clip.OPENAI_DATASET_STD,
+    }
+    triples = {field: tuple(value) if field in ("mean", "std") else value for field, value in found.items()}
+    return {field: value for field, value in triples.items() if value != own[field]}
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:

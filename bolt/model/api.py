@@ -17,7 +17,7 @@ from torch import Tensor
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import open_named
-from bolt.clip.whole_clip import clip_from_file, file_activation
+from bolt.clip.whole_clip import clip_from_file, file_activation, preprocessing
 from bolt.image_folders import (
     class_folders,
     dataset_folder,
@@ -53,8 +53,8 @@ def load_backbone(
         weights: a pre-trained tag of open_clip, which may download the weights, or a file of a whole CLIP.
         quick_gelu: whether the weights were trained with QuickGELU. ``None`` uses what open_clip lists for a tag; of a
             file, what it, a configuration beside it or the architecture's name says.
-        mean: of the pixels that the weights expect, per channel; ``None`` uses open_clip's for a tag, and OpenAI's for
-            a file.
+        mean: of the pixels that the weights expect, per channel; ``None`` uses what
+            :func:`bolt.clip.whole_clip.preprocessing` finds.
         std: of the same pixels, per channel, in the same way.
         name: its name in saved models; the architecture by default.
         device: device of the backbone.
@@ -63,7 +63,7 @@ def load_backbone(
         bolt.clip.whole_clip.UnknownActivation: if nothing says which activation the weights of a file need.
         bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
         bolt.clip.tensor_names.TensorMismatch: for a file that does not hold the weights of this architecture.
-        bolt.clip.tower_shape.UnsupportedTower: for an image tower other than a plain vision transformer.
+        bolt.clip.tower_shape.UnsupportedTower: for an image tower that takes images that are not square.
     """
     import open_clip  # takes seconds to import
 
@@ -72,6 +72,8 @@ def load_backbone(
         open_clip.add_model_config(Path(model_name))
         model_name = Path(model_name).stem
     listed = open_clip.get_pretrained_cfg(model_name, str(weights)) or {}
+    how = preprocessing(open_clip.get_model_config(model_name) or {}, model_name, weights)
+    how |= {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
     if not listed and Path(weights).exists():
         quick_gelu = file_activation(Path(weights), str(architecture), quick_gelu)
         model = clip_from_file(model_name, Path(weights), quick_gelu)
@@ -79,7 +81,7 @@ def load_backbone(
         quick_gelu = bool(listed.get("quick_gelu")) if quick_gelu is None else quick_gelu
         model = open_clip.create_model(model_name, pretrained=str(weights), force_quick_gelu=quick_gelu)
     tokenizer = open_clip.get_tokenizer(model_name)
-    return Backbone.from_open_clip(model, tokenizer, name or model_name, mean=mean, std=std).to(device)
+    return Backbone.from_open_clip(model, tokenizer, name or model_name, **how).to(device)
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:

@@ -46,8 +46,7 @@ ADAPTER = "adapter.safetensors"
 VISUAL = "visual.safetensors"
 CLASSIFIER = "classifier.safetensors"
 HUGGINGFACE_WEIGHTS = "model.safetensors"
-_BICUBIC = 3
-"""Pillow's number of the bicubic filter."""
+_PILLOW_FILTERS = {"bilinear": 2, "bicubic": 3}
 
 
 def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_basis: bool = False) -> None:
@@ -60,10 +59,13 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
     Raises:
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
-        ValueError: for an unknown form, or for an adapter of a model that was loaded without its backbone.
+        ValueError: for an unknown form, for an adapter of a model that was loaded without its backbone, and for another
+            form than an adapter of a backbone that gives features only.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
+    if form != "adapter" and not model.tower.shape.layers:
+        raise ValueError(f"{model.about.backbone} gives features only, so its models are saved as adapters")
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty")
@@ -157,15 +159,18 @@ _WRITERS: Mapping[Form, Callable[[ModelParts, Path, bool], dict[str, Any]]] = {
 
 def _preprocessor(model: ModelParts) -> dict[str, Any]:
     """Return the evaluation transform as the configuration of transformers' ``CLIPImageProcessor``."""
-    size = model.tower.shape.image_size
+    size, about = model.tower.shape.image_size, model.about
+    if about.resize == "longest":
+        raise ValueError("transformers has no image processor that pads the shorter side; save an adapter")
+    square = {"height": size, "width": size}
     return {
         "image_processor_type": "CLIPImageProcessor",
         "do_convert_rgb": True,
         "do_resize": True,
-        "size": {"shortest_edge": size},
-        "resample": _BICUBIC,
-        "do_center_crop": True,
-        "crop_size": {"height": size, "width": size},
+        "size": square if about.resize == "squash" else {"shortest_edge": size},
+        "resample": _PILLOW_FILTERS[about.interpolation],
+        "do_center_crop": about.resize != "squash",
+        "crop_size": square,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,

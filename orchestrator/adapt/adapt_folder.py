@@ -66,8 +66,11 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     train, test = image_parts(request.folder)
     catalog = load_catalog(request.settings.catalog_files)
     check_request(request, catalog, [train, *([test] if test else [])])
-    candidates = read_candidates(request)
-    fetch_weights(catalog.backbone(request.backbone), console, where="--backbone", instead=_WITHOUT_WEIGHTS)
+    backbone = catalog.backbone(request.backbone)
+    candidates = read_candidates(request, backbone)
+    if not backbone.has_matrices:
+        request = replace(request, form="adapter")  # the tower stays open_clip's own
+    fetch_weights(backbone, console, where="--backbone", instead=_WITHOUT_WEIGHTS)
     with _working_folder(request, say):
         writing_work = writing(f"the working folder {request.work}", "--store", KEPT)
         with writing_work, show_progress(f"decoding {request.name}", console) as advance:

@@ -14,7 +14,7 @@ from bolt.methods.common.candidates import Candidate, parse_candidate
 from bolt.model.checkpoint_sources import checkpoint_paths
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
-from orchestrator.catalog import load_catalog
+from orchestrator.catalog import BackboneEntry, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import display_path
 from orchestrator.grid import load_grid
@@ -33,10 +33,11 @@ TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmu
 """Rates that fit the tiny tower, as in ``grids/demo-fewshot.yaml``; those of the papers are for far larger towers."""
 
 
-def read_candidates(request: Request) -> list[Candidate]:
-    """Return the candidates that the user named, or else the default ones.
+def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
+    """Return the candidates that the user named, or else the default ones that run on the backbone.
 
-    Raises ``UserError`` for one that cannot be read or is given twice, and for one that needs sources without any.
+    Raises ``UserError`` for one that cannot be read or is given twice, for one that needs sources without any, and for
+    one that needs weight matrices of a backbone whose matrices have no names.
     """
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:
@@ -45,7 +46,12 @@ def read_candidates(request: Request) -> list[Candidate]:
         candidates = [parse_candidate(text) for text in texts]
     except ValueError as error:
         raise UserError(str(error), where="--methods") from None
+    if not request.methods:
+        candidates = [each for each in candidates if backbone.has_matrices or not each.needs_matrices]
     for candidate in candidates:
+        if candidate.needs_matrices and not backbone.has_matrices:
+            what = f"{candidate.method.name} needs weight matrices, and those of {backbone.name} have no names"
+            raise UserError(what, where="--methods", hint="leave it out, or take another --backbone")
         if candidate.uses_sources and request.sources is None:
             what = f"{candidate.method.name} needs source models"
             raise UserError(what, where="--methods", hint="give --sources DOMAIN")

@@ -45,6 +45,10 @@ def export(
         )
     loaded = ArtifactCache(settings)
     result = find_result(loaded.store, cell)
+    backbone = loaded.catalog.backbone(result.cell.backbone.name)
+    if form != "adapter" and not backbone.has_matrices:
+        what = f"{backbone.name} gives features only, so its models are saved as adapters"
+        raise UserError(what, where="--as", hint="take --as adapter")
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")

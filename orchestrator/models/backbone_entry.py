@@ -13,7 +13,7 @@ from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, c
 from bolt.clip.feature_tower import image_tower_of
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
-from bolt.clip.whole_clip import UnknownActivation, file_activation
+from bolt.clip.whole_clip import UnknownActivation, file_activation, preprocessing
 from bolt.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
@@ -23,9 +23,6 @@ from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
 """Suffix of open_clip's names of models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
-
-_PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
-"""open_clip's names of what it does to an image -> the fields of an entry."""
 
 _SMALL_VISION = {"image_size": 8, "patch_size": 8, "width": 8, "head_width": 8, "layers": 1}
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
@@ -53,7 +50,7 @@ def backbone_entry(
         raise UserError("a backbone needs weights of open_clip or a file", hint="--pretrained TAG or --file PATH")
     model, config = _architecture(architecture, pretrained)
     tower = meta_tower(config, architecture)
-    shape, how = tower.shape, _preprocessing(config, model, pretrained, file)
+    shape, how = tower.shape, preprocessing(config, model, str(pretrained or file))
     if pretrained is not None:
         tags = open_clip.list_pretrained_tags_by_model(model)
         if pretrained not in tags:
@@ -148,30 +145,6 @@ def trainable_text(config: dict[str, Any]) -> bool:
     except UnsupportedTower:
         return False
     return True
-
-
-def _preprocessing(config: dict[str, Any], model: str, pretrained: str | None, file: Path | None) -> dict[str, Any]:
-    """Return how the weights expect their images, where it is not CLIP's own way.
-
-    The pre-trained tag says it, ``open_clip_config.json`` beside a file, or else the tags of the architecture, if all
-    of them agree.
-    """
-    stated = dict(config.get("preprocess_cfg") or {})
-    beside = file.parent / "open_clip_config.json" if file else None
-    if pretrained is not None:
-        stated |= open_clip.get_pretrained_cfg(model, pretrained)
-    elif beside is not None and beside.is_file():
-        stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
-    else:
-        tags = [open_clip.get_pretrained_cfg(model, tag) for tag in open_clip.list_pretrained_tags_by_model(model)]
-        stated |= {
-            name: tags[0][name]
-            for name in _PREPROCESSING
-            if tags and all(tag.get(name) == tags[0].get(name) for tag in tags) and name in tags[0]
-        }
-    found = {field: stated[name] for name, field in _PREPROCESSING.items() if stated.get(name)}
-    own = {"mean": open_clip.OPENAI_DATASET_MEAN, "std": open_clip.OPENAI_DATASET_STD}
-    return {field: value for field, value in found.items() if field not in own or tuple(value) != own[field]}
 
 
 def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any]]:

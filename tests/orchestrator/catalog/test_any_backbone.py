@@ -1,0 +1,124 @@
+"""Every model of open_clip as a backbone: all configurations, and one that gives features only from end to end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+import bolt
+from bolt.clip.feature_tower import FeatureTower
+from bolt.clip.whole_clip import preprocessing
+from orchestrator.artifacts.load_backbone import load_backbone
+from orchestrator.catalog import BackboneEntry, backbone_ref, load_catalog
+from orchestrator.cli.app import app
+from orchestrator.models.backbone_entry import backbone_entry, meta_tower
+from orchestrator.util.errors import UserError
+from tests.helpers.image_folders import write_image_folders
+
+CONFIG = {
+    "embed_dim": 32,
+    "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16},
+    "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+}
+
+
+@pytest.mark.e2e
+def test_every_configuration_of_open_clip_is_a_backbone() -> None:
+    """47 of 144 were: OpenAI's and LAION's plain vision transformers."""
+    kinds = Counter(type(meta_tower(open_clip.get_model_config(name), name)) for name in open_clip.list_models())
+    assert kinds.total() - kinds[FeatureTower] >= 47
+    assert kinds.total() >= 140
+
+
+LISTED = {
+    ("RN50", "openai"): ("shortest", "bicubic", None, True, True),
+    ("ViT-B-16-SigLIP2", "webli"): ("squash", "bicubic", (0.5, 0.5, 0.5), False, False),
+    ("PE-Core-T-16-384", "meta"): ("squash", "bilinear", (0.5, 0.5, 0.5), True, False),
+    ("MobileCLIP-S1", "datacompdr"): ("shortest", "bilinear", (0.0, 0.0, 0.0), False, False),
+    ("ViT-H-14-378-quickgelu", "dfn5b"): ("squash", "bicubic", None, True, True),
+}
+
+
+@pytest.mark.parametrize(("architecture", "tag"), LISTED)
+def test_an_entry_says_how_the_weights_expect_their_images(architecture: str, tag: str) -> None:
+    entry = backbone_entry(architecture, tag)
+    found = (entry.resize, entry.interpolation, entry.mean, entry.trainable_text, entry.quick_gelu)
+    assert found == LISTED[architecture, tag]
+
+
+def test_weights_that_are_squashed_under_an_entry_that_says_otherwise_are_refused() -> None:
+    """DFN's 378-pixel CLIP was shown the centre of each image, and lost points without a word."""
+    entry = backbone_entry("ViT-H-14-378-quickgelu", "dfn5b").model_copy(update={"resize": "shortest"})
+    with pytest.raises(UserError, match="resize squash"):
+        load_backbone(entry, "cpu")
+
+
+def test_a_file_of_siglips_weights_gets_siglips_images(tmp_path: Path) -> None:
+    """open_clip gives OpenAI's mean to any file. All tags of the architecture say the same, so it is not OpenAI's."""
+    config = open_clip.get_model_config("ViT-B-16-SigLIP")
+    how = preprocessing(config, "ViT-B-16-SigLIP", tmp_path / "mine.safetensors")
+    assert how == {"resize": "squash", "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"preprocess_cfg": {"interpolation": "bilinear"}}))
+    assert preprocessing(config, "ViT-B-16-SigLIP", tmp_path / "mine.safetensors") == {"interpolation": "bilinear"}
+
+
+def test_identity_follows_the_preprocessing_and_old_entries_keep_theirs() -> None:
+    plain = load_catalog().backbone("vit-b-32")
+    assert backbone_ref(plain) != backbone_ref(plain.model_copy(update={"resize": "squash"}))
+    assert backbone_ref(plain) == backbone_ref(BackboneEntry(name="vit-b-32", **plain.model_dump(exclude={"name"})))
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog with a random ResNet CLIP, added by the command."""
+    folder = tmp_path_factory.mktemp("resnet")
+    (folder / "small.json").write_text(json.dumps(CONFIG))
+    torch.manual_seed(0)
+    save_file(dict(open_clip.CLIP(**CONFIG).state_dict()), folder / "small.safetensors")
+    words = ["backbones", "add", str(folder / "small.json"), "--file", str(folder / "small.safetensors")]
+    ended = CliRunner().invoke(app, [*words, "--name", "resnet", "--gelu", "--catalog", str(folder / "mine.yaml")])
+    assert ended.exit_code == 0, ended.output
+    return folder
+
+
+def grid(folder: Path, *methods: str) -> list[str]:
+    block = {
+        "track": "fewshot", "backbones": ["resnet"], "datasets": ["glyph-inks"], "shots": [1], "seeds": [1],
+        "methods": [{"auto": {"candidates": ["tip_adapter", "gda"]}} if name == "auto" else name for name in methods],
+    }  # fmt: skip
+    (folder / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
+    return [str(folder / "grid.yaml"), "--catalog", str(folder / "mine.yaml"), "--store", str(folder / "store")]
+
+
+@pytest.mark.parametrize("method", ["bolt", "lora", "full_finetune", "bolt_pooled"])
+def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Path, method: str) -> None:
+    with pytest.raises(UserError, match=r"(?s)needs the weight matrices.*tip_adapter"):
+        CliRunner().invoke(app, ["grid", *grid(resnet, "zero_shot", method)], catch_exceptions=False)
+    assert not (resnet / "store").exists()
+
+
+@pytest.mark.e2e
+def test_a_backbone_of_features_goes_through_grid_export_and_adapt(resnet: Path, tmp_path: Path) -> None:
+    methods = ("zero_shot", "tip_adapter", "linear_probe", "coop", "auto")
+    ended = CliRunner().invoke(app, ["grid", *grid(resnet, *methods), "--local"], catch_exceptions=False)
+    assert "5 cells finished" in ended.output
+    store = ["--store", str(resnet / "store"), "--catalog", str(resnet / "mine.yaml")]
+    words = ["export", "fewshot.resnet.glyph-inks.k1.tip_adapter", *store, "-o"]
+    exported = CliRunner().invoke(app, [*words, str(tmp_path / "model")], catch_exceptions=False)
+    assert "equal bit for bit" in exported.output
+    with pytest.raises(UserError, match="adapter"):
+        CliRunner().invoke(app, [*words, str(tmp_path / "merged"), "--as", "state_dict"], catch_exceptions=False)
+    write_image_folders(tmp_path)
+    folder = tmp_path / "images" / "shades"
+    words = ["adapt", str(folder), "--backbone", "resnet", "--output", str(tmp_path / "mine")]
+    CliRunner().invoke(app, [*words, *store], catch_exceptions=False)
+    backbone = bolt.load_backbone(resnet / "small.json", resnet / "small.safetensors", quick_gelu=False)
+    assert bolt.load_model(tmp_path / "mine", backbone).predict([next(folder.rglob("*.png"))])
