@@ -1,4 +1,4 @@
-"""Converts image towers between open_clip and Hugging Face transformers: tensors and configuration, both ways.
+"""Converts CLIPs between open_clip and Hugging Face transformers: tensors and configuration, image towers both ways.
 
 transformers has separate query, key and value matrices and stores the projection as (embed, width). open_clip stacks
 the three matrices and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
@@ -23,6 +23,9 @@ from bolt.clip.tower_shape import TowerShape
 VISION = "vision_model."
 """Prefix of the image tower's tensor names, except in a ``CLIPVisionModel`` written by transformers 5."""
 
+TEXT = "text_model."
+"""Prefix of the text tower's tensor names."""
+
 VISUAL_PROJECTION = "visual_projection.weight"
 
 _OUTSIDE_BLOCKS = {
@@ -33,6 +36,12 @@ _OUTSIDE_BLOCKS = {
     "ln_pre.bias": "pre_layrnorm.bias",
     "ln_post.weight": "post_layernorm.weight",
     "ln_post.bias": "post_layernorm.bias",
+}
+_TEXT_OUTSIDE_BLOCKS = {
+    "token_embedding.weight": "embeddings.token_embedding.weight",
+    "positional_embedding": "embeddings.position_embedding.weight",
+    "ln_final.weight": "final_layer_norm.weight",
+    "ln_final.bias": "final_layer_norm.bias",
 }
 _IN_BLOCK = {
     "ln_1": "layer_norm1",
@@ -71,19 +80,40 @@ def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {
         open_clip_name: vision.pop(hf_name) for open_clip_name, hf_name in _OUTSIDE_BLOCKS.items() if hf_name in vision
     }
-    for index in range(_layers(vision, r"encoder\.layers\.(\d+)\.")):
-        hf_prefix, open_clip_prefix = f"encoder.layers.{index}.", f"transformer.resblocks.{index}."
-        for part in ("weight", "bias"):
-            separate = [f"{hf_prefix}{name}.{part}" for name in _QUERY_KEY_VALUE]
-            if all(name in vision for name in separate):
-                found[f"{open_clip_prefix}attn.in_proj_{part}"] = torch.cat([vision.pop(name) for name in separate])
-            for open_clip_part, hf_part in _IN_BLOCK.items():
-                name = f"{hf_prefix}{hf_part}.{part}"
-                if name in vision:
-                    found[f"{open_clip_prefix}{open_clip_part}.{part}"] = vision.pop(name)
+    found |= _take_blocks(vision)
     if projection is not None:
         found[PROJECTION] = projection.T.contiguous()
     return found | vision
+
+
+def whole_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert both towers of a Hugging Face ``CLIPModel`` to open_clip's names. Unknown names are kept."""
+    found = {f"visual.{name}": tensor for name, tensor in from_huggingface(tensors).items()}
+    text = {name.removeprefix(TEXT): tensor for name, tensor in tensors.items() if name.startswith(TEXT)}
+    text.pop("embeddings.position_ids", None)
+    found |= {ours: text.pop(theirs) for ours, theirs in _TEXT_OUTSIDE_BLOCKS.items() if theirs in text}
+    found |= _take_blocks(text)
+    if (projection := tensors.get("text_projection.weight")) is not None:
+        found["text_projection"] = projection.T.contiguous()
+    if (scale := tensors.get("logit_scale")) is not None:
+        found["logit_scale"] = scale
+    return found | text
+
+
+def _take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the tensors of the transformer blocks out of one tower's; returns them by open_clip's names."""
+    found = {}
+    for index in range(_layers(tensors, r"encoder\.layers\.(\d+)\.")):
+        hf_prefix, open_clip_prefix = f"encoder.layers.{index}.", f"transformer.resblocks.{index}."
+        for part in ("weight", "bias"):
+            separate = [f"{hf_prefix}{name}.{part}" for name in _QUERY_KEY_VALUE]
+            if all(name in tensors for name in separate):
+                found[f"{open_clip_prefix}attn.in_proj_{part}"] = torch.cat([tensors.pop(name) for name in separate])
+            for open_clip_part, hf_part in _IN_BLOCK.items():
+                name = f"{hf_prefix}{hf_part}.{part}"
+                if name in tensors:
+                    found[f"{open_clip_prefix}{open_clip_part}.{part}"] = tensors.pop(name)
+    return found
 
 
 def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -144,6 +174,54 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
         activation=activation,
         epsilon=vision["layer_norm_eps"],
     )
+
+
+_TEXT_DEFAULTS = {
+    "vocab_size": 49408,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 77,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+}
+"""The defaults of transformers' CLIPTextConfig."""
+
+
+def open_clip_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return open_clip's model configuration for the ``config.json`` of a ``CLIPModel``.
+
+    Raises ``ValueError`` for another model, another activation than GELU and QuickGELU, towers of two activations, and
+    another vocabulary than CLIP's, whose tokens open_clip could not make.
+    """
+    shape, text = shape_from_config(config), {**_TEXT_DEFAULTS, **(config.get("text_config") or {})}
+    if text["hidden_act"] != shape.activation:
+        raise ValueError(f"the towers have two activations, {shape.activation!r} and {text['hidden_act']!r}")
+    if text["vocab_size"] != _TEXT_DEFAULTS["vocab_size"]:
+        raise ValueError(f"its vocabulary has {text['vocab_size']} tokens, and CLIP's has 49,408")
+    return {
+        "embed_dim": shape.embed_dim,
+        "quick_gelu": shape.activation == "quick_gelu",
+        "vision_cfg": {
+            "image_size": shape.image_size,
+            "patch_size": shape.patch_size,
+            "width": shape.width,
+            "layers": shape.layers,
+            "head_width": shape.width // shape.heads,
+            "mlp_ratio": shape.mlp_width / shape.width,
+            "norm_kwargs": {"eps": shape.epsilon},
+        },
+        "text_cfg": {
+            "context_length": text["max_position_embeddings"],
+            "vocab_size": text["vocab_size"],
+            "width": text["hidden_size"],
+            "heads": text["num_attention_heads"],
+            "layers": text["num_hidden_layers"],
+            "mlp_ratio": text["intermediate_size"] / text["hidden_size"],
+            "norm_kwargs": {"eps": text["layer_norm_eps"]},
+        },
+    }
 
 
 def config_from_shape(shape: TowerShape) -> dict[str, Any]:

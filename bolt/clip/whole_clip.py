@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bolt.clip.checkpoint_reading import read_checkpoint
-from bolt.clip.huggingface import shape_from_config
+from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_huggingface
 from bolt.clip.lora import holds_lora
 from bolt.clip.tensor_names import TensorMismatch, check_tensors
 from bolt.json_text import read_json
@@ -100,11 +100,13 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
     import open_clip  # takes seconds to import
 
     stated, listed = dict(config.get("preprocess_cfg") or {}), open_clip.list_pretrained_tags_by_model(model)
-    beside = Path(weights).parent / "open_clip_config.json"
+    beside, processor = (Path(weights).parent / name for name in ("open_clip_config.json", "preprocessor_config.json"))
     if weights in listed:
         stated |= open_clip.get_pretrained_cfg(model, str(weights))
     elif beside.is_file():
         stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
+    elif processor.is_file():
+        stated |= _processor(dict(read_json(processor)))
     elif listed:
         first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
         stated |= {name: value for name, value in first.items() if all(tag.get(name) == value for tag in others)}
@@ -117,6 +119,18 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
     }
     triples = {field: tuple(value) if field in ("mean", "std") else value for field, value in found.items()}
     return {field: value for field, value in triples.items() if value != own[field]}
+
+
+def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``preprocessor_config.json`` of transformers says, by open_clip's names."""
+    size = config.get("size")
+    squash = isinstance(size, Mapping) and "shortest_edge" not in size
+    return {
+        "resize_mode": "squash" if squash else "shortest",
+        "interpolation": {2: "bilinear", 3: "bicubic"}.get(config.get("resample", 3), "bicubic"),
+        "mean": config.get("image_mean"),
+        "std": config.get("image_std"),
+    }
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
@@ -142,10 +156,12 @@ def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tens
     """Return the tensors of the CLIP that a checkpoint holds, by the names in the CLIP; ``first`` is one of them."""
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
+    if all(any(name.startswith(tower) for name in tensors) for tower in (VISION, TEXT)):
+        tensors = whole_from_huggingface(tensors)
     found = [name for name in tensors if name.endswith(first)]
     if len(found) != 1:
         held = (
-            "the layout of Hugging Face, which is not read as a backbone: convert it to open_clip's"
+            "one tower of Hugging Face's CLIP, and a backbone needs both"
             if any("vision_model." in name for name in tensors)
             else "several CLIPs: save one of them alone"
             if found

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.catalog import BackboneEntry, backbone_ref, missing_weights
@@ -61,6 +62,22 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
             "(~/.cache/huggingface, ~/.cache/clip)\n"
             "  or add a file of weights: python -m orchestrator backbones add --help" + instead,
         ) from None
+
+
+def has_weights(entry: BackboneEntry) -> bool:
+    """Whether a backbone's weights are on this machine: its file, or what open_clip would fetch in its cache."""
+    if entry.weights.pretrained is None:
+        return missing_weights(entry) is None
+    import open_clip
+    from huggingface_hub import try_to_load_from_cache
+
+    config = open_clip.get_pretrained_cfg(entry.architecture, entry.weights.pretrained) or {}
+    repository, file = os.path.split(config.get("hf_hub", ""))
+    if not repository:
+        return Path("~/.cache/clip", os.path.basename(config.get("url", ""))).expanduser().is_file()
+    file = file or "open_clip_pytorch_model.bin"
+    safe = file.removesuffix(".bin").removesuffix(".pth").replace("_pytorch_model", "_model") + ".safetensors"
+    return any(isinstance(try_to_load_from_cache(repository, name), str) for name in (safe, file))
 
 
 def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, keep_text: bool = True) -> Backbone:

@@ -16,6 +16,10 @@ PROMPT_TOKENS = 24
 """Tokens that a prompt is assumed to have: 16 of context, a class name, and the start and end tokens."""
 
 
+VOCABULARY = 49408
+"""Tokens of CLIP's own vocabulary."""
+
+
 @dataclass(frozen=True)
 class TextSizes:
     """Sizes of a text tower; the defaults are those of the original ViT-B models.
@@ -34,6 +38,16 @@ class TextSizes:
         """10^9 operations of one prompt's forward pass, a multiply-add counted as two."""
         tokens = min(PROMPT_TOKENS, self.context_length)
         return 2 * self.layers * tokens * (12 * self.width**2 + 2 * tokens * self.width) / 1e9
+
+    @property
+    def parameters(self) -> int:
+        """About how many parameters the text tower has, its token embedding included."""
+        return (VOCABULARY + self.context_length) * self.width + 12 * self.layers * self.width**2
+
+
+def download_bytes(entry: BackboneEntry) -> int:
+    """Return about how large the pre-trained weights of a backbone are: both towers, in float32."""
+    return 4 * (entry.parameters + text_sizes(entry).parameters)
 
 
 @cache

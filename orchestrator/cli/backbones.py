@@ -42,7 +42,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
 
 @app.command()
 def add(
-    architecture: Annotated[str, typer.Argument(help="a model of open_clip, or a model-config json")],
+    architecture: Annotated[str, typer.Argument(help="open_clip's model, its json, a folder, or hf:OWNER/NAME")],
     catalog: OwnCatalog,
     pretrained: Annotated[str | None, typer.Option("--pretrained", metavar="TAG", help="weights of open_clip")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="weights in open_clip's layout")] = None,
@@ -56,10 +56,13 @@ def add(
     """Add a CLIP model of open_clip to a catalog file."""
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.edit import write_entries
-    from orchestrator.models.backbone_entry import backbone_entry
+    from orchestrator.models.backbone_entry import backbone_entry, model_folder
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())
+    if not (pretrained or file) and (found := model_folder(architecture, name, target.parent)):
+        config, file, name = found
+        architecture = str(config)
     entry = backbone_entry(architecture, pretrained, file, name, quick_gelu)
     if entry.name in loaded.backbones:
         where = loaded.files["backbones", entry.name]

@@ -44,7 +44,9 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
 
     The second value says whether the grid can run.
     """
+    from orchestrator.artifacts.load_backbone import has_weights
     from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
+    from orchestrator.catalog.text_sizes import download_bytes
     from orchestrator.planning.checks import bytes_to_build, free_bytes
 
     grid, root = workspace.grid, workspace.settings.data_folder
@@ -53,8 +55,14 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     for entry in grid.adopted_checkpoints:
         problems[f"checkpoint of {entry.dataset} for {entry.backbone}"] = missing_checkpoint(entry)
     table = Table("needs", "state", box=None, pad_edge=False, header_style="bold")
+    fetched = {
+        f"backbone {name}": f"its weights are not here: `grid` fetches them, about {human_bytes(download_bytes(entry))}"
+        for name, entry in grid.backbones.items()
+        if missing_weights(entry) is None and not has_weights(entry)
+    }
     for name, problem in problems.items():
-        table.add_row(name, Text("there") if problem is None else Text(str(problem), "yellow"))
+        state = str(problem) if problem is not None else fetched.get(name, "there")
+        table.add_row(name, Text(state, "" if state == "there" else "yellow"))
     plan = workspace.plan()
     needed, free = bytes_to_build(plan), free_bytes(workspace.store)
     fits = free is None or needed <= free

@@ -31,6 +31,9 @@ from orchestrator.util.errors import UserError, explain_hub_error
 HUB = "hf:"
 """Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
 
+CONFIGURATIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json")
+"""The files of a repository that say what the weights are, and how their images are made."""
+
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
 )
@@ -181,7 +184,7 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -
             raise UserError(f"{path.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
         dataset = fitting[0]
     if on_hub:
-        path, origin = _fetch(address, target.absolute().parent / "checkpoints")
+        path, origin = fetch_repository(address, target.absolute().parent / "checkpoints")
     try:
         files = checkpoint_files(path)
     except UnreadableCheckpoint as error:
@@ -189,7 +192,7 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -
     return dataset, files[0] if len(files) == 1 else path, origin
 
 
-def _fetch(address: str, folder: Path) -> tuple[Path, str]:
+def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
     """Fetch a repository's weights and configuration from the hub into a folder of its own inside ``folder``.
 
     An interrupted download continues with the same call. Returns the folder, and the address ``hf:owner/name@commit``.
@@ -218,7 +221,7 @@ def _wanted(names: Sequence[str], where: str) -> list[str]:
         raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)
     stem = first.removesuffix(".index.json").partition(".")[0]
     parts = [name for name in names if name.startswith(f"{stem}-") and "/" not in name] if "index" in first else []
-    return [first, *parts, *(["config.json"] if "config.json" in names else [])]
+    return [first, *parts, *(name for name in CONFIGURATIONS if name in names)]
 
 
 def _copied(path: Path, home: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
 from bolt.clip.feature_tower import image_tower_of
+from bolt.clip.huggingface import open_clip_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
 from bolt.clip.whole_clip import UnknownActivation, file_activation, preprocessing
@@ -19,6 +22,7 @@ from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_g
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights
 from orchestrator.catalog.validation import key_problem
+from orchestrator.models.adoption import HUB, fetch_repository
 from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
@@ -94,6 +98,39 @@ def backbone_entry(
     if file is not None:
         load_backbone(entry, "cpu")
     return entry
+
+
+def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, str] | None:
+    """Return model configuration, weights and key of a repository of the hub (``hf:OWNER/NAME``) or of such a folder.
+
+    It holds ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel``. The configuration is
+    written as ``KEY.json`` into ``home``, where a repository is fetched to. ``None`` for any other text.
+
+    Raises ``UserError`` if there are no weights, or if the configuration is not that of a CLIP.
+    """
+    folder = Path(text).expanduser()
+    if text.startswith(HUB):
+        folder = fetch_repository(text.removeprefix(HUB), home.absolute() / "checkpoints")[0]
+    elif not folder.is_dir():
+        return None
+    key = name or re.sub(r"[^a-z0-9._-]+", "-", Path(text.removeprefix(HUB).partition("@")[0]).name.lower())
+    if wrong := key_problem(key):
+        raise UserError(wrong, where="--name")
+    ours, theirs = folder / "open_clip_config.json", folder / "config.json"
+    try:
+        if ours.is_file():
+            config = dict(read_json(ours))["model_cfg"]
+        elif theirs.is_file():
+            config = open_clip_config(dict(read_json(theirs)))
+        else:
+            raise UserError("the folder has neither open_clip_config.json nor config.json", where=text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"it is no CLIP that open_clip can build: {error}", where=text) from None
+    weights = _single_file(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    target = home.absolute() / f"{key}.json"
+    target.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    return target, weights, key
 
 
 def meta_tower(config: dict[str, Any], name: str) -> ImageTower:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.cost import same_but_seed
@@ -41,6 +42,9 @@ def plan_view(
     """
     parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts)]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan), Text(disk_line(plan, store)), Text()]
+    if fetched := [entry for entry in plan.grid.backbones.values() if entry.weights.pretrained and plan.todo]:
+        sizes = [f"{entry.name} (about {human_bytes(download_bytes(entry))})" for entry in fetched]
+        parts[-1:] = [Text(f"weights: `grid` fetches {listed(sizes, 4)}, unless they are in the cache"), Text()]
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))

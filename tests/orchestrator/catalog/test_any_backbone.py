@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 import bolt
 from bolt.clip.feature_tower import FeatureTower
 from bolt.clip.whole_clip import preprocessing
-from orchestrator.artifacts.load_backbone import load_backbone
+from orchestrator.artifacts.load_backbone import has_weights, load_backbone
 from orchestrator.catalog import BackboneEntry, backbone_ref, load_catalog
+from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.cli.app import app
 from orchestrator.models.backbone_entry import backbone_entry, meta_tower
 from orchestrator.util.errors import UserError
@@ -98,6 +99,77 @@ def grid(folder: Path, *methods: str) -> list[str]:
     return [str(folder / "grid.yaml"), "--catalog", str(folder / "mine.yaml"), "--store", str(folder / "store")]
 
 
+def add(folder: Path, *words: str) -> BackboneEntry:
+    """Add a folder's model to a catalog by the command; returns its entry."""
+    catalog = folder.parent / "catalog.yaml"
+    words = ("backbones", "add", str(folder), "--name", "theirs", "--catalog", str(catalog), *words)
+    ended = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ended.exit_code == 0, ended.output
+    return load_catalog([catalog]).backbone("theirs")
+
+
+@pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
+def test_a_folder_of_transformers_is_a_backbone(activation: str, tmp_path: Path) -> None:
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
+
+    layers = {"hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2}
+    towers = {**layers, "hidden_act": activation}
+    text = {**towers, "max_position_embeddings": 16, "eos_token_id": 49407, "bos_token_id": 49406}
+    vision = {**towers, "image_size": 32, "patch_size": 8}
+    torch.manual_seed(0)
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    model.save_pretrained(tmp_path / "theirs")
+    CLIPImageProcessor(size={"height": 32, "width": 32}, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(
+        tmp_path / "theirs"
+    )
+    entry = add(tmp_path / "theirs")
+    assert (entry.resize, entry.mean, entry.std) == ("squash", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    assert entry.quick_gelu == (activation == "quick_gelu")
+    backbone = load_backbone(entry, "cpu")
+    pixels = torch.randint(256, (4, 3, 32, 32), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    with torch.no_grad():
+        images = model.vision_model(pixel_values=backbone.normalise(pixels)).pooler_output
+        words = model.text_model(input_ids=backbone.tokenize(["a cat", "a very small dog"])).pooler_output
+        theirs = model.visual_projection(images), model.text_projection(words)
+    ours = backbone.encode_images(pixels), backbone.encode_prompts(["a cat", "a very small dog"])
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
+
+
+def test_a_folder_of_open_clip_is_a_backbone(tmp_path: Path, resnet: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    stated = {"model_cfg": CONFIG, "preprocess_cfg": {"interpolation": "bilinear"}}
+    (theirs / "open_clip_config.json").write_text(json.dumps(stated))
+    (theirs / "open_clip_model.safetensors").write_bytes((resnet / "small.safetensors").read_bytes())
+    entry = add(theirs)
+    assert (entry.interpolation, entry.has_matrices) == ("bilinear", False)
+    assert (
+        load_backbone(entry, "cpu").digest
+        == load_backbone(load_catalog([resnet / "mine.yaml"]).backbone("resnet"), "cpu").digest
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({}, "neither open_clip_config.json nor config.json"),
+        ({"config.json": {"model_type": "bert"}}, "'bert', not a CLIP"),
+        ({"config.json": {"model_type": "clip", "text_config": {"vocab_size": 9}}}, "vocabulary has 9 tokens"),
+        ({"open_clip_config.json": {"embed_dim": 3}}, "model_cfg"),
+    ],
+)
+def test_a_folder_that_is_no_clip_is_refused(files: dict[str, object], complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    for name, content in files.items():
+        (tmp_path / "theirs" / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=complaint):
+        add(tmp_path / "theirs")
+
+
 @pytest.mark.parametrize("method", ["bolt", "lora", "full_finetune", "bolt_pooled"])
 def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Path, method: str) -> None:
     with pytest.raises(UserError, match=r"(?s)needs the weight matrices.*tip_adapter"):
@@ -122,3 +194,19 @@ def test_a_backbone_of_features_goes_through_grid_export_and_adapt(resnet: Path,
     CliRunner().invoke(app, [*words, *store], catch_exceptions=False)
     backbone = bolt.load_backbone(resnet / "small.json", resnet / "small.safetensors", quick_gelu=False)
     assert bolt.load_model(tmp_path / "mine", backbone).predict([next(folder.rglob("*.png"))])
+
+
+def test_weights_are_said_to_be_there_only_if_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor` said "there" of three backbones whose weights were not on the machine."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    entry = load_catalog().backbone("vit-b-32")
+    assert not has_weights(entry)
+    assert 550e6 < download_bytes(entry) < 650e6  # OpenAI's ViT-B/32 in float32: 605 MB
+    commit = "0" * 8
+    repository = tmp_path / "models--timm--vit_base_patch32_clip_224.openai"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "open_clip_model.safetensors").write_bytes(b"weights")
+    assert has_weights(entry)
+    assert has_weights(load_catalog().backbone("tiny-clip"))
