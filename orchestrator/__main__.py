@@ -13,6 +13,7 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
+    from bolt.outside import BrokenPackage
     from orchestrator.cli.app import app
     from orchestrator.execution.health import ClusterLost
     from orchestrator.util.console import printable
@@ -24,6 +25,9 @@ def main() -> None:
         print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
             os._exit(2)  # Ray's threads can wait forever for a lost cluster
+        sys.exit(2)
+    except BrokenPackage as error:
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if error.errno not in DISK_ERRORS:

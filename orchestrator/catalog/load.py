@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from bolt.outside import CATALOG_GROUP, load_outside
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
 from orchestrator.catalog.location import Location, grids_folder
@@ -104,7 +105,9 @@ class Catalog:
 
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
-    """Load the project's catalog, extended by files of the user with any of the sections of :class:`CatalogFile`.
+    """Load the project's catalog, extended by files of installed packages and of the user.
+
+    Each file has any of the sections of :class:`CatalogFile`.
 
     Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files use one key, or if an
     entry names an unknown domain, prompt set, backbone or dataset.
@@ -113,7 +116,8 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     shipped = [*sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
     found: dict[str, dict[str, Any]] = {section: {} for section in CatalogFile.model_fields}
     files: dict[tuple[str, str], str] = {}
-    for path in (folder / "prompts.yaml", *shipped, *map(Path, extra_files)):
+    outside = [Path(file) for file, _ in load_outside(CATALOG_GROUP)]
+    for path in (folder / "prompts.yaml", *shipped, *outside, *map(Path, extra_files)):
         top = Location.of(path)
         for section, entries in _parse(read_text(path), top, path.absolute().parent).items():
             for name, entry in entries.items():

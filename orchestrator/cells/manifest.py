@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from bolt.clip.precision import used_precision
+from bolt.outside import outside_packages
 from bolt.protocol import Precision
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.store.results import Manifest
@@ -44,7 +45,7 @@ def _versions() -> dict[str, str]:
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-    return found
+    return found | outside_packages()
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.options import StoreSettings, with_settings
+from orchestrator.cli.options import AsJson, StoreSettings, print_json, with_settings
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.console import Console
@@ -22,28 +23,56 @@ from orchestrator.util.units import human_bytes, pluralize
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
 
 
-def machine_view(store_url: str) -> RenderableType:
-    """Python, packages, processors, memory, accelerators, and whether the store can be written to."""
+def machine(store_url: str) -> dict[str, str]:
+    """Return Python, packages, processors, memory, accelerators, and whether the store can be written to."""
     import psutil
 
     from orchestrator.util.machine import usable_processors
 
-    table = Table("", "", box=None, show_header=False, pad_edge=False)
-    table.columns[0].style = "bold"
-    table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    table.add_row("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
-    table.add_row("processors", f"{os.cpu_count()} logical, {usable_processors()} usable")
-    table.add_row("memory", human_bytes(psutil.virtual_memory().total))
-    table.add_row("accelerators", _accelerators())
-    table.add_row("store", _store_line(store_url))
-    return table
+    return {
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        "processors": f"{os.cpu_count()} logical, {usable_processors()} usable",
+        "memory": human_bytes(psutil.virtual_memory().total),
+        "accelerators": _accelerators(),
+        "store": _store_line(store_url),
+    }
 
 
-def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
-    """Return a table of the grid's backbones, datasets and checkpoints with what is missing.
+@dataclass(frozen=True)
+class Needs:
+    """What a grid needs of this machine.
 
-    The second value says whether the grid can run.
+    Attributes:
+        problems: backbones, datasets and checkpoints -> what is missing; ``None`` for what is there.
+        fetched: backbones -> that ``grid`` fetches their weights.
+        cells, needed, free: cells to do, bytes of the artifacts to build, and free bytes if the store's disk is local.
     """
+
+    problems: dict[str, UserError | None]
+    fetched: dict[str, str]
+    cells: int
+    needed: int
+    free: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the artifacts fit on the store's disk."""
+        return self.free is None or self.needed <= self.free
+
+    @property
+    def ready(self) -> bool:
+        """Whether the grid can run here."""
+        return self.fits and not any(self.problems.values())
+
+    def state(self, name: str) -> str:
+        """Return ``there``, or what is missing."""
+        problem = self.problems[name]
+        return str(problem) if problem is not None else self.fetched.get(name, "there")
+
+
+def needs_of(workspace: Workspace) -> Needs:
+    """Look up the grid's backbones, datasets and checkpoints, and the space that its artifacts take."""
     from orchestrator.artifacts.load_backbone import has_weights
     from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
     from orchestrator.catalog.text_sizes import download_bytes
@@ -54,23 +83,25 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     problems |= {f"dataset {name}": missing_data(entry, root) for name, entry in sorted(grid.datasets.items())}
     for entry in grid.adopted_checkpoints:
         problems[f"checkpoint of {entry.dataset} for {entry.backbone}"] = missing_checkpoint(entry)
-    table = Table("needs", "state", box=None, pad_edge=False, header_style="bold")
     fetched = {
         f"backbone {name}": f"its weights are not here: `grid` fetches them, about {human_bytes(download_bytes(entry))}"
         for name, entry in grid.backbones.items()
         if missing_weights(entry) is None and not has_weights(entry)
     }
-    for name, problem in problems.items():
-        state = str(problem) if problem is not None else fetched.get(name, "there")
-        table.add_row(name, Text(state, "" if state == "there" else "yellow"))
     plan = workspace.plan()
-    needed, free = bytes_to_build(plan), free_bytes(workspace.store)
-    fits = free is None or needed <= free
-    summary = Text(f"{pluralize(len(plan.todo), 'cell')} to do, {human_bytes(needed)} of artifacts to build")
-    if not fits:
-        summary = Text(f"{summary}, but the store's disk has only {human_bytes(free or 0)} free", "red")
-    ready = fits and not any(problems.values())
-    return Group(Text(f"\n{grid.name}: {grid.title}", "bold"), table, summary), ready
+    return Needs(problems, fetched, len(plan.todo), bytes_to_build(plan), free_bytes(workspace.store))
+
+
+def needs_view(workspace: Workspace, needs: Needs) -> RenderableType:
+    """Return a table of the grid's backbones, datasets and checkpoints with what is missing."""
+    grid, table = workspace.grid, Table("needs", "state", box=None, pad_edge=False, header_style="bold")
+    for name in needs.problems:
+        state = needs.state(name)
+        table.add_row(name, Text(state, "" if state == "there" else "yellow"))
+    summary = Text(f"{pluralize(needs.cells, 'cell')} to do, {human_bytes(needs.needed)} of artifacts to build")
+    if not needs.fits:
+        summary = Text(f"{summary}, but the store's disk has only {human_bytes(needs.free or 0)} free", "red")
+    return Group(Text(f"\n{grid.name}: {grid.title}", "bold"), table, summary)
 
 
 def _version(package: str) -> str:
@@ -113,6 +144,7 @@ def _store_line(url: str) -> str:
 @with_settings
 def doctor(
     grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="say what this grid would need")] = None,
+    as_json: AsJson = False,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -120,9 +152,22 @@ def doctor(
 
     Exit code 1 if the grid cannot run here.
     """
-    console = Console()
-    console.print(machine_view(settings.store_url))
-    if grid is not None:
-        view, ready = needs_view(open_workspace(grid, settings))
-        console.print(view)
-        raise typer.Exit(0 if ready else 1)
+    here = machine(settings.store_url)
+    workspace = None if grid is None else open_workspace(grid, settings)
+    needs = None if workspace is None else needs_of(workspace)
+    if as_json:
+        wanted = None
+        if needs is not None:
+            states = {name: needs.state(name) for name in needs.problems}
+            space = {"cells_to_do": needs.cells, "bytes_to_build": needs.needed, "bytes_free": needs.free}
+            wanted = {"name": grid, "ready": needs.ready, "needs": states, **space}
+        print_json({"machine": here, "grid": wanted})
+    else:
+        table = Table("", "", box=None, show_header=False, pad_edge=False)
+        table.columns[0].style = "bold"
+        for name, value in here.items():
+            table.add_row(name, value)
+        Console().print(table)
+        if workspace is not None and needs is not None:
+            Console().print(needs_view(workspace, needs))
+    raise typer.Exit(0 if needs is None or needs.ready else 1)

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.options import ComputeSettings, GridName, SetValues, StoreSettings, with_settings
+from orchestrator.cli.options import (
+    AsJson,
+    ComputeSettings,
+    GridName,
+    SetValues,
+    StoreSettings,
+    print_json,
+    with_settings,
+)
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
@@ -92,6 +100,7 @@ def plan(
         str | None,
         typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
     ] = None,
+    as_json: AsJson = False,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -103,6 +112,12 @@ def plan(
 
     kind = find_gpu(gpu) if gpu is not None else None
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
+    if as_json:
+        from orchestrator.planning.plan_record import plan_record
+
+        made = workspace.plan(retry_failed=retry_failed)
+        print_json(plan_record(made, workspace.store, disk_budget, kind))
+        return
     _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from inspect import Signature, signature
@@ -57,6 +58,15 @@ def expanded(path: Path | None) -> Path | None:
     return path and path.expanduser()
 
 
+JSON_FORMAT = 1
+"""Version of what ``--json`` prints. A field may be added within a version; none is removed or changes its meaning."""
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """Print what a command found, for programs: one JSON object with its ``format``."""
+    typer.echo(json.dumps({"format": JSON_FORMAT, **record}, indent=1))
+
+
 def check_device(device: str | None) -> str | None:
     """Return the device, unchanged. Raises ``UserError`` if it is neither ``cpu`` nor a GPU of CUDA."""
     if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -83,6 +93,7 @@ def image_reading(bands: str | None, range_: str | None) -> Reading:
 
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, described in docs/automation.md")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
 SetValues = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.options import OptionalGrid, SetValues, StoreSettings, with_settings
+from orchestrator.cli.options import AsJson, OptionalGrid, SetValues, StoreSettings, print_json, with_settings
 from orchestrator.cli.workspace import values_seen
 from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.core.settings import RunSettings
+    from orchestrator.store import Store
 
 
 @with_settings
@@ -18,6 +22,7 @@ def status(
     grid: OptionalGrid = None,
     set_: SetValues = None,
     watch: Annotated[bool, typer.Option("--watch", help="keep showing the run's progress until it ends")] = False,
+    as_json: AsJson = False,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -32,7 +37,9 @@ def status(
     if grid is None and watch:
         raise UserError("--watch takes a grid", hint="e.g. status demo --watch")
     opened = Store(settings.store_url)
-    if grid is None:
+    if as_json:
+        print_json(_record(opened, grid, settings, set_))
+    elif grid is None:
         Console().print(store_view(opened))
     elif watch:
         watch_run(opened, Path(grid).stem, Console())
@@ -41,3 +48,31 @@ def status(
 
         listing = list_grid(grid, settings, values_seen(grid, settings, set_))
         Console().print(status_view(opened, listing.name, listing.title, listing.labels))
+
+
+def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:
+    """Return the cells of a grid by their state and its last run; without a grid, the last runs of the store."""
+    from orchestrator.progress.status_file import read_status
+    from orchestrator.sharing.grid_listing import list_grid
+
+    def run(name: str) -> dict[str, Any] | None:
+        found = read_status(store.files, name)
+        return None if found is None else found.model_dump(mode="json", exclude={"format"})
+
+    if grid is None:
+        return {"store": store.url, "runs": [shown for name in store.files.records("status") if (shown := run(name))]}
+    listing = list_grid(grid, settings, values_seen(grid, settings, set_))
+    results, failed, _ = store.read_outcomes(listing.labels)
+    return {
+        "store": store.url,
+        "grid": listing.name,
+        "title": listing.title,
+        "cells": {
+            "all": len(listing.labels),
+            "finished": len(results),
+            "failed": len(failed),
+            "open": len(listing.labels) - len(results) - len(failed),
+        },
+        "failures": [{"id": each.id, "error": each.error, "log": each.log} for each in failed],
+        "run": run(listing.name),
+    }

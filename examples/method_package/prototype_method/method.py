@@ -1,0 +1,50 @@
+"""Prototypes: classify by the mean feature of each class, mixed with the text head (your paper, with its link)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Adapted, Task
+
+
+@dataclass(frozen=True)
+class PrototypeSettings:
+    """The settings of the prototypes.
+
+    Attributes:
+        weight: share of the prototypes in the mixture with the text embeddings, in [0, 1].
+    """
+
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise ValueError("weight must lie in [0, 1]")
+
+
+def adapt(task: Task, settings: PrototypeSettings) -> Adapted:
+    """Average the un-augmented support features of each class, and mix them with the text head."""
+    features_ND = F.normalize(task.support.features(0), dim=-1)
+    labels_N = task.support.labels_N
+    sums_CD = torch.zeros_like(task.head_CD).index_add_(0, labels_N, features_ND)
+    prototypes_CD = F.normalize(sums_CD, dim=-1)
+    mixed_CD = F.normalize((1 - settings.weight) * task.head_CD + settings.weight * prototypes_CD, dim=-1)
+    return Adapted(classify=CosineClassifier(mixed_CD, task.backbone.logit_scale))
+
+
+register(
+    Method(
+        name="prototype",
+        title="Prototypes",
+        paper="https://example.org/your-paper",
+        settings_class=PrototypeSettings,
+        adapt=adapt,
+        support_feature_views=lambda settings: 0,
+        test_settings={},
+    )
+)

@@ -1,0 +1,52 @@
+"""A plan as plain data, for programs: what ``plan --json`` prints. ``docs/automation.md`` describes the fields."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, free_bytes
+from orchestrator.planning.estimate import gpu_hours
+from orchestrator.planning.gpu_speeds import GpuKind
+from orchestrator.planning.plan import Plan
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+
+
+def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind | None) -> dict[str, Any]:
+    """Return the counts of cells and artifacts, their bytes, and what keeps the grid from running here."""
+    groups = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.cells)
+    to_do = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.todo)
+    kinds = Counter(spec.title for spec in plan.artifacts)
+    missing = {kind: [s.size_bytes(plan.catalog) for s in plan.missing if s.title == kind] for kind in kinds}
+    problems = []
+    for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
+        try:
+            check()
+        except UserError as error:
+            problems.append(str(error))
+    return {
+        "grid": plan.grid.name,
+        "title": plan.grid.title,
+        "store": store.url,
+        "cells": {
+            "all": len(plan.cells),
+            "finished": len(plan.done),
+            "failed": len(plan.failed),
+            "to_do": len(plan.todo),
+        },
+        "methods": [
+            {"track": track, "backbone": backbone, "method": method, "cells": count, "to_do": to_do[group]}
+            for group, count in groups.items()
+            for track, backbone, method in (group,)
+        ],
+        "artifacts": [
+            {"kind": kind, "all": count, "to_build": len(missing[kind]), "bytes": sum(missing[kind])}
+            for kind, count in kinds.items()
+        ],
+        "bytes_to_build": bytes_to_build(plan),
+        "bytes_free": free_bytes(store),
+        "gpu_hours": None if gpu is None else dict(gpu_hours(plan, gpu)),
+        "problems": problems,
+    }

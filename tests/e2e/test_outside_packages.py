@@ -1,0 +1,82 @@
+"""A package that is installed beside the project adds a method and a catalog file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.waiting import TIMEOUT
+
+ROOT = Path(__file__).resolve().parents[2]
+
+GRID = """
+title: A method from another package
+protocol: strict
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    datasets: [glyph-inks]
+    shots: [1]
+    seeds: [1]
+    methods: [zero_shot, prototype]
+"""
+
+
+def orchestrator(folder: Path, *words: str, beside: Path | None = None) -> subprocess.CompletedProcess[str]:
+    paths = [str(path) for path in (beside, ROOT) if path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-m", "orchestrator", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example package, installed with pip into a folder of its own."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = shutil.copytree(ROOT / "examples" / "method_package", folder / "source")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True, timeout=TIMEOUT)
+    return folder / "site"
+
+
+@pytest.mark.e2e
+def test_workers_find_its_method_and_the_manifest_names_it(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID)
+    done = orchestrator(tmp_path, "grid", "grid.yaml", "--store", "store", beside=installed)
+    assert done.returncode == 0, done.stderr + done.stdout
+    (result,) = (tmp_path / "store" / "results").glob("*prototype*.json")
+    assert json.loads(result.read_text())["manifest"]["versions"]["prototype-method"] == "0.1"
+    merged = orchestrator(tmp_path, "merge", "store", "--store", "other")
+    assert merged.returncode == 0, merged.stderr
+    assert (tmp_path / "other" / "results" / result.name).read_bytes() == result.read_bytes()
+
+
+def test_its_catalog_is_read(installed: Path, tmp_path: Path) -> None:
+    listed = orchestrator(tmp_path, "data", "list", "--domain", "my-lab", beside=installed)
+    assert listed.returncode == 0, listed.stderr
+    refused = orchestrator(tmp_path, "data", "list", "--domain", "my-lab")
+    assert refused.returncode == 2
+
+
+def test_without_it_the_grid_names_the_method_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID)
+    refused = orchestrator(tmp_path, "plan", "grid.yaml")
+    assert refused.returncode == 2
+    assert "prototype" in refused.stderr
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    info = tmp_path / "site" / "broken-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[bolt.methods]\nmine = no_such_module\n")
+    refused = orchestrator(tmp_path, "plan", "smoke", beside=tmp_path / "site")
+    assert refused.returncode == 2
+    assert "broken 1.0" in refused.stderr
+    assert "Traceback" not in refused.stderr
