@@ -107,7 +107,7 @@ class Backbone:
         how = getattr(visual, "preprocess_cfg", {})
         resize = resize or how.get("resize_mode", "shortest")
         interpolation = interpolation or how.get("interpolation", "bicubic")
-        tower = image_tower_of(visual)
+        tower = image_tower_of(model)
         return cls(name, tower, text, tokenizer, logit_scale, mean, std, resize, interpolation)
 
     @property

@@ -61,15 +61,18 @@ class FeatureTower(ImageTower):
         return copy.copy(self)
 
 
-def image_tower_of(visual: nn.Module) -> ImageTower:
-    """Return the frozen tower of open_clip's *visual* module: with named matrices if it is a plain vision transformer.
+def image_tower_of(model: nn.Module) -> ImageTower:
+    """Return the frozen image tower of an open_clip model: with named matrices if it is a plain vision transformer.
+
+    The activation of another tower is that of the model's text side: a ResNet has none that could be QuickGELU.
 
     Raises ``UnsupportedTower`` if the images that the tower takes are not square.
     """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
+    visual = model.get_submodule("visual")
     try:
         return ImageTower.from_open_clip(visual)
     except UnsupportedTower:
-        quick = any(isinstance(module, open_clip_transformer.QuickGELU) for module in visual.modules())
+        quick = any(isinstance(module, open_clip_transformer.QuickGELU) for module in model.modules())
         return FeatureTower(visual, "quick_gelu" if quick else "gelu")

@@ -143,7 +143,7 @@ def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
     try:
         with torch.device("meta"):
             model = open_clip.CLIP(config["embed_dim"], vision, _SMALL_TEXT, quick_gelu=bool(config.get("quick_gelu")))
-            return image_tower_of(model.visual)
+            return image_tower_of(model)
     except UnsupportedTower as error:
         raise UserError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:

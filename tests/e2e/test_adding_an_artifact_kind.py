@@ -28,7 +28,7 @@ def test_the_kind_of_the_page_is_built_and_read(tmp_path: Path, monkeypatch: pyt
 
     catalog = load_catalog()
     entry = catalog.backbone("tiny-clip")
-    where = backbone_ref(entry), dataset_ref(catalog.dataset("glyph-inks"), None), entry.image_size
+    where = backbone_ref(entry), dataset_ref(catalog.dataset("glyph-inks"), None), entry.input_size
     spec, settings = kind(*where), RunSettings(str(tmp_path / "store"), device="cpu")
     for each in with_inputs([spec]):
         build(each, settings)

@@ -99,6 +99,16 @@ def grid(folder: Path, *methods: str) -> list[str]:
     return [str(folder / "grid.yaml"), "--catalog", str(folder / "mine.yaml"), "--store", str(folder / "store")]
 
 
+def test_a_resnets_activation_is_that_of_its_text_side(resnet: Path) -> None:
+    """OpenAI's RN50 was trained with QuickGELU, and only the text tower has an activation that can be one."""
+    gelu = load_catalog([resnet / "mine.yaml"]).backbone("resnet")
+    quick = gelu.model_copy(update={"quick_gelu": True})
+    backbones = [load_backbone(entry, "cpu") for entry in (gelu, quick)]
+    assert [backbone.activation for backbone in backbones] == ["gelu", "quick_gelu"]
+    words = [backbone.encode_prompts(["a cat"]) for backbone in backbones]
+    assert not torch.equal(*words)
+
+
 def add(folder: Path, *words: str) -> BackboneEntry:
     """Add a folder's model to a catalog by the command; returns its entry."""
     catalog = folder.parent / "catalog.yaml"
