@@ -77,6 +77,9 @@ def adopt_checkpoints(
         catalog.dataset(dataset, "--dataset")
         if len(paths) > 1:
             raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt them singly")
+    if not entry.has_matrices:
+        what = f"{backbone} gives features only, and methods with sources read weight matrices by their names"
+        raise UserError(what, where="--backbone", hint="`backbones list` shows the others")
     candidates: dict[str, tuple[Path, str]] = {}  # by dataset: the checkpoint, and where it comes from
     for text in paths:
         name, path, origin = _candidate(text, dataset, catalog, target)

@@ -187,6 +187,12 @@ def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Pa
     assert not (resnet / "store").exists()
 
 
+def test_it_has_no_sources(resnet: Path) -> None:
+    words = ["sources", "adopt", str(resnet / "small.safetensors"), "--dataset", "glyph-inks", "--backbone", "resnet"]
+    with pytest.raises(UserError, match="features only"):
+        CliRunner().invoke(app, [*words, "--catalog", str(resnet / "mine.yaml")], catch_exceptions=False)
+
+
 @pytest.mark.e2e
 def test_a_backbone_of_features_goes_through_grid_export_and_adapt(resnet: Path, tmp_path: Path) -> None:
     methods = ("zero_shot", "tip_adapter", "linear_probe", "coop", "auto")
