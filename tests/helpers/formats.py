@@ -392,6 +392,7 @@ WRITERS: dict[str, Callable[[DatasetEntry, Path], Counts]] = {
     "cifar10": cifar,
     "food101": food101,
     "fashionmnist": mnist,
+    "kmnist": mnist,
     "rendered_sst2": rendered_sst2,
     "emnist": emnist,
     "emnist_balanced": emnist,

@@ -81,7 +81,7 @@ def test_the_papers_37_datasets_ship(catalog: Catalog) -> None:
 
 
 def test_what_is_beyond_the_paper_joins_no_grids_sources(catalog: Catalog) -> None:
-    assert [e.name for e in catalog.datasets_of("general_extra")] == ["emnist_balanced"]
+    assert [e.name for e in catalog.datasets_of("general_extra")] == ["kmnist", "emnist_balanced"]
     trainable = {d: [e.name for e in catalog.datasets_of(d) if e.has_training_images] for d in ("glyphs", "aerial")}
     assert [len(names) for names in trainable.values()] == [8, 8]
     only_evaluated = {e.name for e in catalog.datasets_of("aerial")} - set(trainable["aerial"])
@@ -90,8 +90,8 @@ def test_what_is_beyond_the_paper_joins_no_grids_sources(catalog: Catalog) -> No
 
 def test_characters_text_and_signs_are_not_mirrored(catalog: Catalog) -> None:
     assert {name for name, entry in catalog.datasets.items() if not entry.mirrorable} == {
-        "gtsrb", "mnist", "svhn", "rendered_sst2", "emnist", "emnist_balanced", "omniglot", "scikit-digits",
-        "handwritten-digits", "glyph-digits", "glyph-tilted-digits", "glyph-capitals", "glyph-small-letters",
+        "gtsrb", "mnist", "svhn", "rendered_sst2", "emnist", "emnist_balanced", "kmnist", "omniglot",
+        "scikit-digits", "handwritten-digits", "glyph-digits", "glyph-tilted-digits", "glyph-capitals", "glyph-small-letters",
         "glyph-greek", "glyph-kinds",
     }  # fmt: skip
 

@@ -262,7 +262,7 @@ FAMILY = {
     "sun397": "eleven_sun397", "stanford-cars": "eleven_stanford_cars", "resisc45": "resisc45", "eurosat": "eurosat",
     "svhn": "svhn", "gtsrb": "gtsrb", "mnist": "mnist", "dtd": "dtd", "oxford_flowers102": "flowers102", "pcam": "pcam",
     "fer2013": None, "oxford-iiit-pet": "oxford_pets", "stl10": "stl10", "cifar100": "cifar100", "cifar10": "cifar10",
-    "food101": "food101", "fashion_mnist": "fashionmnist", "emnist_letters": None, "kmnist": None,
+    "food101": "food101", "fashion_mnist": "fashionmnist", "emnist_letters": None, "kmnist": "kmnist",
     "rendered-sst2": "rendered_sst2",
 }  # fmt: skip
 """The twenty names of a public family of fine-tuned towers -> the catalog's dataset, or none."""
