@@ -91,7 +91,8 @@ def test_what_is_beyond_the_paper_joins_no_grids_sources(catalog: Catalog) -> No
 def test_characters_text_and_signs_are_not_mirrored(catalog: Catalog) -> None:
     assert {name for name, entry in catalog.datasets.items() if not entry.mirrorable} == {
         "gtsrb", "mnist", "svhn", "rendered_sst2", "emnist", "emnist_balanced", "kmnist", "omniglot",
-        "scikit-digits", "handwritten-digits", "glyph-digits", "glyph-tilted-digits", "glyph-capitals", "glyph-small-letters",
+        "scikit-digits", "handwritten-digits", "glyph-digits", "glyph-tilted-digits", "glyph-capitals",
+        "glyph-small-letters",
         "glyph-greek", "glyph-kinds",
     }  # fmt: skip
 
