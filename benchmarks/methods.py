@@ -35,7 +35,7 @@ import torch
 from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor
 
-from bolt.clip.tensor_names import layer_norm_names, tensor_names
+from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.tower import ImageTower
 from bolt.methods.bitfit import bias_names
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower
@@ -101,7 +101,7 @@ def atlas_plain(tower: ImageTower) -> Ready:
     stacks = random_stacks(tower, SOURCES)
 
     def begin() -> tuple[Forward, list[Tensor]]:
-        base, path = tensors_by_open_clip_name(tower, stacks), tensor_names(tower.shape.layers)
+        base, path = tensors_by_open_clip_name(tower, stacks), tower.tensor_paths()
         lambdas_NP = torch.zeros(SOURCES, len(stacks), device=tower.class_embedding.device, requires_grad=True)
 
         def encode(images: Tensor) -> Tensor:

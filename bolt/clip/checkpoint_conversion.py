@@ -21,7 +21,7 @@ from torch import Tensor
 from bolt.clip.checkpoint_reading import Checkpoint
 from bolt.clip.huggingface import VISUAL_PROJECTION, from_huggingface
 from bolt.clip.lora import holds_lora, merge_lora
-from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors, layer_norm_names
 from bolt.clip.tower import ImageTower
 
 CONVERSION_VERSION = 1
@@ -69,7 +69,8 @@ def convert_image_tower(
     if holds_lora(tensors):
         tensors, note = merge_lora(tensors, checkpoint.settings, state)
         notes.append(note)
-    prefix, copies = _locate_tower(tensors, notes)
+    mark = _CLASS_EMBEDDING if _CLASS_EMBEDDING in state else next(iter(state))
+    prefix, copies = _locate_tower(tensors, mark, notes)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(copies)}
     if f"{prefix}{_HUGGINGFACE_CLASS_EMBEDDING}" in tensors:
         prefix = prefix.removesuffix("vision_model.")
@@ -98,30 +99,31 @@ def convert_image_tower(
     return ConvertedTower(ordered, layout, tuple(notes))
 
 
-def _locate_tower(tensors: Mapping[str, Tensor], notes: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Return what stands before the tensor names of the image tower, and before those of its running averages."""
-    found = [name for name in tensors if name == _CLASS_EMBEDDING or name.endswith(f".{_CLASS_EMBEDDING}")]
+def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) -> tuple[str, tuple[str, ...]]:
+    """Return what stands before the tensor names of the image tower, and before those of its running averages.
+
+    ``mark`` is the name of a tensor that each tower of this kind has once.
+    """
+    found = [name for name in tensors if name == mark or name.endswith(f".{mark}")]
     averaged = [name for name in found if _AVERAGED.search(name)]
     current = [name for name in found if name not in averaged]
     if not found:
         some = ", ".join(sorted(tensors)[:3]) or "no tensor at all"
         raise TensorMismatch(
-            f"no image tower of a CLIP was found: no tensor is called {_CLASS_EMBEDDING!r}; the first names are {some}"
+            f"no image tower of a CLIP was found: no tensor is called {mark!r}; the first names are {some}"
         )
     chosen = current or averaged
     if len(chosen) > 1:
-        where = ", ".join(
-            name.removesuffix(_CLASS_EMBEDDING).rstrip(".") or "the names without prefix" for name in chosen
-        )
+        where = ", ".join(name.removesuffix(mark).rstrip(".") or "the names without prefix" for name in chosen)
         raise TensorMismatch(f"several image towers are in one checkpoint ({where}): save one of them alone")
     if averaged:
-        copy = averaged[0].removesuffix(_CLASS_EMBEDDING).rstrip(".")
+        copy = averaged[0].removesuffix(mark).rstrip(".")
         notes.append(
             f"a running average (EMA) of the weights is in it too, under {copy}; to use that, save it alone"
             if current
             else f"these weights are a running average (EMA), under {copy}"
         )
-    prefixes = [name.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix(_CLASS_EMBEDDING) for name in found]
+    prefixes = [name.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix(mark) for name in found]
     prefix = prefixes[found.index(chosen[0])]
     return prefix, tuple(other for other in prefixes if other != prefix)
 
@@ -136,8 +138,7 @@ def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -
     if not_finite:
         more = f" and {len(not_finite) - 1} more" if len(not_finite) > 1 else ""
         raise TensorMismatch(f"NaN or infinity in {not_finite[0]}{more}")
-    gains = [name for name in frozen if name.rpartition(".")[0].rpartition(".")[2].startswith("ln_")]
-    gains = [name for name in gains if name.endswith(".weight")]
+    gains = [name for name in layer_norm_names(frozen) if name.endswith(".weight")]
     # Fine-tuning changes layer norm weights by a few per cent, so those of a task vector are close to zero.
     if all(tensors[name].float().norm() < 0.2 * frozen[name].cpu().float().norm() for name in gains):
         raise TensorMismatch(

@@ -1,4 +1,7 @@
-"""Any image tower of open_clip as it is, frozen. Its weight matrices have no names by which methods could train them.
+"""Any image tower of open_clip as it is: open_clip's own module, with its own names of tensors.
+
+A :class:`TimmTower` is a plain vision transformer of timm: methods train its weight matrices by name. Any other is a
+:class:`FeatureTower`, which is frozen.
 
 Shape legend: B images, S image side, D embedding width.
 """
@@ -6,15 +9,17 @@ Shape legend: B images, S image side, D embedding width.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from bolt.clip.precision import forward_pass
+from bolt.clip.tensor_names import check_tensors, matrix_names
 from bolt.clip.tower import ImageTower
-from bolt.clip.tower_shape import Activation, TowerShape, UnsupportedTower
+from bolt.clip.tower_shape import TowerShape, UnsupportedTower
 from bolt.protocol import Precision
 
 
@@ -23,32 +28,19 @@ class FeatureTower(ImageTower):
 
     Methods on frozen features run on it. Its shape has no layers, and whatever asks for its matrices by name raises
     ``UnsupportedTower``.
-
-    Raises ``UnsupportedTower`` if the images that the tower takes are not square.
     """
 
-    def __init__(self, visual: nn.Module, activation: Activation) -> None:
+    def __init__(self, visual: nn.Module, shape: TowerShape) -> None:
         nn.Module.__init__(self)
-        size: Any = visual.image_size
-        sides = {*size} if isinstance(size, tuple | list) else {size}
-        if len(sides) != 1:
-            raise UnsupportedTower(f"the images of this tower are not square: {size}")
         self.visual = visual
+        self.shape = shape
         self.precision: Precision | None = None
         self.requires_grad_(False).eval()
-        side, device = int(sides.pop()), next(visual.parameters()).device
-        with torch.inference_mode():
-            embed_dim = self._features(torch.zeros(1, 3, side, side, device=device)).shape[1]
-        self.shape = TowerShape(side, 0, 0, 0, 0, 0, embed_dim, activation)
 
     def forward(self, images_B3SS: Tensor) -> Tensor:
         """Return raw (not normalised) float32 features, (B, D)."""
         with forward_pass(self.precision, images_B3SS.device):
-            return self._features(images_B3SS).float()
-
-    def _features(self, images_B3SS: Tensor) -> Tensor:
-        made = self.visual(images_B3SS)
-        return cast(Tensor, made[0] if isinstance(made, tuple) else made)  # CoCa returns its tokens beside them
+            return _features(self.visual, images_B3SS).float()
 
     def state_dict_open_clip(self) -> dict[str, Tensor]:
         """Return every tensor by its name in open_clip's *visual* tower, detached and shared."""
@@ -60,6 +52,48 @@ class FeatureTower(ImageTower):
             raise UnsupportedTower(f"the tensors of a {type(self.visual).__name__} cannot be trained")
         return copy.copy(self)
 
+    def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the values of all tensors into this tower. Raises ``TensorMismatch`` for other names or shapes."""
+        own = self.state_dict_open_clip()
+        check_tensors(tensors, {name: tuple(tensor.shape) for name, tensor in own.items()})
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(tensors[name])
+
+
+class TimmTower(FeatureTower):
+    """A plain vision transformer of timm in open_clip (SigLIP, PE-Core, EVA-02): its ``nn.Linear`` modules are named.
+
+    Names are open_clip's own of its *visual* tower, and each matrix is stored as (out, in), as its module holds it.
+    """
+
+    block_names: ClassVar[str] = "trunk.blocks"
+
+    def __init__(self, visual: nn.Module, shape: TowerShape) -> None:
+        trunk: Any = visual.get_submodule("trunk")
+        first: Any = trunk.blocks[0]
+        hidden = next(part for name, part in first.mlp.named_modules() if name in ("fc1", "fc1_g"))
+        shape = replace(
+            shape,
+            patch_size=trunk.patch_embed.patch_size[0],
+            width=trunk.embed_dim,
+            layers=len(trunk.blocks),
+            heads=first.attn.num_heads,
+            mlp_width=hidden.out_features,
+            epsilon=first.norm1.eps,
+        )
+        super().__init__(visual, shape)
+
+    def tensor_paths(self) -> dict[str, str]:
+        return {name: f"visual.{name}" for name, _ in self.visual.named_parameters()}
+
+    def matrix_paths(self) -> dict[str, str]:
+        own = dict(self.visual.named_parameters())
+        return {name: f"visual.{name.removesuffix('.weight')}" for name in matrix_names(own)}
+
+    def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
+        return ImageTower.copy(self, trainable)
+
 
 def image_tower_of(model: nn.Module) -> ImageTower:
     """Return the frozen image tower of an open_clip model: with named matrices if it is a plain vision transformer.
@@ -70,9 +104,51 @@ def image_tower_of(model: nn.Module) -> ImageTower:
     """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
-    visual = model.get_submodule("visual")
+    visual: Any = model.get_submodule("visual").eval()
     try:
         return ImageTower.from_open_clip(visual)
     except UnsupportedTower:
         quick = any(isinstance(module, open_clip_transformer.QuickGELU) for module in model.modules())
-        return FeatureTower(visual, "quick_gelu" if quick else "gelu")
+    size = visual.image_size
+    if len(sides := {*size} if isinstance(size, tuple | list) else {size}) != 1:
+        raise UnsupportedTower(f"the images of this tower are not square: {size}")
+    side = int(sides.pop())
+    embed_dim, computing = _try(visual, side)
+    shape = TowerShape(side, 0, 0, 0, 0, 0, embed_dim, "quick_gelu" if quick else "gelu")
+    return TimmTower(visual, shape) if _has_named_matrices(visual, computing) else FeatureTower(visual, shape)
+
+
+def _features(visual: nn.Module, images_B3SS: Tensor) -> Tensor:
+    made = visual(images_B3SS)
+    return cast(Tensor, made[0] if isinstance(made, tuple) else made)  # CoCa returns its tokens beside them
+
+
+def _try(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
+    """Encode a black image; return the embedding width, and the linear modules that computed something."""
+    computing: set[nn.Module] = set()
+    linear = [part for part in visual.modules() if isinstance(part, nn.Linear)]
+    hooks = [part.register_forward_hook(lambda part, *_: computing.add(part)) for part in linear]
+    with torch.inference_mode():
+        image = torch.zeros(1, 3, side, side, device=next(visual.parameters()).device)
+        embed_dim = _features(visual, image).shape[1]
+    for hook in hooks:
+        hook.remove()
+    return embed_dim, computing
+
+
+def _has_named_matrices(visual: nn.Module, computing: set[nn.Module]) -> bool:
+    """Return whether an image tower is a plain vision transformer of timm that methods can train by name.
+
+    Each of its matrices is the weight of a linear module of a known kind that computes with it: an adapter in place of
+    a module that is passed by would train nothing. The tower has no dropout, and no statistics of batches.
+    """
+    trunk: Any = getattr(visual, "trunk", None)
+    patches = getattr(getattr(trunk, "patch_embed", None), "patch_size", (0, 1))
+    if not isinstance(getattr(trunk, "blocks", None), nn.ModuleList | nn.Sequential) or len({*patches}) != 1:
+        return False
+    own = dict(visual.named_parameters())
+    linear = {f"{name}.weight": part for name, part in visual.named_modules() if isinstance(part, nn.Linear)}
+    matrices = {name for name, tensor in own.items() if tensor.ndim == 2}
+    draws = any(getattr(part, "p", 0) or getattr(part, "drop_prob", 0) for part in visual.modules())
+    named = matrices == linear.keys() == {*matrix_names(own)} and computing == {*linear.values()}
+    return named and not draws and own.keys() == visual.state_dict().keys()

@@ -15,15 +15,22 @@ from bolt.clip.tower_shape import UnsupportedTower
 PROJECTION = "proj"
 """The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
 
-MATRIX_KINDS = {
-    "attention_in": ".attn.in_proj_weight",
-    "attention_out": ".attn.out_proj.weight",
-    "mlp_in": ".mlp.c_fc.weight",
-    "mlp_out": ".mlp.c_proj.weight",
-    "projection": PROJECTION,
-}
-"""Kind of weight matrix, as settings name it -> the end of open_clip's names of such matrices."""
+BLOCKS = "transformer.resblocks"
+"""What stands before the number of a block in open_clip's names of its tensors."""
 
+MATRIX_KINDS = {
+    "attention_in": (
+        ".attn.in_proj_weight", ".attn.qkv.weight", ".attn.q_proj.weight", ".attn.k_proj.weight",
+        ".attn.v_proj.weight", ".attn_pool.q.weight", ".attn_pool.kv.weight",
+    ),
+    "attention_out": (".attn.out_proj.weight", ".attn.proj.weight", ".attn_pool.proj.weight"),
+    "mlp_in": (".mlp.c_fc.weight", ".mlp.fc1.weight", ".mlp.fc1_g.weight", ".mlp.fc1_x.weight"),
+    "mlp_out": (".mlp.c_proj.weight", ".mlp.fc2.weight"),
+    "projection": (PROJECTION, "head.proj.weight", "trunk.head.weight"),
+}  # fmt: skip
+"""Kind of weight matrix, as settings name it -> the ends of open_clip's and timm's names of such matrices."""
+
+_LAYER_NORM = re.compile(r"ln_.*|norm\d*|fc_norm|norm_pre|[qk]_norm")
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 
 
@@ -39,7 +46,7 @@ def tensor_names(layers: int) -> dict[str, str]:
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
     for index in range(layers):
         for open_clip_part, own_part in _BLOCK_TENSORS.items():
-            names[f"transformer.resblocks.{index}.{open_clip_part}"] = f"blocks.{index}.{own_part}"
+            names[f"{BLOCKS}.{index}.{open_clip_part}"] = f"blocks.{index}.{own_part}"
     return names | {name: name for name in ("ln_post.weight", "ln_post.bias")}
 
 
@@ -69,7 +76,7 @@ def matrix_module_paths(layers: int) -> dict[str, str]:
     """Map open_clip's matrix names to the paths of the image tower's linear modules, in network order."""
     _check_named(layers)
     paths = {
-        f"transformer.resblocks.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
+        f"{BLOCKS}.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
         for index in range(layers)
         for open_clip_name, own_name in _BLOCK_MATRICES.items()
     }
@@ -98,7 +105,7 @@ def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MAT
         state: the state dictionary of a visual tower, or of a whole CLIP, whose text tower is ignored.
         kinds: only matrices of these kinds, out of :data:`MATRIX_KINDS`.
     """
-    endings = tuple(MATRIX_KINDS[kind] for kind in kinds)
+    endings = tuple(ending for kind in kinds for ending in MATRIX_KINDS[kind])
     return [
         name
         for name, tensor in _image_tower_tensors(state).items()
@@ -108,7 +115,8 @@ def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MAT
 
 def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
     """Return the image tower's weights and biases of layer norms by name; ``state`` as in :func:`matrix_names`."""
-    return [name for name in _image_tower_tensors(state) if any(part.startswith("ln_") for part in name.split("."))]
+    tensors = _image_tower_tensors(state)
+    return [name for name in tensors if any(_LAYER_NORM.fullmatch(part) for part in name.split("."))]
 
 
 def _image_tower_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

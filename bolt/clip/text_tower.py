@@ -9,14 +9,14 @@ Shape legend: P prompts, L tokens of the longest prompt, W width of the text tow
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bolt.clip.precision import forward_pass
-from bolt.clip.tensor_names import tensor_names
+from bolt.clip.tensor_names import BLOCKS, matrix_module_paths, tensor_names
 from bolt.clip.tower import Block
 from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
 from bolt.protocol import Precision
@@ -30,7 +30,10 @@ class TextTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
+        block_names: what stands before the number of a block in the names of its tensors.
     """
+
+    block_names: ClassVar[str] = BLOCKS
 
     def __init__(self, shape: TextShape) -> None:
         super().__init__()
@@ -60,6 +63,10 @@ class TextTower(nn.Module):
             setattr(tower.get_submodule(owner), attribute, nn.Parameter(theirs[name].detach()))
         tower.proj.weight = nn.Parameter(theirs["text_projection"].detach().T.contiguous())
         return tower.requires_grad_(False).eval()
+
+    def matrix_paths(self) -> dict[str, str]:
+        """Map the names of the blocks' weight matrices to this module's linear modules, in network order."""
+        return matrix_module_paths(self.shape.layers)
 
     def copy(self) -> TextTower:
         """Return a copy that shares all tensors, to attach adapters to."""

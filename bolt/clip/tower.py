@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from typing import ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from bolt.clip.activation import QuickGELU
 from bolt.clip.precision import forward_pass
 from bolt.clip.recomputation import linear_after
-from bolt.clip.tensor_names import PROJECTION, check_tensors, matrix_module_paths, tensor_names
+from bolt.clip.tensor_names import BLOCKS, PROJECTION, check_tensors, matrix_module_paths, tensor_names
 from bolt.clip.tower_shape import BlockShape, TowerShape, shape_from_open_clip
 from bolt.protocol import Precision
 
@@ -73,7 +73,10 @@ class ImageTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
+        block_names: what stands before the number of a block in the names of its tensors.
     """
+
+    block_names: ClassVar[str] = BLOCKS
 
     def __init__(self, shape: TowerShape) -> None:
         super().__init__()
@@ -125,12 +128,20 @@ class ImageTower(nn.Module):
             x = block(x, 1 if index == self.shape.layers - 1 else tokens)
         return cast(Tensor, self.proj(self.ln_post(x[:, 0])))
 
+    def tensor_paths(self) -> dict[str, str]:
+        """Map the names of :meth:`state_dict_open_clip` to this module's parameters, in network order."""
+        return tensor_names(self.shape.layers)
+
+    def matrix_paths(self) -> dict[str, str]:
+        """Map the names of the weight matrices to this module's linear modules, in network order."""
+        return matrix_module_paths(self.shape.layers)
+
     def state_dict_open_clip(self) -> dict[str, Tensor]:
         """Return every tensor by its name in open_clip's *visual* tower, detached; all but ``proj`` are shared."""
         own = dict(self.named_parameters())
         return {
             name: own[path].detach().T.contiguous() if name == PROJECTION else own[path].detach()
-            for name, path in tensor_names(self.shape.layers).items()
+            for name, path in self.tensor_paths().items()
         }
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
@@ -141,7 +152,7 @@ class ImageTower(nn.Module):
         self._check(tensors)
         own = dict(self.named_parameters())
         with torch.no_grad():
-            for name, path in tensor_names(self.shape.layers).items():
+            for name, path in self.tensor_paths().items():
                 own[path].copy_(tensors[name].T if name == PROJECTION else tensors[name])
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
@@ -150,7 +161,7 @@ class ImageTower(nn.Module):
         Names are those of :meth:`state_dict_open_clip`; ``copy(tower.state_dict_open_clip())`` makes every tensor
         trainable. Shared tensors are frozen, so training the copy never changes the original.
         """
-        names = tensor_names(self.shape.layers)
+        names = self.tensor_paths()
         wanted = {names[name] for name in trainable}
         shared = {id(tensor): tensor for name, tensor in self.named_parameters() if name not in wanted}
         clone = copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
@@ -161,15 +172,14 @@ class ImageTower(nn.Module):
     def _check(self, tensors: Mapping[str, Tensor]) -> None:
         own = {name: tuple(tensor.shape) for name, tensor in self.named_parameters()}
         expected = {
-            name: own[path][::-1] if name == PROJECTION else own[path]
-            for name, path in tensor_names(self.shape.layers).items()
+            name: own[path][::-1] if name == PROJECTION else own[path] for name, path in self.tensor_paths().items()
         }
         check_tensors(tensors, expected)
 
     def _assign(self, tensors: Mapping[str, Tensor]) -> None:
         """Use the given tensors as this tower's parameters; only the transposed ``proj`` is copied."""
         self._check(tensors)
-        for name, path in tensor_names(self.shape.layers).items():
+        for name, path in self.tensor_paths().items():
             value = tensors[name].T.contiguous() if name == PROJECTION else tensors[name]
             owner, _, attribute = path.rpartition(".")
             setattr(self.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
@@ -190,19 +200,20 @@ def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
     open_clip's tensor is the module's ``weight`` (out, in), except for ``proj``: open_clip stores it as (width, embed),
     the transpose of the module's weight.
     """
-    return {
-        name: cast(nn.Linear, tower.get_submodule(path))
-        for name, path in matrix_module_paths(tower.shape.layers).items()
-    }
+    return {name: cast(nn.Linear, tower.get_submodule(path)) for name, path in tower.matrix_paths().items()}
 
 
-def replace_matrix(tower: nn.Module, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    """Replace the linear module of one matrix by ``make(linear)``; returns the new module.
+class NamedMatrices(Protocol):
+    """A tower whose weight matrices have names: an :class:`ImageTower` or a text tower."""
 
-    The tower is an :class:`ImageTower` or a :class:`bolt.clip.text_tower.TextTower`.
-    """
-    layers = len(list(tower.get_submodule("blocks").children()))
-    owner, _, attribute = matrix_module_paths(layers)[name].rpartition(".")
+    def matrix_paths(self) -> dict[str, str]: ...
+
+    def get_submodule(self, target: str) -> nn.Module: ...
+
+
+def replace_matrix(tower: NamedMatrices, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    """Replace the linear module of one matrix by ``make(linear)``; returns the new module."""
+    owner, _, attribute = tower.matrix_paths()[name].rpartition(".")
     parent = tower.get_submodule(owner)
     module = make(cast(nn.Linear, getattr(parent, attribute)))
     setattr(parent, attribute, module)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import PROJECTION, check_tensors, tensor_names
+from bolt.clip.tensor_names import PROJECTION, check_tensors
 from bolt.clip.tower import ImageTower
 
 
@@ -19,7 +19,7 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
     own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
     changed = [
         name
-        for name, path in tensor_names(tower.shape.layers).items()
+        for name, path in tower.tensor_paths().items()
         if own[path].data_ptr() != before[path].data_ptr() and not torch.equal(own[path], before[path])
     ]
     state = tower.state_dict_open_clip()
@@ -34,7 +34,7 @@ def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageT
     state = frozen.state_dict_open_clip()
     check_tensors({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
     clone = frozen.copy(tensors).requires_grad_(False)
-    own, names = dict(clone.named_parameters()), tensor_names(frozen.shape.layers)
+    own, names = dict(clone.named_parameters()), frozen.tensor_paths()
     for name, tensor in tensors.items():
         own[names[name]].copy_(tensor.T if name == PROJECTION else tensor)
     return clone

@@ -25,7 +25,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import tensor_names
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
@@ -113,7 +112,7 @@ def minimise_entropy(
 def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     """Learn the coefficients on the unlabelled test images. Raises ``ValueError`` without them or without sources."""
     unlabelled, backbone = task.test_images, task.backbone
-    base = tensors_by_open_clip_name(backbone.tower, tensor_names(backbone.tower.shape.layers))
+    base = tensors_by_open_clip_name(backbone.tower, backbone.tower.tensor_paths())
     sources = required_sources(task)
     stacks = sources.cached(
         ("task vectors", "float32"), lambda: stack_task_vectors(backbone.tower, sources, base, torch.float32)

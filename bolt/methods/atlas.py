@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import PROJECTION, tensor_names
+from bolt.clip.tensor_names import PROJECTION
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
@@ -86,7 +86,7 @@ def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | 
 def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     """Return the task's tower as a function of the coefficients. Raises ``ValueError`` without sources."""
     sources, tower = required_sources(task), task.backbone.tower
-    base = tensors_by_open_clip_name(tower, tensor_names(tower.shape.layers))
+    base = tensors_by_open_clip_name(tower, tower.tensor_paths())
     groups = None
     if settings.partitions:
         base = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}

@@ -20,19 +20,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bolt.clip.tensor_names import MATRIX_KINDS, layer_norm_names
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 
-_BIAS_KINDS = {
-    "layer_norm": ("ln_pre.bias", "ln_1.bias", "ln_2.bias", "ln_post.bias"),
-    "attention_in": (".attn.in_proj_bias",),
-    "attention_out": (".attn.out_proj.bias",),
-    "mlp_in": (".mlp.c_fc.bias",),
-    "mlp_out": (".mlp.c_proj.bias",),
-}
-"""Kind of bias -> the ends of open_clip's names of such biases."""
+_BIAS_KINDS = ("layer_norm", "attention_in", "attention_out", "mlp_in", "mlp_out")
+"""Kinds of biases, as the settings name them: of layer norms, and of the matrices of these kinds."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class BitFitSettings(TrainingRecipe):
     """
 
     epsilon: float = 1e-6
-    biases: tuple[str, ...] = tuple(_BIAS_KINDS)
+    biases: tuple[str, ...] = _BIAS_KINDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,9 +47,13 @@ class BitFitSettings(TrainingRecipe):
             raise ValueError(f"biases names some of {', '.join(_BIAS_KINDS)}, not {', '.join(self.biases) or 'none'}")
 
 
-def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(_BIAS_KINDS)) -> list[str]:
+def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = _BIAS_KINDS) -> list[str]:
     """Return open_clip's names of an image tower's biases of some kinds; ``state`` is its state dictionary."""
-    return [name for name in state if name.endswith(tuple(end for kind in kinds for end in _BIAS_KINDS[kind]))]
+    of_matrices = tuple(
+        f"{end.removesuffix('weight')}bias" for kind in kinds if kind != "layer_norm" for end in MATRIX_KINDS[kind]
+    )
+    norms = {*layer_norm_names(state)} if "layer_norm" in kinds else set()
+    return [name for name in state if name.endswith(of_matrices) or (name in norms and name.endswith(".bias"))]
 
 
 def adapt(task: Task, settings: BitFitSettings) -> Adapted:

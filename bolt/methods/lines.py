@@ -32,7 +32,7 @@ from bolt.methods.tsv_merge import directions_of_each, tsv_update
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier
 
-_BLOCK = re.compile(r"resblocks\.(\d+)\.")
+_BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 UPDATES: Mapping[str, Callable[[Task, Sources], dict[str, Tensor]]] = {
     "task_arithmetic": sum_of_task_vectors,

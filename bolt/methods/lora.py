@@ -31,7 +31,6 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
@@ -44,7 +43,7 @@ from bolt.training.adaptation import adapted, train
 from bolt.training.loop import TrainingRecipe
 from bolt.training.trainable import Trainable
 
-_LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
+_LINEAR_IN_OPEN_CLIP = ("_proj.", ".mlp.c_fc.", ".attn.qkv.", ".attn.proj.", ".mlp.fc")
 """Parts of the names of the tensors that are linear modules in open_clip's image tower."""
 
 
@@ -72,7 +71,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
     Raises ``ValueError`` where :func:`bolt.methods.common.adapters.adapted_blocks` does.
     """
     base = task.backbone.tower
-    path = tensor_names(base.shape.layers)
+    path = base.tensor_paths()
     unfrozen = [name for name in path if published and not any(part in name for part in _LINEAR_IN_OPEN_CLIP)]
     tower = base.copy(trainable=unfrozen)
     matrices = attach_to_tower(tower, settings, dora, task.dataset, task.seed)
@@ -166,12 +165,12 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     model = trainable_adapters(task, settings, dora, published)
     if published:
         model = with_head(task, model)
-    blocks = adapted_blocks(task.backbone.tower.shape, settings, dora)
+    blocks = adapted_blocks(task.backbone.tower, settings, dora)
     text = AdaptedText(task, settings, dora) if settings.towers == "both" else None
     if text is not None:
         parameters = [*model.parameters, *text.parameters]
         model = replace(model, parameters=parameters, classify=text.classify, classifier=text.classifier)
-        blocks += adapted_blocks(task.backbone.text_tower.shape, settings, dora)
+        blocks += adapted_blocks(task.backbone.text_tower, settings, dora)
     train(task, model, settings)
     for tensor in model.parameters:
         tensor.requires_grad_(False)

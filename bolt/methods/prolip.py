@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import replace_matrix
 from bolt.clip.tower_changes import replace_tensors
+from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.loop import Curve, MetricsCallback, TrainingRecipe, fit
@@ -104,8 +105,13 @@ def train_projection(
 
 
 def adapt(task: Task, settings: ProLipSettings) -> Adapted:
-    """Encode the views without the projection, and train the projection on them."""
+    """Encode the views without the projection, and train the projection on them.
+
+    Raises ``UnsupportedTower`` for a tower of timm.
+    """
     backbone, support = task.backbone, task.support
+    if PROJECTION not in backbone.tower.tensor_paths():
+        raise UnsupportedTower("this image tower does not end with a projection that can be trained")
     trunk = backbone.tower.copy()
     replace_matrix(trunk, PROJECTION, lambda linear: nn.Identity())
     batches = torch.split(torch.arange(len(support)), _ENCODE_BATCH)
@@ -133,6 +139,7 @@ register(
         paper="https://arxiv.org/abs/2410.05270",
         settings_class=ProLipSettings,
         adapt=adapt,
+        trains_projection=True,
         tracks=frozenset({"fewshot", "ood"}),
         changes_tower=True,
         names_new_classes=True,

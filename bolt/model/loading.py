@@ -49,7 +49,7 @@ def load_model(
 
     Args:
         folder: written by :func:`bolt.model.saving.save`.
-        backbone: the backbone it was adapted from; required for an ``adapter``.
+        backbone: the backbone it was adapted from; required for an ``adapter``, and for any form of a tower of timm.
         sources: the source models of its basis; required for an ``adapter`` of coefficients without basis.
         device: device of the model; with a backbone, the backbone's device is used.
 
@@ -72,7 +72,7 @@ def load_model(
         if index["form"] == "adapter":
             return _read_adapter(folder, index, about, backbone, sources, device)
         classifier = _classifier(index, _aligned_copies(load_file(folder / CLASSIFIER), device))
-        tower = _read_tower(folder, index).to(device)
+        tower = _read_tower(folder, index, backbone).to(device)
         tower.precision = backbone.precision if backbone else None
         return Model(tower, classifier, about, backbone.tower if backbone else None)
     except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
@@ -111,11 +111,15 @@ def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Clas
     return build_classifier(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
 
 
-def _read_tower(folder: Path, index: Mapping[str, Any]) -> ImageTower:
+def _read_tower(folder: Path, index: Mapping[str, Any], backbone: Backbone | None) -> ImageTower:
     if index["form"] == "huggingface":
         tensors = from_huggingface(load_file(folder / HUGGINGFACE_WEIGHTS))
     else:
         tensors = load_file(folder / VISUAL)
+    if next(iter(tensors)).startswith("trunk."):
+        if backbone is None:
+            raise UnreadableModel(f"{folder} holds a tower of timm, which needs the backbone it was adapted from")
+        return replace_tensors(backbone.tower, tensors)
     with torch.device("meta"):  # allocates no memory and draws no random numbers
         tower = ImageTower(TowerShape(**index["tower"]))
     tower = tower.to_empty(device="cpu")

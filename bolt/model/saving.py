@@ -4,8 +4,8 @@
     The classifier and the tower's change in its smallest form (:mod:`bolt.spectral.spectral_change`). Loading it needs
     the backbone, and the source models if the basis is left out. ``bolt.json``, ``adapter.safetensors``.
 ``state_dict``
-    The whole image tower by open_clip's visual names, and the classifier. Loading it needs nothing else. ``bolt.json``,
-    ``visual.safetensors``, ``classifier.safetensors``.
+    The whole image tower by open_clip's visual names, and the classifier. Loading it needs nothing else, but for a
+    tower of timm the backbone. ``bolt.json``, ``visual.safetensors``, ``classifier.safetensors``.
 ``huggingface``
     The tower as a ``CLIPVisionModelWithProjection`` of transformers, and the classifier. Loading it needs nothing else.
     ``bolt.json``, ``config.json``, ``preprocessor_config.json``, ``model.safetensors``, ``classifier.safetensors``.
@@ -30,6 +30,7 @@ import torch
 from safetensors.torch import save as save_bytes
 from torch import Tensor
 
+from bolt.clip.feature_tower import FeatureTower
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.tensor_files import save_tensors
 from bolt.model.parts import ModelParts
@@ -60,12 +61,14 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
         ValueError: for an unknown form, for an adapter of a model that was loaded without its backbone, and for another
-            form than an adapter of a backbone that gives features only.
+            form than an adapter of a backbone that gives features only; for ``huggingface`` of timm's tower.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
     if form != "adapter" and not model.tower.shape.layers:
         raise ValueError(f"{model.about.backbone} gives features only, so its models are saved as adapters")
+    if form == "huggingface" and isinstance(model.tower, FeatureTower):
+        raise ValueError(f"{model.about.backbone} is no CLIP of transformers; save an adapter or a state_dict")
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty")

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
 from bolt.task.task import Adapted, Task, cosine_classifier
@@ -31,7 +30,7 @@ def trainable_tower(
 ) -> Trainable:
     """Return a tower whose tensors that require a gradient are trained, together with the tensors ``others``."""
     own = dict(tower.named_parameters())
-    names = [name for name, path in tensor_names(tower.shape.layers).items() if own[path].requires_grad]
+    names = [name for name, path in tower.tensor_paths().items() if own[path].requires_grad]
     return Trainable(
         encode=tower,
         parameters=[*(tensor for tensor in own.values() if tensor.requires_grad), *others],

@@ -89,7 +89,7 @@ def twice_differentiable(tower: ImageTower) -> ImageTower:
     """
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
     shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy does not copy what its memo holds
-    for block in shared_tower.blocks:
-        if isinstance(block.activation, QuickGELU):
-            block.activation = _PlainQuickGELU()
+    for module in shared_tower.modules():
+        if isinstance(getattr(module, "activation", None), QuickGELU):
+            module.activation = _PlainQuickGELU()
     return shared_tower

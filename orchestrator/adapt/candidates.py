@@ -18,6 +18,7 @@ from orchestrator.catalog import BackboneEntry, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import display_path
 from orchestrator.grid import load_grid
+from orchestrator.grid.resolve import missing_part
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.planning.plan import Plan, source_models
 from orchestrator.util.console import print_line
@@ -47,10 +48,10 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
     except ValueError as error:
         raise UserError(str(error), where="--methods") from None
     if not request.methods:
-        candidates = [each for each in candidates if backbone.has_matrices or not each.needs_matrices]
+        candidates = [each for each in candidates if not missing_part(each.method, each.settings, backbone)]
     for candidate in candidates:
-        if candidate.needs_matrices and not backbone.has_matrices:
-            what = f"{candidate.method.name} needs weight matrices, and those of {backbone.name} have no names"
+        if lacks := missing_part(candidate.method, candidate.settings, backbone):
+            what = f"{candidate.method.name} needs {lacks}"
             raise UserError(what, where="--methods", hint="leave it out, or take another --backbone")
         if candidate.uses_sources and request.sources is None:
             what = f"{candidate.method.name} needs source models"

@@ -39,6 +39,9 @@ _KEPT_WIDTHS = 10
 """What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms and of its
 activation, queries, keys and values, and what attention makes of them."""
 
+_KEPT_WIDTHS_OF_TIMM = 16
+"""The same in timm's blocks, which also keep the outputs of layer norms and activation."""
+
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
 
@@ -50,7 +53,9 @@ def training_mib(entry: BackboneEntry, batch_size: int) -> float:
     batch.
     """
     tokens = (entry.image_size // entry.patch) ** 2 + 1
-    activations = _KEPT_WIDTHS * entry.width * tokens * entry.layers * batch_size
+    activations = (
+        (_KEPT_WIDTHS_OF_TIMM if entry.timm else _KEPT_WIDTHS) * entry.width * tokens * entry.layers * batch_size
+    )
     return CONTEXT_MIB + FLOAT_BYTES * (4 * entry.parameters + activations) / 2**20
 
 

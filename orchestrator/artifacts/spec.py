@@ -142,14 +142,17 @@ class FrozenTower(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.backbone(self.backbone.name)
-        return FLOAT_BYTES * entry.parameters if entry.has_matrices else 0
+        return FLOAT_BYTES * entry.parameters if entry.has_matrices and not entry.timm else 0
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Write the tower into ``tower.safetensors``, and its shape and preprocessing into the manifest."""
+        """Write the tower into ``tower.safetensors``, and its shape and preprocessing into the manifest.
+
+        Only a tower of the project's own class is written: open_clip makes any other from the weights.
+        """
         from bolt.clip.tensor_files import save_tensors
 
         backbone = cache.backbone(self.backbone)
-        if cache.catalog.backbone(self.backbone.name).has_matrices:
+        if self.size_bytes(cache.catalog):
             save_tensors(backbone.tower.state_dict_open_clip(), builder.folder / TOWER_FILE)
         builder.meta.update(
             shape=asdict(backbone.tower.shape),
@@ -294,7 +297,7 @@ class ArtifactCache:
         entry = self.catalog.backbone(tower.backbone.name)
         for swapped, variant in ((False, entry), (True, swap_activation(entry))):
             if backbone_ref(variant) == tower.backbone:
-                if entry.has_matrices and self.store.is_intact(tower.address):
+                if tower.size_bytes(self.catalog) and self.store.is_intact(tower.address):
                     return tower.read(variant, self.artifact(tower.address), self.device)
                 backbone = load_backbone(variant, self.device, swapped=swapped, keep_text=False)
                 return_freed_memory()  # of the checkpoint

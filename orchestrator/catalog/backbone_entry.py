@@ -42,6 +42,7 @@ class BackboneEntry(StrictModel):
         embed_dim: width of the joint embedding.
         width, layers, patch: shape of the image tower; the patch side is in pixels. 0 for a tower whose weight
             matrices have no names here, as of ResNets: methods that read or train such matrices refuse it.
+        timm: whether the tower is timm's vision transformer (SigLIP, PE-Core, EVA-02), whose tensors have timm's names.
         trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
         mean, std: normalisation per channel, for pixels in [0, 1]; left out where the model itself says it.
         gflops_per_image: 10^9 floating-point operations of one forward pass; a multiply-add counts as two.
@@ -63,6 +64,7 @@ class BackboneEntry(StrictModel):
     width: NonNegativeInt = 0
     layers: NonNegativeInt = 0
     patch: NonNegativeInt = 0
+    timm: StrictBool = False
     trainable_text: StrictBool = True
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None

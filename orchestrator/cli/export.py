@@ -49,6 +49,9 @@ def export(
     if form != "adapter" and not backbone.has_matrices:
         what = f"{backbone.name} gives features only, so its models are saved as adapters"
         raise UserError(what, where="--as", hint="take --as adapter")
+    if form == "huggingface" and backbone.timm:
+        what = f"{backbone.name} is no CLIP of transformers"
+        raise UserError(what, where="--as", hint="take --as adapter, or --as state_dict for open_clip's own names")
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")

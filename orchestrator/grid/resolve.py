@@ -21,6 +21,17 @@ _CHOICES = {name: (False, True) if _HINTS[name] is bool else get_args(_HINTS[nam
 """The values that each switch takes."""
 
 
+def missing_part(method: Method, settings: Any, entry: BackboneEntry) -> str | None:
+    """Return what the method needs of a backbone and this one has not, with the reason; ``None`` if it has all."""
+    if method.needs_matrices(settings) and not entry.has_matrices:
+        return f"the weight matrices of the image tower, and those of {entry.name} have no names"
+    if method.trains_projection and entry.timm:
+        return f"CLIP's projection of image features, and the image tower of {entry.name} is timm's"
+    if method.trains_text(settings) and not entry.trainable_text:
+        return f"a causal text transformer to train, and {entry.name} has another text side"
+    return None
+
+
 @dataclass(frozen=True)
 class ResolvedMethod:
     """One entry of a block's ``methods``.
@@ -42,21 +53,10 @@ class ResolvedMethod:
 
     def check_backbone(self, entry: BackboneEntry) -> None:
         """Raise ``UserError`` if the backbone has no tower or no text side of the kind that the method needs."""
-        if self.method.needs_matrices(self.settings) and not entry.has_matrices:
-            what = f"the weight matrices of the image tower, and those of {entry.name} have no names"
-        elif self.method.trains_text(self.settings) and not entry.trainable_text:
-            what = f"a causal text transformer to train, and {entry.name} has another text side"
-        else:
-            return
-        able = sorted(
-            name
-            for name, method in METHODS.items()
-            if not method.needs_matrices(settings := method.configure({}))
-            and (entry.trainable_text or not method.trains_text(settings))
-        )
-        raise self.location.error(
-            f"{self.method.name} needs {what}", f"methods that run on {entry.name}: {', '.join(able)}"
-        )
+        if lacks := missing_part(self.method, self.settings, entry):
+            able = (name for name, each in METHODS.items() if not missing_part(each, each.configure({}), entry))
+            hint = f"methods that run on {entry.name}: {', '.join(sorted(able))}"
+            raise self.location.error(f"{self.method.name} needs {lacks}", hint)
 
     def check_episodes(self, pool: Iterable[DatasetEntry]) -> None:
         """Raise ``UserError`` if a dataset to meta-learn from has fewer training images than one episode takes."""

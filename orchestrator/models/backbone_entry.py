@@ -9,10 +9,11 @@ from typing import Any
 
 import open_clip
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
-from bolt.clip.feature_tower import image_tower_of
+from bolt.clip.feature_tower import FeatureTower, TimmTower, image_tower_of
 from bolt.clip.huggingface import open_clip_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
@@ -27,6 +28,8 @@ from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
 """Suffix of open_clip's names of models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
+
+_DRAWS = frozenset({"uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "zero_", "fill_", "copy_"})
 
 _SMALL_VISION = {"image_size": 8, "patch_size": 8, "width": 8, "head_width": 8, "layers": 1}
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
@@ -92,6 +95,7 @@ def backbone_entry(
         width=shape.width,
         layers=shape.layers,
         patch=shape.patch_size,
+        timm=isinstance(tower, TimmTower),
         gflops_per_image=float(f"{gflops_per_image(tower):.4g}"),
         parameters=sum(tensor.numel() for tensor in tower.parameters()),
     )
@@ -141,7 +145,7 @@ def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
     """
     vision = {**(config.get("vision_cfg") or {}), "timm_model_pretrained": False}
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _WithoutValues():
             model = open_clip.CLIP(config["embed_dim"], vision, _SMALL_TEXT, quick_gelu=bool(config.get("quick_gelu")))
             return image_tower_of(model)
     except UnsupportedTower as error:
@@ -150,13 +154,22 @@ def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
         raise UserError(f"{name} is not a model configuration of open_clip: {error!r}") from None
 
 
+class _WithoutValues(TorchFunctionMode):
+    """Skips operations in place: a meta tensor has no values to draw, and drawing them takes half of the time."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in _DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
 def gflops_per_image(tower: ImageTower) -> float:
     """10^9 floating-point operations of one image's forward pass, a multiply-add counted as two.
 
     Matrix products, attention and convolutions; normalisations, activations and sums are below one per cent.
     """
     shape = tower.shape
-    if not shape.layers:  # counted on the way through: there is no formula for all
+    if isinstance(tower, FeatureTower):  # counted on the way through: there is no formula for all
         image = torch.empty(1, 3, shape.image_size, shape.image_size, device="meta")
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             tower(image)

@@ -6,17 +6,15 @@ Shape legend: r rank, (m, n) a weight matrix (out, in).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.tensor_names import matrix_module_paths
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
-from bolt.clip.tower_shape import BlockShape, TextShape, TowerShape
 from bolt.methods.common.low_rank import LowRankLinear
 from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
@@ -24,15 +22,15 @@ from bolt.spectral.directions import directions_per_source
 _BOLT_DIRECTIONS = 12
 """BOLT's default of ``top_k``; ``match_sources`` matches the number of coefficients that it gives."""
 
-_TARGETS = {
-    "q": ("attn.in_proj_weight", ".q"),
-    "k": ("attn.in_proj_weight", ".k"),
-    "v": ("attn.in_proj_weight", ".v"),
-    "out": ("attn.out_proj.weight", ""),
-    "c_fc": ("mlp.c_fc.weight", ""),
-    "c_proj": ("mlp.c_proj.weight", ""),
+_TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "q": (("attn.in_proj_weight", ".q"), ("attn.qkv.weight", ".q"), ("attn.q_proj.weight", "")),
+    "k": (("attn.in_proj_weight", ".k"), ("attn.qkv.weight", ".k"), ("attn.k_proj.weight", "")),
+    "v": (("attn.in_proj_weight", ".v"), ("attn.qkv.weight", ".v"), ("attn.v_proj.weight", "")),
+    "out": (("attn.out_proj.weight", ""), ("attn.proj.weight", "")),
+    "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
+    "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target -> open_clip's name of the matrix that holds it, and the sub-module of a split matrix."""
+"""Target -> open_clip's and timm's names of the matrices that hold it, each with the sub-module of a split matrix."""
 
 
 @dataclass(frozen=True)
@@ -66,38 +64,50 @@ class AdapterSettings:
             raise ValueError("last_blocks and match_sources must not be negative, and one of them must be 0")
 
 
-def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
-    """Count the coefficients that BOLT trains on this shape: per matrix and source 12, or as many as fit."""
-    with torch.device("meta"):
-        matrices = matrix_modules(ImageTower(shape)).values()
-    limits = [min(matrix.in_features, matrix.out_features) for matrix in matrices]
+def bolt_coefficient_count(tower: ImageTower, sources: int) -> int:
+    """Count the coefficients that BOLT trains on this tower: per matrix and source 12, or as many as fit."""
+    limits = [min(matrix.in_features, matrix.out_features) for matrix in matrix_modules(tower).values()]
     return sum(sources * directions_per_source(_BOLT_DIRECTIONS, limit, sources) for limit in limits)
 
 
-def parameters_per_block(shape: BlockShape, settings: AdapterSettings, dora: bool = False) -> int:
+def parameters_per_block(tower: ImageTower, settings: AdapterSettings, dora: bool = False) -> int:
     """Count the parameters of one block's adapters: r (m + n) per matrix, and m more with DoRA."""
-    width, hidden = shape.width, shape.mlp_width
-    mlp = {"c_fc": (hidden, width), "c_proj": (width, hidden)}
-    sizes = [mlp.get(target, (width, width)) for target in settings.targets]
-    return sum(settings.rank * (m + n) + (m if dora else 0) for m, n in sizes)
+    paths, count = tower.matrix_paths(), 0
+    for name, part in block_targets(tower, 0, settings):
+        m, n = tower.get_submodule(paths[name]).get_parameter("weight").shape
+        m = m // 3 if part else m
+        count += settings.rank * (m + n) + (m if dora else 0)
+    return count
 
 
-def adapted_blocks(shape: TowerShape | TextShape, settings: AdapterSettings, dora: bool = False) -> int:
+def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSettings) -> list[tuple[str, str]]:
+    """Return the matrices of a block that have an adapter: each one's name, and the sub-module of a split matrix."""
+    known = tower.matrix_paths()
+    named = [
+        (f"{tower.block_names}.{index}.{matrix}", part)
+        for target in settings.targets
+        for matrix, part in _TARGETS[target]
+    ]
+    return [(name, part) for name, part in named if name in known]
+
+
+def adapted_blocks(tower: ImageTower | TextTower, settings: AdapterSettings, dora: bool = False) -> int:
     """Return how many blocks have adapters, counted from the last one.
 
     Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if no block fits into BOLT's coefficients.
     """
-    if settings.last_blocks > shape.layers:
-        raise ValueError(f"last_blocks is {settings.last_blocks}, and the tower has {shape.layers} blocks")
-    if isinstance(shape, TextShape) or not settings.match_sources:
-        return settings.last_blocks or shape.layers
-    budget, cost = bolt_coefficient_count(shape, settings.match_sources), parameters_per_block(shape, settings, dora)
+    layers = tower.shape.layers
+    if settings.last_blocks > layers:
+        raise ValueError(f"last_blocks is {settings.last_blocks}, and the tower has {layers} blocks")
+    if isinstance(tower, TextTower) or not settings.match_sources:
+        return settings.last_blocks or layers
+    budget, cost = bolt_coefficient_count(tower, settings.match_sources), parameters_per_block(tower, settings, dora)
     if cost > budget:
         raise ValueError(
             f"with match_sources {settings.match_sources}, adapters may have as many parameters as BOLT has "
             f"coefficients, {budget}, but those of one block have {cost}; take a lower rank or fewer targets"
         )
-    return min(shape.layers, budget // cost)
+    return min(layers, budget // cost)
 
 
 def attach_adapters(
@@ -125,13 +135,11 @@ def attach_to_tower(
     A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises ``ValueError`` as
     :func:`adapted_blocks`.
     """
-    layers = tower.shape.layers
-    known = matrix_module_paths(layers)
+    layers, known = tower.shape.layers, tower.matrix_paths()
     paths: list[str] = []
     matrices: dict[str, str] = {}
-    for index in range(layers - adapted_blocks(tower.shape, settings, dora), layers):
-        for matrix, part in (_TARGETS[target] for target in settings.targets):
-            name = f"transformer.resblocks.{index}.{matrix}"
+    for index in range(layers - adapted_blocks(tower, settings, dora), layers):
+        for name, part in block_targets(tower, index, settings):
             if part and name not in matrices:
                 replace_matrix(tower, name, SplitProjection)
             matrices[name] = known[name]
@@ -172,5 +180,7 @@ def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
     with torch.device("meta"):  # allocates no memory and draws no random numbers
         linear = nn.Linear(fused.in_features, fused.out_features // 3)
     linear.weight = nn.Parameter(fused.weight.detach().chunk(3)[part], requires_grad=False)
-    linear.bias = nn.Parameter(fused.bias.detach().chunk(3)[part], requires_grad=False)
+    bias: Tensor | None = fused.bias
+    own = None if bias is None else nn.Parameter(bias.detach().chunk(3)[part], requires_grad=False)
+    linear.register_parameter("bias", own)
     return linear

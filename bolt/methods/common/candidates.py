@@ -42,11 +42,6 @@ class Candidate:
         """Whether it reads source models."""
         return self.method.needs_sources(self.settings)
 
-    @property
-    def needs_matrices(self) -> bool:
-        """Whether it needs a tower whose weight matrices have names."""
-        return self.method.needs_matrices(self.settings)
-
     def adapt(self, task: Task) -> Adapted:
         """Adapt to a task. It gets the sources and the class names only if it declares them, as outside of a choice."""
         sources = task.sources if self.uses_sources else None

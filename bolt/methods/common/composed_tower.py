@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import PROJECTION, tensor_names
+from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
 from bolt.methods.common.composition import Composition
 from bolt.spectral.sources import Sources
@@ -49,13 +49,13 @@ def stack_task_vectors(
 
 def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
     """Return the tower's tensors by open_clip name, not copied; ``proj`` is in the tower's orientation."""
-    own, path = dict(tower.named_parameters()), tensor_names(tower.shape.layers)
+    own, path = dict(tower.named_parameters()), tower.tensor_paths()
     return {name: own[path[name]].detach() for name in names}
 
 
 def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
     """Return the tower with composed tensors, for training; ``composition`` uses open_clip's names."""
-    path = tensor_names(tower.shape.layers)
+    path = tower.tensor_paths()
 
     def encode(images_B3SS: Tensor) -> Tensor:
         tensors = {path[name]: tensor for name, tensor in composition.tensors().items()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import PROJECTION, tensor_names
+from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
 from bolt.methods.base import TowerPasses
 from bolt.methods.common.scale_selection import choose_scale, images_scored
@@ -38,7 +38,7 @@ def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tenso
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
     """Add ``scale`` times the update to a frozen copy of the tower; it shares the tensors not in the update."""
     copy = tower.copy(update)
-    own, names = dict(copy.named_parameters()), tensor_names(tower.shape.layers)
+    own, names = dict(copy.named_parameters()), tower.tensor_paths()
     with torch.no_grad():
         for name, tensor in update.items():
             weight = own[names[name]]

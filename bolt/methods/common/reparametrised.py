@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import MATRIX_KINDS, matrix_names, tensor_names
+from bolt.clip.tensor_names import MATRIX_KINDS, matrix_names
 from bolt.clip.tower import ImageTower
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train
@@ -35,7 +35,7 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
 
     Each is (out, in), as the tower's linear modules hold it; open_clip itself stores ``proj`` transposed.
     """
-    path = tensor_names(tower.shape.layers)
+    path = tower.tensor_paths()
     names = matrix_names(tower.state_dict_open_clip(), kinds)
     return {name: tower.get_parameter(path[name]).detach() for name in names}
 
@@ -52,10 +52,10 @@ def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange])
 
     The sums are computed without autocast: in bfloat16 a small change would be lost.
     """
-    own, path = dict(tower.named_parameters()), tensor_names(tower.shape.layers)
+    own, path = dict(tower.named_parameters()), tower.tensor_paths()
 
     def weights() -> dict[str, Tensor]:
-        with torch.autocast(tower.class_embedding.device.type, enabled=False):
+        with torch.autocast(next(iter(own.values())).device.type, enabled=False):
             return {path[name]: own[path[name]] + matrix.change() for name, matrix in changes.items()}
 
     def encode(images_B3SS: Tensor) -> Tensor:

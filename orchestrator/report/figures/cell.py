@@ -120,7 +120,8 @@ def overlap_map(overlap: Overlap | None) -> FigureFile | None:
 
 def short_name(matrix: str) -> str:
     """Shorten ``transformer.resblocks.3.mlp.c_fc.weight`` to ``3 mlp.c_fc``."""
-    return matrix.removeprefix("transformer.resblocks.").removesuffix(".weight").replace(".", " ", 1)
+    in_block = matrix.removeprefix("transformer.resblocks.").removeprefix("trunk.blocks.")
+    return in_block.removesuffix(".weight").replace(".", " ", 1)
 
 
 def _heat_map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:

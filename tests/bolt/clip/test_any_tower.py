@@ -15,7 +15,7 @@ from torchvision.transforms.v2 import functional
 
 from bolt.clip.augment import evaluation_view
 from bolt.clip.backbone import Backbone
-from bolt.clip.feature_tower import FeatureTower
+from bolt.clip.feature_tower import FeatureTower, image_tower_of
 from bolt.clip.input_size import InputSize, Interpolation, Resize
 from bolt.clip.preprocess import evaluation_pixels, rgb_pixels
 from bolt.clip.tower import ImageTower, matrix_modules
@@ -75,7 +75,7 @@ def test_features_and_texts_are_open_clips(family: str) -> None:
 
 def test_whatever_asks_for_its_matrices_is_refused() -> None:
     """LoRA on a tower without named blocks trained nothing and gave no error."""
-    tower = FeatureTower(random_model("ResNet").get_submodule("visual"), "gelu")
+    tower = image_tower_of(random_model("ResNet"))
     with pytest.raises(UnsupportedTower, match="features only"):
         matrix_modules(tower)
     with pytest.raises(UnsupportedTower, match="ModifiedResNet"):

@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import bolt
-from bolt.clip.feature_tower import FeatureTower
+from bolt.clip.feature_tower import FeatureTower, TimmTower
+from bolt.clip.tower import ImageTower
 from bolt.clip.whole_clip import preprocessing
 from orchestrator.artifacts.load_backbone import has_weights, load_backbone
 from orchestrator.catalog import BackboneEntry, backbone_ref, load_catalog
@@ -33,10 +34,15 @@ CONFIG = {
 
 @pytest.mark.e2e
 def test_every_configuration_of_open_clip_is_a_backbone() -> None:
-    """47 of 144 were: OpenAI's and LAION's plain vision transformers."""
-    kinds = Counter(type(meta_tower(open_clip.get_model_config(name), name)) for name in open_clip.list_models())
-    assert kinds.total() - kinds[FeatureTower] >= 47
-    assert kinds.total() >= 140
+    """47 of 144 were: OpenAI's and LAION's plain vision transformers. SigLIP and PE-Core can be trained, too."""
+    names = open_clip.list_models()
+    kinds = {name: type(meta_tower(open_clip.get_model_config(name), name)) for name in names}
+    assert len(kinds) >= 140
+    count = Counter(kinds.values())
+    assert (count[ImageTower] >= 47, count[TimmTower] >= 37) == (True, True)
+    assert {kinds[name] for name in names if "SigLIP" in name or "PE-Core" in name} == {TimmTower}
+    assert kinds["EVA02-B-16"] is TimmTower
+    assert kinds["EVA02-E-14"] is FeatureTower  # it multiplies by the weight of its fused query-key-value itself
 
 
 LISTED = {
@@ -226,3 +232,53 @@ def test_weights_are_said_to_be_there_only_if_they_are(tmp_path: Path, monkeypat
     (repository / "snapshots" / commit / "open_clip_model.safetensors").write_bytes(b"weights")
     assert has_weights(entry)
     assert has_weights(load_catalog().backbone("tiny-clip"))
+
+
+@pytest.fixture(scope="module")
+def siglip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog with a random SigLIP of timm, added by the command."""
+    folder = tmp_path_factory.mktemp("siglip")
+    vision = {"timm_model_name": "test_vit3", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",
+              "image_size": 160}  # fmt: skip
+    config = {"embed_dim": 96, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"], "custom_text": True}
+    (folder / "small.json").write_text(json.dumps(config))
+    torch.manual_seed(0)
+    model = open_clip.CustomTextCLIP(96, vision, CONFIG["text_cfg"])
+    save_file(dict(model.state_dict()), folder / "small.safetensors")
+    words = ["backbones", "add", str(folder / "small.json"), "--file", str(folder / "small.safetensors")]
+    ended = CliRunner().invoke(app, [*words, "--name", "resnet", "--gelu", "--catalog", str(folder / "mine.yaml")])
+    assert ended.exit_code == 0, ended.output
+    return folder
+
+
+def test_a_tower_of_timm_says_so(siglip: Path) -> None:
+    entry = load_catalog([siglip / "mine.yaml"]).backbone("resnet")
+    assert (entry.timm, entry.layers, entry.width, entry.patch) == (True, 9, 96, 16)
+    with pytest.raises(UserError, match=r"(?s)prolip needs.*timm's.*lora"):
+        CliRunner().invoke(app, ["grid", *grid(siglip, "prolip")], catch_exceptions=False)
+
+
+@pytest.mark.e2e
+def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(siglip: Path, tmp_path: Path) -> None:
+    entry = load_catalog([siglip / "mine.yaml"]).backbone("resnet")
+    backbone = load_backbone(entry, "cpu")
+    tuned = {name: 1.01 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}
+    save_file({f"visual.{name}": tensor for name, tensor in tuned.items()}, tmp_path / "tuned.safetensors")
+    words = ["sources", "adopt", str(tmp_path / "tuned.safetensors"), "--dataset", "glyph-kinds"]
+    catalog = ["--catalog", str(siglip / "mine.yaml")]
+    ended = CliRunner().invoke(app, [*words, "--backbone", "resnet", *catalog], catch_exceptions=False)
+    assert ended.exit_code == 0, ended.output
+    one = {"epochs": 1, "batch_size": 16}
+    block = {
+        "track": "fewshot", "backbones": ["resnet"], "datasets": ["glyph-inks"], "shots": [1], "seeds": [1],
+        "methods": ["zero_shot", {"lora": one}, {"bitfit": one}, {"svf": one}, {"atlas": one}, {"bolt": one},
+                    "tsv_merge", "ties"],
+        "sources": {"rule": "leave_one_out", "datasets": ["glyph-kinds", "glyph-inks"]},
+    }  # fmt: skip
+    (siglip / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
+    store = ["--store", str(siglip / "store"), *catalog]
+    ended = CliRunner().invoke(app, ["grid", str(siglip / "grid.yaml"), *store, "--local"], catch_exceptions=False)
+    assert "8 cells finished" in ended.output
+    words = ["export", "fewshot.resnet.glyph-inks.k1.lora", *store, "--as", "state_dict", "-o", str(tmp_path / "model")]
+    ended = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "equal bit for bit" in ended.output

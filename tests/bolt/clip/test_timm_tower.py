@@ -1,0 +1,177 @@
+"""Vision transformers of timm (SigLIP, PE-Core, EVA-02) that methods train by the names of their matrices."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import timm
+import torch
+from open_clip.timm_model import TimmModel
+from timm.models.eva import Eva
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from bolt.clip.backbone import Backbone
+from bolt.clip.checkpoint_conversion import convert_image_tower
+from bolt.clip.feature_tower import FeatureTower, TimmTower
+from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower import matrix_modules
+from bolt.clip.tower_shape import UnsupportedTower
+from bolt.methods import METHODS
+from bolt.methods.bitfit import bias_names
+from bolt.methods.lora import trainable_adapters
+from bolt.model.loading import UnreadableModel, load_model
+from bolt.model.model import Model
+from bolt.protocol import PUBLISHED
+from bolt.task.task import Adapted
+from tests.helpers.towers import SIZE, make_task, random_clip, tokenize
+
+SMALL = {"img_size": SIZE, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 16}
+ROTARY = {"use_rot_pos_emb": True, "ref_feat_shape": (4, 4)}
+TRUNKS: dict[str, Any] = {
+    "SigLIP": partial(VisionTransformer, class_token=False, global_pool="map", act_layer="gelu_tanh"),
+    "PE-Core": partial(Eva, global_pool="map", attn_type="rope", use_pre_transformer_norm=True, attn_pool_num_heads=2,
+                       attn_pool_mlp_ratio=4.0, **ROTARY),
+    "EVA-02": partial(Eva, global_pool="token", qkv_fused=False, swiglu_mlp=True, scale_mlp=True, mlp_ratio=8 / 3,
+                      **ROTARY),
+}  # fmt: skip
+ADAPTING = sorted(
+    (name, track)
+    for name, method in METHODS.items()
+    for track in ("fewshot", "tta", "tta_stream", "tta_image")
+    if track in method.tracks and method.changes_tower and name != "auto" and not method.trains_projection
+)
+
+
+def random_model(family: str, **changes: Any) -> open_clip.CLIP:
+    """A small random model of a family, as open_clip builds it."""
+    model = random_clip()
+    torch.manual_seed(0)
+    visual = TimmModel("test_vit3", embed_dim=16, image_size=SIZE, pool="", proj="none")
+    if family == "SigLIP":
+        changes = {"num_classes": 0, "embed_dim": 16, **changes}
+    visual.trunk = TRUNKS[family](**{**SMALL, **changes})
+    visual.image_size = (SIZE, SIZE)
+    for parameter in visual.parameters():  # so that no bias is zero and each part of the network has a say
+        nn.init.trunc_normal_(parameter, std=0.05) if parameter.ndim > 1 else parameter.data.add_(0.02)
+    model.visual = visual
+    return model.eval()
+
+
+def random_backbone(family: str) -> Backbone:
+    return Backbone.from_open_clip(random_model(family), tokenize, family)
+
+
+@pytest.fixture(params=TRUNKS, scope="module")
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    return random_backbone(request.param)
+
+
+def some_pixels(count: int = 3) -> Tensor:
+    return torch.randint(256, (count, 3, SIZE, SIZE), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+
+
+def test_every_matrix_has_its_name_and_computes_the_features(backbone: Backbone) -> None:
+    tower = backbone.tower
+    assert isinstance(tower, TimmTower)
+    linear = [name for name, part in tower.visual.named_modules() if isinstance(part, nn.Linear)]
+    assert [f"{name}.weight" for name in linear] == list(matrix_modules(tower))
+    assert len(linear) >= 2 * 4
+    before = backbone.encode_images(some_pixels())
+    for name in matrix_modules(tower):
+        changed = tower.copy(trainable=[name])
+        with torch.no_grad():
+            matrix_modules(changed)[name].weight.mul_(1.5)
+        assert not torch.equal(backbone.encode_images(some_pixels(), changed), before), name
+    assert torch.equal(backbone.encode_images(some_pixels()), before)
+    assert tower.state_dict_open_clip().keys() == tower.visual.state_dict().keys()
+    assert (tower.shape.layers, tower.shape.width, tower.shape.patch_size) == (
+        2,
+        16 if backbone.name == "SigLIP" else 32,
+        8,
+    )
+
+
+@pytest.mark.parametrize(("name", "track"), ADAPTING)
+def test_methods_that_change_towers_do(name: str, track: str, backbone: Backbone) -> None:
+    method = METHODS[name]
+    settings = method.configure(method.test_settings, "fewshot" if track == "fewshot" else "tta")
+    found = [method.adapt(make_task(backbone, unlabelled=track != "fewshot"), settings) for _ in range(2)]
+    assert all(adapted.tower is not None for adapted in found)
+    features, again = (backbone.encode_images(some_pixels(), adapted.tower) for adapted in found)
+    assert torch.isfinite(features).all()
+    assert torch.equal(features, again)
+    assert not torch.equal(features, backbone.encode_images(some_pixels()))
+
+
+def test_adapters_sit_on_all_parts_of_each_block(backbone: Backbone) -> None:
+    settings = METHODS["lora"].configure({"rank": 2})
+    for published in (False, True):
+        task = make_task(backbone, protocol=PUBLISHED)
+        parameters = trainable_adapters(task, settings, published=published).parameters
+        assert len(parameters) >= 2 * 2 * 6  # q, k, v, out and the two of the MLP, A and B, in two blocks
+    names = bias_names(backbone.tower.state_dict_open_clip())
+    assert {part for part in ("norm", "attn", "mlp") if any(part in name for name in names)} == {"norm", "attn", "mlp"}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("EVA-02", {"qkv_fused": True}), ("SigLIP", {"proj_drop_rate": 0.1}), ("SigLIP", {"drop_path_rate": 0.1})],
+)
+def test_a_tower_that_passes_a_matrix_by_or_draws_is_frozen(family: str, changes: dict[str, Any]) -> None:
+    """EVA-02 with a fused query-key-value multiplies by the weight itself: a LoRA there would train nothing."""
+    tower = Backbone.from_open_clip(random_model(family, **changes), tokenize, family).tower
+    assert isinstance(tower, FeatureTower)
+    assert not isinstance(tower, TimmTower)
+
+
+def test_prolip_says_what_it_lacks(backbone: Backbone) -> None:
+    method = METHODS["prolip"]
+    with pytest.raises(UnsupportedTower, match="projection"):
+        method.adapt(make_task(backbone), method.configure(method.test_settings))
+
+
+@pytest.mark.parametrize("form", ["adapter", "state_dict"])
+def test_a_model_is_saved_in_open_clips_own_names(form: Any, backbone: Backbone, tmp_path: Path) -> None:
+    adapted = METHODS["bolt"].adapt(make_task(backbone), METHODS["bolt"].configure(METHODS["bolt"].test_settings))
+    model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="no CLIP of transformers"):
+        model.save(tmp_path / "other", "huggingface")
+    model.save(tmp_path / "model", form, with_basis=True)
+    again = load_model(tmp_path / "model", backbone)
+    torch.testing.assert_close(again.logits(some_pixels()), model.logits(some_pixels()), rtol=0, atol=1e-4)
+    if form == "adapter":
+        return
+    with pytest.raises(UnreadableModel, match="backbone"):
+        load_model(tmp_path / "model")
+    theirs = random_model(backbone.name)
+    theirs.visual.load_state_dict(model.tower.state_dict_open_clip())
+    with torch.no_grad():
+        features = theirs.encode_image(backbone.normalise(some_pixels()))
+    assert torch.equal(features, backbone.encode_images(some_pixels(), adapted.tower))
+
+
+def test_a_fine_tuned_checkpoint_is_a_source(backbone: Backbone) -> None:
+    state = backbone.tower.state_dict_open_clip()
+    tuned = {f"model.visual.{name}": 1.01 * tensor for name, tensor in state.items()}
+    converted = convert_image_tower(tuned | {"model.logit_scale": torch.ones(())}, backbone.tower)
+    assert all(torch.equal(converted.tensors[name], 1.01 * tensor) for name, tensor in state.items())
+    with pytest.raises(TensorMismatch, match="no image tower"):
+        convert_image_tower(random_clip().state_dict(), backbone.tower)
+    with pytest.raises(TensorMismatch, match="task vector"):
+        convert_image_tower({name: 0.01 * tensor for name, tensor in state.items()}, backbone.tower)
+
+
+def test_the_model_list_of_timm_has_the_test_model() -> None:
+    """The command's test uses it: a SigLIP of 0.9 million parameters."""
+    assert "test_vit3" in timm.list_models("test_*")
+
+
+def test_adapted_towers_are_plain(backbone: Backbone) -> None:
+    adapted: Adapted = METHODS["lora"].adapt(make_task(backbone), METHODS["lora"].configure({"epochs": 1}))
+    assert adapted.tower is not None
+    assert [type(part) for part in adapted.tower.modules()] == [type(part) for part in backbone.tower.modules()]
