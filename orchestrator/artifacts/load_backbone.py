@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: str = "") -> None:
-    """Fetch the pre-trained weights that open_clip lists for a backbone, unless they are in its cache.
+    """Fetch the weights of a backbone from the hub, or where open_clip lists them, unless they are in the cache.
 
     Args:
         where: the option or file that names the backbone, for the error.
@@ -37,17 +37,22 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
     """
     if absent := missing_weights(entry):
         raise absent
-    if entry.weights.pretrained is None:
+    if not entry.weights.is_fetched:
         if not entry.trainable_text:  # its words may be files of the hub
             _ = TextSide(entry).tokenize(["a word"])
         return
     import open_clip
+    from huggingface_hub import hf_hub_download
 
-    config = open_clip.get_pretrained_cfg(entry.architecture, entry.weights.pretrained)
     try:
         # the hub warns of each of its twelve attempts on a machine without a network
         with console.status(f"fetching the weights of {entry.name}"), _log_level("huggingface_hub", logging.ERROR):
-            open_clip.download_pretrained(config)
+            if entry.weights.hub:
+                hf_hub_download(entry.weights.hub, str(entry.weights.file))
+            else:
+                open_clip.download_pretrained(
+                    open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
+                )
             open_clip.get_tokenizer(entry.architecture)  # SigLIP's and others are files of the hub, too
     except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
         cause: BaseException = error
@@ -56,7 +61,8 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
         offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise UserError(
-            f"the weights {entry.weights.pretrained} of backbone {entry.name} cannot be fetched: {reason}{offline}",
+            f"the weights {entry.weights.hub or entry.weights.pretrained} of backbone {entry.name} cannot be fetched: "
+            f"{reason}{offline}",
             where=where,
             hint="run the command once where the network reaches huggingface.co, or copy the cache of another machine "
             "(~/.cache/huggingface, ~/.cache/clip)\n"
@@ -66,12 +72,12 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
 
 def has_weights(entry: BackboneEntry) -> bool:
     """Whether a backbone's weights are on this machine: its file, or what open_clip would fetch in its cache."""
-    if entry.weights.pretrained is None:
-        return missing_weights(entry) is None
+    if (path := weights_path(entry)) is not None:
+        return path.is_file() and missing_weights(entry) is None
     import open_clip
     from huggingface_hub import try_to_load_from_cache
 
-    config = open_clip.get_pretrained_cfg(entry.architecture, entry.weights.pretrained) or {}
+    config = open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained)) or {}
     repository, file = os.path.split(config.get("hf_hub", ""))
     if not repository:
         return Path("~/.cache/clip", os.path.basename(config.get("url", ""))).expanduser().is_file()
@@ -148,6 +154,8 @@ class TextSide:
         architecture, file = _architecture(entry), weights_path(entry)
         with _loading(entry, architecture):
             if file is not None:
+                if not file.is_file():
+                    raise _loading_error(entry, architecture, f"{file} does not exist")
                 return clip_from_file(architecture, file, entry.quick_gelu)
             model = open_clip.create_model(
                 architecture, pretrained=_weights(entry), force_quick_gelu=entry.quick_gelu, device="cpu"
@@ -225,11 +233,15 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
     """Return the error that weights are not on this machine."""
+    name, code = entry.weights.pretrained, f"import open_clip; open_clip.create_model('{architecture}', pretrained='"
+    fetch = f"{code}{name}')"
+    if entry.weights.hub:
+        name, file = entry.weights.hub, entry.weights.file
+        fetch = f"import huggingface_hub; huggingface_hub.hf_hub_download('{name}', '{file}')"
     return UserError(
-        f"the weights {entry.weights.pretrained} of backbone {entry.name} are not on this machine, and nothing is "
-        f"fetched while cells run: {reason}",
-        hint=f"fetch them once: python -c \"import open_clip; open_clip.create_model('{architecture}', "
-        f"pretrained='{entry.weights.pretrained}')\"",
+        f"the weights {name} of backbone {entry.name} are not on this machine, and nothing is fetched while cells run: "
+        f"{reason}",
+        hint=f'fetch them once: python -c "{fetch}"',
     )
 
 

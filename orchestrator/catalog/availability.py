@@ -84,9 +84,9 @@ def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> 
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
-    """``None`` if the files of a backbone exist or open_clip fetches them; otherwise an error that names the file."""
+    """``None`` if the files of a backbone exist or can be fetched; otherwise an error that names the file."""
     for path in (architecture_path(entry), weights_path(entry)):
-        if path is not None and not path.is_file():
+        if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
             hint = "put the file there, or correct the catalog's entry"
             if path.is_relative_to(grids_folder()):
                 hint = "it comes with the project: run from a complete checkout or reinstall"

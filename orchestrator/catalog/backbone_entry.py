@@ -12,16 +12,27 @@ from orchestrator.catalog.validation import Key, NonNegativeInt, PositiveInt, Po
 
 
 class Weights(StrictModel):
-    """Where a backbone's weights come from: a file, or a pre-trained tag of open_clip."""
+    """Where a backbone's weights come from.
+
+    They are a file, a file of a repository of the hub (``hub``, OWNER/NAME), or a pre-trained tag of open_clip.
+    """
 
     file: str | None = None
+    hub: Annotated[str, Field(pattern=r"[\w.-]+/[\w.-]+")] | None = None
     pretrained: str | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Weights:
         if (self.file is None) == (self.pretrained is None):
             raise ValueError("needs either 'file' or 'pretrained'")
+        if self.hub is not None and self.file is None:
+            raise ValueError("needs 'file', the file of the repository")
         return self
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether ``grid`` and ``adapt`` fetch them if they are not on this machine."""
+        return self.pretrained is not None or self.hub is not None
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
@@ -35,7 +46,8 @@ class BackboneEntry(StrictModel):
         name: its key.
         title: the name printed in tables.
         architecture: an open_clip model name, or the path of a model-config json relative to ``grids/``.
-        weights: a file (relative to ``grids/``, or absolute) or a pre-trained tag of open_clip.
+        weights: a file (relative to ``grids/``, or absolute), a file of a repository of the hub, or a pre-trained tag
+            of open_clip.
         quick_gelu: whether the towers use QuickGELU. Weights trained with one activation are wrong with the other.
         image_size: side of the square input in pixels.
         resize, interpolation: how an image is brought to it, see :class:`bolt.clip.input_size.InputSize`.

@@ -115,7 +115,9 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     Raises ``UserError`` if its model configuration cannot be read.
     """
     weights: Any = {"pretrained": entry.weights.pretrained}
-    if (path := weights_path(entry)) is not None:
+    if entry.weights.hub:
+        weights = {"hub": entry.weights.hub, "file": entry.weights.file}
+    elif (path := weights_path(entry)) is not None:
         weights = {"sha256": file_digest(path) if path.is_file() else None}
     content = {
         "architecture": _architecture(entry),
@@ -135,7 +137,17 @@ def architecture_path(entry: BackboneEntry) -> Path | None:
 
 
 def weights_path(entry: BackboneEntry) -> Path | None:
-    """Return the weights file of a backbone; ``None`` for weights that open_clip knows by a tag."""
+    """Return the weights file of a backbone; ``None`` for weights that open_clip knows by a tag.
+
+    A file of the hub is in the hub's cache, of the revision that was fetched last.
+    """
+    if entry.weights.hub and entry.weights.file:
+        from huggingface_hub import constants
+
+        folder = Path(constants.HF_HUB_CACHE, f"models--{entry.weights.hub.replace('/', '--')}")
+        revision = folder / "refs" / "main"
+        commit = revision.read_text(encoding="utf-8").strip() if revision.is_file() else "main"
+        return folder / "snapshots" / commit / entry.weights.file
     return None if entry.weights.file is None else grids_folder() / entry.weights.file
 
 

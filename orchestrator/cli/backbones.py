@@ -25,7 +25,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
     table = plain_table(*names, *numbers, "file", right=numbers, overflow="fold")
     loaded = load_catalog(catalog or ())
     for entry in loaded.backbones.values():
-        weights = entry.weights.pretrained or Path(entry.weights.file or "").name
+        weights = entry.weights.pretrained or entry.weights.hub or Path(entry.weights.file or "").name
         table.add_row(
             entry.name,
             Path(entry.architecture).stem,

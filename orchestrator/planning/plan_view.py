@@ -42,7 +42,7 @@ def plan_view(
     """
     parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts)]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan), Text(disk_line(plan, store)), Text()]
-    if fetched := [entry for entry in plan.grid.backbones.values() if entry.weights.pretrained and plan.todo]:
+    if fetched := [entry for entry in plan.grid.backbones.values() if entry.weights.is_fetched and plan.todo]:
         sizes = [f"{entry.name} (about {human_bytes(download_bytes(entry))})" for entry in fetched]
         parts[-1:] = [Text(f"weights: `grid` fetches {listed(sizes, 4)}, unless they are in the cache"), Text()]
     if plan.todo:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from shutil import copyfile
 
 import open_clip
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -17,8 +19,9 @@ import bolt
 from bolt.clip.feature_tower import FeatureTower, TimmTower
 from bolt.clip.tower import ImageTower
 from bolt.clip.whole_clip import preprocessing
-from orchestrator.artifacts.load_backbone import has_weights, load_backbone
+from orchestrator.artifacts.load_backbone import fetch_weights, has_weights, load_backbone
 from orchestrator.catalog import BackboneEntry, backbone_ref, load_catalog
+from orchestrator.catalog.backbone_entry import Weights
 from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.cli.app import app
 from orchestrator.models.backbone_entry import backbone_entry, meta_tower
@@ -232,6 +235,32 @@ def test_weights_are_said_to_be_there_only_if_they_are(tmp_path: Path, monkeypat
     (repository / "snapshots" / commit / "open_clip_model.safetensors").write_bytes(b"weights")
     assert has_weights(entry)
     assert has_weights(load_catalog().backbone("tiny-clip"))
+
+
+def test_weights_of_the_hub_are_fetched_and_read_from_its_cache(
+    resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    remote = load_catalog().backbone("remoteclip-b-32")
+    assert not has_weights(remote)
+    with pytest.raises(UserError, match=r"(?s)not on this machine.*hf_hub_download\('chendelong/RemoteCLIP'"):
+        load_backbone(remote, "cpu")
+    with pytest.raises(UserError, match=r"chendelong/RemoteCLIP of backbone remoteclip-b-32 cannot be fetched"):
+        fetch_weights(remote, Console())
+    stated = load_catalog([resnet / "mine.yaml"]).backbone("resnet")
+    weights = Weights(hub="owner/name", file="folder/clip.safetensors")
+    entry = stated.model_copy(update={"weights": weights})
+    before = backbone_ref(entry)
+    folder = tmp_path / "models--owner--name"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0123")
+    (folder / "snapshots" / "0123" / "folder").mkdir(parents=True)
+    copyfile(resnet / "small.safetensors", folder / "snapshots" / "0123" / "folder" / "clip.safetensors")
+    assert has_weights(entry)
+    assert backbone_ref(entry) == before  # the same before and after the download
+    assert load_backbone(entry, "cpu").digest == load_backbone(stated, "cpu").digest
+    with pytest.raises(ValueError, match="needs"):
+        Weights(hub="owner/name", pretrained="openai")
 
 
 @pytest.fixture(scope="module")
