@@ -322,6 +322,13 @@ def huggingface(entry: DatasetEntry, root: Path) -> Counts:
     return counts
 
 
+def fer2013(entry: DatasetEntry, root: Path) -> Counts:
+    """Folders named as the challenge names the emotions, in ``train`` and ``test``."""
+    made = class_folders(entry, root / "train", ".jpg")
+    class_folders(entry, root / "test", ".jpg")
+    return {"train": sum(made.values()), "test": sum(made.values())}
+
+
 def class_folders(
     entry: DatasetEntry, root: Path, suffix: str, above: Callable[[int], str] = lambda label: ""
 ) -> Counts:
@@ -393,6 +400,7 @@ WRITERS: dict[str, Callable[[DatasetEntry, Path], Counts]] = {
     "food101": food101,
     "fashionmnist": mnist,
     "kmnist": mnist,
+    "fer2013": fer2013,
     "rendered_sst2": rendered_sst2,
     "emnist": emnist,
     "emnist_balanced": emnist,

@@ -81,7 +81,7 @@ def test_the_papers_37_datasets_ship(catalog: Catalog) -> None:
 
 
 def test_what_is_beyond_the_paper_joins_no_grids_sources(catalog: Catalog) -> None:
-    assert [e.name for e in catalog.datasets_of("general_extra")] == ["kmnist", "emnist_balanced"]
+    assert [e.name for e in catalog.datasets_of("general_extra")] == ["fer2013", "kmnist", "emnist_balanced"]
     trainable = {d: [e.name for e in catalog.datasets_of(d) if e.has_training_images] for d in ("glyphs", "aerial")}
     assert [len(names) for names in trainable.values()] == [8, 8]
     only_evaluated = {e.name for e in catalog.datasets_of("aerial")} - set(trainable["aerial"])

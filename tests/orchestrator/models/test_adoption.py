@@ -261,7 +261,8 @@ def test_a_dataset_is_guessed_from_whole_words(path: str, guessed: list[str]) ->
 FAMILY = {
     "sun397": "eleven_sun397", "stanford-cars": "eleven_stanford_cars", "resisc45": "resisc45", "eurosat": "eurosat",
     "svhn": "svhn", "gtsrb": "gtsrb", "mnist": "mnist", "dtd": "dtd", "oxford_flowers102": "flowers102", "pcam": "pcam",
-    "fer2013": None, "oxford-iiit-pet": "oxford_pets", "stl10": "stl10", "cifar100": "cifar100", "cifar10": "cifar10",
+    "fer2013": "fer2013",
+    "oxford-iiit-pet": "oxford_pets", "stl10": "stl10", "cifar100": "cifar100", "cifar10": "cifar10",
     "food101": "food101", "fashion_mnist": "fashionmnist", "emnist_letters": None, "kmnist": "kmnist",
     "rendered-sst2": "rendered_sst2",
 }  # fmt: skip
