@@ -80,7 +80,7 @@ def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {
         open_clip_name: vision.pop(hf_name) for open_clip_name, hf_name in _OUTSIDE_BLOCKS.items() if hf_name in vision
     }
-    found |= _take_blocks(vision)
+    found |= take_blocks(vision)
     if projection is not None:
         found[PROJECTION] = projection.T.contiguous()
     return found | vision
@@ -92,7 +92,7 @@ def whole_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     text = {name.removeprefix(TEXT): tensor for name, tensor in tensors.items() if name.startswith(TEXT)}
     text.pop("embeddings.position_ids", None)
     found |= {ours: text.pop(theirs) for ours, theirs in _TEXT_OUTSIDE_BLOCKS.items() if theirs in text}
-    found |= _take_blocks(text)
+    found |= take_blocks(text)
     if (projection := tensors.get("text_projection.weight")) is not None:
         found["text_projection"] = projection.T.contiguous()
     if (scale := tensors.get("logit_scale")) is not None:
@@ -100,7 +100,7 @@ def whole_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found | text
 
 
-def _take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Take the tensors of the transformer blocks out of one tower's; returns them by open_clip's names."""
     found = {}
     for index in range(_layers(tensors, r"encoder\.layers\.(\d+)\.")):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_huggingface
 from bolt.clip.lora import holds_lora
+from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import TensorMismatch, check_tensors
 from bolt.json_text import read_json
 
@@ -140,7 +141,10 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
         if (config := folder / "open_clip_config.json").is_file():
             return bool(read_json(config)["model_cfg"].get("quick_gelu", False)), str(config)
         if (config := folder / "config.json").is_file():
-            return shape_from_config(read_json(config)).activation == "quick_gelu", str(config)
+            stated = dict(read_json(config))
+            if stated.get("model_type") == "siglip":
+                return False, str(config)
+            return shape_from_config(stated).activation == "quick_gelu", str(config)
     if read_checkpoint(file).of_openai:
         return True, "its form, that of OpenAI's own archives,"
     if architecture.endswith("-quickgelu"):
@@ -157,7 +161,7 @@ def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tens
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
     if all(any(name.startswith(tower) for name in tensors) for tower in (VISION, TEXT)):
-        tensors = whole_from_huggingface(tensors)
+        tensors = siglip_from_huggingface(tensors) if PROBE in tensors else whole_from_huggingface(tensors)
     found = [name for name in tensors if name.endswith(first)]
     if len(found) != 1:
         held = (

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
 from bolt.clip.feature_tower import FeatureTower, TimmTower, image_tower_of
 from bolt.clip.huggingface import open_clip_config
+from bolt.clip.siglip import siglip_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
 from bolt.clip.whole_clip import UnknownActivation, file_activation, preprocessing
@@ -107,8 +108,9 @@ def backbone_entry(
 def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, str] | None:
     """Return model configuration, weights and key of a repository of the hub (``hf:OWNER/NAME``) or of such a folder.
 
-    It holds ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel``. The configuration is
-    written as ``KEY.json`` into ``home``, where a repository is fetched to. ``None`` for any other text.
+    It holds ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel`` or ``SiglipModel``. The
+    configuration is written as ``KEY.json`` into ``home``, where a repository is fetched to. Any other text gives
+    ``None``.
 
     Raises ``UserError`` if there are no weights, or if the configuration is not that of a CLIP.
     """
@@ -125,7 +127,8 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
         if ours.is_file():
             config = dict(read_json(ours))["model_cfg"]
         elif theirs.is_file():
-            config = open_clip_config(dict(read_json(theirs)))
+            stated = dict(read_json(theirs))
+            config = (siglip_config if stated.get("model_type") == "siglip" else open_clip_config)(stated)
         else:
             raise UserError("the folder has neither open_clip_config.json nor config.json", where=text)
     except (ValueError, KeyError, TypeError) as error:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 from shutil import copyfile
+from typing import Any
 
 import open_clip
 import pytest
@@ -13,6 +14,8 @@ import torch
 import yaml
 from rich.console import Console
 from safetensors.torch import save_file
+from timm.models import register_model
+from timm.models.vision_transformer import VisionTransformer
 from typer.testing import CliRunner
 
 import bolt
@@ -155,6 +158,57 @@ def test_a_folder_of_transformers_is_a_backbone(activation: str, tmp_path: Path)
     ours = backbone.encode_images(pixels), backbone.encode_prompts(["a cat", "a very small dog"])
     for found, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
+
+
+@register_model  # type: ignore[untyped-decorator]
+def vit_test_patch8_siglip_32(pretrained: bool = False, *, global_pool: str, **_: Any) -> VisionTransformer:
+    """A SigLIP tower of timm, small enough for a test."""
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2}
+    return VisionTransformer(
+        class_token=False,
+        act_layer="gelu_tanh",
+        norm_layer="layernorm",
+        num_classes=0,
+        global_pool=global_pool,
+        **sizes,
+    )
+
+
+def test_a_folder_of_a_siglip_of_transformers_is_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import SiglipConfig, SiglipImageProcessor, SiglipModel
+
+    layers = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**layers, "vocab_size": 49408, "max_position_embeddings": 16, "projection_size": 32}
+    vision = {**layers, "image_size": 32, "patch_size": 8}
+    torch.manual_seed(0)
+    model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    model.save_pretrained(tmp_path / "theirs")
+    SiglipImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "theirs")
+    with pytest.raises(UserError, match="no SigLIP with images of 32, patches of 8"):
+        add(tmp_path / "theirs")
+    own = {
+        "embed_dim": 32, "init_logit_bias": -10, "custom_text": True,
+        "vision_cfg": {"image_size": 32, "timm_model_name": "vit_test_patch8_siglip_32", "timm_pool": "map",
+                       "timm_proj": "none", "timm_model_pretrained": False},
+        "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2, "mlp_ratio": 2,
+                     "no_causal_mask": True, "proj_bias": True, "pool_type": "last", "norm_kwargs": {"eps": 1e-6},
+                     "act_kwargs": {"approximate": "tanh"}},
+    }  # fmt: skip
+    monkeypatch.setattr(open_clip, "list_models", lambda: ["ViT-test-8-SigLIP"])
+    monkeypatch.setattr(open_clip, "get_model_config", lambda name: own)
+    entry = add(tmp_path / "theirs")
+    monkeypatch.undo()
+    assert (entry.resize, entry.mean, entry.timm, entry.quick_gelu) == ("squash", (0.5, 0.5, 0.5), True, False)
+    backbone = load_backbone(entry, "cpu")
+    pixels = torch.randint(256, (4, 3, 32, 32), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    with torch.no_grad():
+        images = model.vision_model(pixel_values=backbone.normalise(pixels)).pooler_output
+        words = model.text_model(input_ids=backbone.tokenize(["a cat", "a very small dog"])).pooler_output
+    torch.testing.assert_close(backbone.encode_images(pixels), images, rtol=0, atol=1e-5)
+    torch.testing.assert_close(backbone.encode_prompts(["a cat", "a very small dog"]), words, rtol=0, atol=1e-5)
     assert backbone.logit_scale == pytest.approx(model.logit_scale.exp().item(), rel=1e-6)
 
 
