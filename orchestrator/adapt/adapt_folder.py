@@ -111,13 +111,15 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             with console.status("scoring the test images"):
                 evaluation = evaluate(inputs, evaluation_split(inputs, chosen.cell.dataset), adapted).evaluation
         labels_N = task.support.labels_N.numpy(force=True)
-        held_out = [trial.held_out for trial in trials if trial.held_out is not None]
-        suspects = find_suspects(held_out, labels_N, images.raw) if held_out else []
-        suspects = [replace(each, origin=as_given(each.origin, request.folder, train)) for each in suspects]
         done = Adaptation(
-            request, images, trials, choice, equal_classes, evaluation, labels_N, suspects, final_seconds,
+            request, images, trials, choice, equal_classes, evaluation, labels_N, (), final_seconds,
             time.perf_counter() - started,
         )  # fmt: skip
+        held_out = [trial.held_out for trial in trials if trial.held_out is not None]
+        if held_out and not done.is_at_chance:  # a guess says nothing about a label
+            suspects = find_suspects(held_out, labels_N, images.raw)
+            suspects = [replace(each, origin=as_given(each.origin, request.folder, train)) for each in suspects]
+            done = replace(done, suspects=suspects)
         with console.status(f"writing {request.model}"):
             _save(adapted, task, loaded, done)
     for line in summary_lines(done):

@@ -66,7 +66,7 @@ def adapt(
     ] = None,
     minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="about how long to try candidates")] = 10.0,
     methods: Annotated[
-        str | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
+        list[str] | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
     form: FormOption = "state_dict",
     template: Templates = None,
@@ -102,7 +102,7 @@ def adapt(
         model=output or Path(f"{name}-model"),
         backbone=backbone,
         sources=sources,
-        methods=split_methods(methods or ""),
+        methods=split_methods(",".join(methods or ())),
         minutes=minutes,
         form=form,
         images=DatasetOptions(
