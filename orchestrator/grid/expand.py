@@ -38,13 +38,12 @@ def expand_block(
     if block.track not in TRACKS:
         raise at("track").unknown_name("track", block.track, TRACKS)
     track = TRACKS[block.track]
-    backbones = [catalog.backbone(name, at("backbones") / index) for index, name in enumerate(block.backbones)]
+    for index, name in enumerate(block.backbones):
+        catalog.backbone(name, at("backbones") / index)
     targets = _find_targets(block, catalog, at)
     methods = [
         resolve_method(choice, track, overrides, at("methods") / index) for index, choice in enumerate(block.methods)
     ]
-    for entry, resolved in product(backbones, methods):
-        resolved.check_backbone(entry)
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))
     if count > MOST_CELLS:

@@ -109,6 +109,9 @@ def load_grid(
         if limit < 1:
             raise UserError(f"the limit is {limit}; at least one cell must be left", where="--limit")
         cells = cells[:limit]
+    used = {(id(planned[cell]), cell.backbone.name): planned[cell] for cell in cells}
+    for (_, backbone), entry in used.items():
+        entry.check_backbone(catalog.backbone(backbone))
     file = _read(path)
     refs = dict.fromkeys(ref for sources in dict.fromkeys(cell.sources for cell in cells) for ref in sources)
     # The other references are images to meta-learn from.

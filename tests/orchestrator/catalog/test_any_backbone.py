@@ -248,6 +248,8 @@ def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Pa
     with pytest.raises(UserError, match=r"(?s)needs the weight matrices.*tip_adapter"):
         CliRunner().invoke(app, ["grid", *grid(resnet, "zero_shot", method)], catch_exceptions=False)
     assert not (resnet / "store").exists()
+    chosen = [*grid(resnet, "zero_shot", method), "--only", "method=zero_shot"]
+    assert "1 cell" in CliRunner().invoke(app, ["plan", *chosen], catch_exceptions=False).output
 
 
 def test_it_has_no_sources(resnet: Path) -> None:
