@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import open_clip
 import pytest
-import timm
 import torch
 from open_clip.timm_model import TimmModel
-from timm.models.eva import Eva
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from bolt.clip.backbone import Backbone
@@ -28,17 +24,9 @@ from bolt.model.loading import UnreadableModel, load_model
 from bolt.model.model import Model
 from bolt.protocol import PUBLISHED
 from bolt.task.task import Adapted
+from tests.helpers.timm_trunks import TRUNKS
 from tests.helpers.towers import SIZE, make_task, random_clip, tokenize
 
-SMALL = {"img_size": SIZE, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 16}
-ROTARY = {"use_rot_pos_emb": True, "ref_feat_shape": (4, 4)}
-TRUNKS: dict[str, Any] = {
-    "SigLIP": partial(VisionTransformer, class_token=False, global_pool="map", act_layer="gelu_tanh"),
-    "PE-Core": partial(Eva, global_pool="map", attn_type="rope", use_pre_transformer_norm=True, attn_pool_num_heads=2,
-                       attn_pool_mlp_ratio=4.0, **ROTARY),
-    "EVA-02": partial(Eva, global_pool="token", qkv_fused=False, swiglu_mlp=True, scale_mlp=True, mlp_ratio=8 / 3,
-                      **ROTARY),
-}  # fmt: skip
 ADAPTING = sorted(
     (name, track)
     for name, method in METHODS.items()
@@ -51,11 +39,8 @@ def random_model(family: str, **changes: Any) -> open_clip.CLIP:
     """A small random model of a family, as open_clip builds it."""
     model = random_clip()
     torch.manual_seed(0)
-    visual = TimmModel("test_vit3", embed_dim=16, image_size=SIZE, pool="", proj="none")
-    if family == "SigLIP":
-        changes = {"num_classes": 0, "embed_dim": 16, **changes}
-    visual.trunk = TRUNKS[family](**{**SMALL, **changes})
-    visual.image_size = (SIZE, SIZE)
+    visual = TimmModel("small_siglip", embed_dim=16, image_size=SIZE, pool="map", proj="none")
+    visual.trunk = TRUNKS[family](num_classes=0 if family == "siglip" else 16, **changes)
     for parameter in visual.parameters():  # so that no bias is zero and each part of the network has a say
         nn.init.trunc_normal_(parameter, std=0.05) if parameter.ndim > 1 else parameter.data.add_(0.02)
     model.visual = visual
@@ -91,7 +76,7 @@ def test_every_matrix_has_its_name_and_computes_the_features(backbone: Backbone)
     assert tower.state_dict_open_clip().keys() == tower.visual.state_dict().keys()
     assert (tower.shape.layers, tower.shape.width, tower.shape.patch_size) == (
         2,
-        16 if backbone.name == "SigLIP" else 32,
+        16 if backbone.name == "siglip" else 32,
         8,
     )
 
@@ -120,7 +105,7 @@ def test_adapters_sit_on_all_parts_of_each_block(backbone: Backbone) -> None:
 
 @pytest.mark.parametrize(
     ("family", "changes"),
-    [("EVA-02", {"qkv_fused": True}), ("SigLIP", {"proj_drop_rate": 0.1}), ("SigLIP", {"drop_path_rate": 0.1})],
+    [("eva02", {"qkv_fused": True}), ("siglip", {"proj_drop_rate": 0.1}), ("siglip", {"drop_path_rate": 0.1})],
 )
 def test_a_tower_that_passes_a_matrix_by_or_draws_is_frozen(family: str, changes: dict[str, Any]) -> None:
     """EVA-02 with a fused query-key-value multiplies by the weight itself: a LoRA there would train nothing."""
@@ -164,11 +149,6 @@ def test_a_fine_tuned_checkpoint_is_a_source(backbone: Backbone) -> None:
         convert_image_tower(random_clip().state_dict(), backbone.tower)
     with pytest.raises(TensorMismatch, match="task vector"):
         convert_image_tower({name: 0.01 * tensor for name, tensor in state.items()}, backbone.tower)
-
-
-def test_the_model_list_of_timm_has_the_test_model() -> None:
-    """The command's test uses it: a SigLIP of 0.9 million parameters."""
-    assert "test_vit3" in timm.list_models("test_*")
 
 
 def test_adapted_towers_are_plain(backbone: Backbone) -> None:

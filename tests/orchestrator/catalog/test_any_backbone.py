@@ -19,6 +19,7 @@ from timm.models.vision_transformer import VisionTransformer
 from typer.testing import CliRunner
 
 import bolt
+import tests.helpers.timm_trunks  # noqa: F401
 from bolt.clip.feature_tower import FeatureTower, TimmTower
 from bolt.clip.tower import ImageTower
 from bolt.clip.whole_clip import preprocessing
@@ -319,16 +320,18 @@ def test_weights_of_the_hub_are_fetched_and_read_from_its_cache(
         Weights(hub="owner/name", pretrained="openai")
 
 
-@pytest.fixture(scope="module")
-def siglip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalog with a random SigLIP of timm, added by the command."""
-    folder = tmp_path_factory.mktemp("siglip")
-    vision = {"timm_model_name": "test_vit3", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",
-              "image_size": 160}  # fmt: skip
-    config = {"embed_dim": 96, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"], "custom_text": True}
+@pytest.fixture(scope="module", params=["siglip", "pe", "eva02"])
+def timm_catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog with a random CLIP whose image tower is timm's, added by the command."""
+    folder = tmp_path_factory.mktemp(request.param)
+    projection = "none" if request.param == "siglip" else ""
+    pool = "token" if request.param == "eva02" else "map"
+    vision = {"timm_model_name": f"small_{request.param}", "timm_model_pretrained": False, "timm_pool": pool,
+              "timm_proj": projection, "image_size": 32}  # fmt: skip
+    config = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"], "custom_text": True}
     (folder / "small.json").write_text(json.dumps(config))
     torch.manual_seed(0)
-    model = open_clip.CustomTextCLIP(96, vision, CONFIG["text_cfg"])
+    model = open_clip.CustomTextCLIP(16, vision, CONFIG["text_cfg"])
     save_file(dict(model.state_dict()), folder / "small.safetensors")
     words = ["backbones", "add", str(folder / "small.json"), "--file", str(folder / "small.safetensors")]
     ended = CliRunner().invoke(app, [*words, "--name", "resnet", "--gelu", "--catalog", str(folder / "mine.yaml")])
@@ -336,34 +339,35 @@ def siglip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_tower_of_timm_says_so(siglip: Path) -> None:
-    entry = load_catalog([siglip / "mine.yaml"]).backbone("resnet")
-    assert (entry.timm, entry.layers, entry.width, entry.patch) == (True, 9, 96, 16)
+def test_a_tower_of_timm_says_so(timm_catalog: Path) -> None:
+    entry = load_catalog([timm_catalog / "mine.yaml"]).backbone("resnet")
+    assert (entry.timm, entry.layers, entry.patch) == (True, 2, 8)
     with pytest.raises(UserError, match=r"(?s)prolip needs.*timm's.*lora"):
-        CliRunner().invoke(app, ["grid", *grid(siglip, "prolip")], catch_exceptions=False)
+        CliRunner().invoke(app, ["grid", *grid(timm_catalog, "prolip")], catch_exceptions=False)
 
 
 @pytest.mark.e2e
-def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(siglip: Path, tmp_path: Path) -> None:
-    entry = load_catalog([siglip / "mine.yaml"]).backbone("resnet")
+def test_a_tower_of_timm_is_trained_in_a_grid_exported_and_a_source(timm_catalog: Path, tmp_path: Path) -> None:
+    entry = load_catalog([timm_catalog / "mine.yaml"]).backbone("resnet")
     backbone = load_backbone(entry, "cpu")
     tuned = {name: 1.01 * tensor for name, tensor in backbone.tower.state_dict_open_clip().items()}
     save_file({f"visual.{name}": tensor for name, tensor in tuned.items()}, tmp_path / "tuned.safetensors")
     words = ["sources", "adopt", str(tmp_path / "tuned.safetensors"), "--dataset", "glyph-kinds"]
-    catalog = ["--catalog", str(siglip / "mine.yaml")]
+    catalog = ["--catalog", str(timm_catalog / "mine.yaml")]
     ended = CliRunner().invoke(app, [*words, "--backbone", "resnet", *catalog], catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     one = {"epochs": 1, "batch_size": 16}
     block = {
         "track": "fewshot", "backbones": ["resnet"], "datasets": ["glyph-inks"], "shots": [1], "seeds": [1],
         "methods": ["zero_shot", {"lora": one}, {"bitfit": one}, {"svf": one}, {"atlas": one}, {"bolt": one},
-                    "tsv_merge", "ties"],
+                    "task_arithmetic", "ties", "tsv_merge", "iso_c", "lines", "consensus", "knots"],
         "sources": {"rule": "leave_one_out", "datasets": ["glyph-kinds", "glyph-inks"]},
     }  # fmt: skip
-    (siglip / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
-    store = ["--store", str(siglip / "store"), *catalog]
-    ended = CliRunner().invoke(app, ["grid", str(siglip / "grid.yaml"), *store, "--local"], catch_exceptions=False)
-    assert "8 cells finished" in ended.output
+    (timm_catalog / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "protocol": "strict", "blocks": [block]}))
+    store = ["--store", str(timm_catalog / "store"), *catalog]
+    words = ["grid", str(timm_catalog / "grid.yaml"), *store, "--local"]
+    ended = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "13 cells finished" in ended.output
     words = ["export", "fewshot.resnet.glyph-inks.k1.lora", *store, "--as", "state_dict", "-o", str(tmp_path / "model")]
     ended = CliRunner().invoke(app, words, catch_exceptions=False)
     assert "equal bit for bit" in ended.output
