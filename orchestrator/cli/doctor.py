@@ -97,6 +97,8 @@ def needs_view(workspace: Workspace, needs: Needs) -> RenderableType:
     grid, table = workspace.grid, Table("needs", "state", box=None, pad_edge=False, header_style="bold")
     for name in needs.problems:
         state = needs.state(name)
+        entry = grid.backbones.get(name.removeprefix("backbone "))
+        name += "" if entry is None or entry.has_matrices else ", features only"
         table.add_row(name, Text(state, "" if state == "there" else "yellow"))
     summary = Text(f"{pluralize(needs.cells, 'cell')} to do, {human_bytes(needs.needed)} of artifacts to build")
     if not needs.fits:

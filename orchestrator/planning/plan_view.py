@@ -45,6 +45,8 @@ def plan_view(
     if fetched := [entry for entry in plan.grid.backbones.values() if entry.weights.is_fetched and plan.todo]:
         sizes = [f"{entry.name} (about {human_bytes(download_bytes(entry))})" for entry in fetched]
         parts[-1:] = [Text(f"weights: `grid` fetches {listed(sizes, 4)}, unless they are in the cache"), Text()]
+    if frozen := [name for name, entry in plan.grid.backbones.items() if not entry.has_matrices]:
+        parts[-1:] = [Text(f"features only, so no method of the grid trains their towers: {listed(frozen, 4)}"), Text()]
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))

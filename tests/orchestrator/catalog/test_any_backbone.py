@@ -250,7 +250,9 @@ def test_methods_that_need_named_matrices_are_refused_before_any_work(resnet: Pa
         CliRunner().invoke(app, ["grid", *grid(resnet, "zero_shot", method)], catch_exceptions=False)
     assert not (resnet / "store").exists()
     chosen = [*grid(resnet, "zero_shot", method), "--only", "method=zero_shot"]
-    assert "1 cell" in CliRunner().invoke(app, ["plan", *chosen], catch_exceptions=False).output
+    planned = CliRunner().invoke(app, ["plan", *chosen], catch_exceptions=False).output
+    assert "1 cell" in planned
+    assert "features only" in planned
 
 
 def test_it_has_no_sources(resnet: Path) -> None:
