@@ -56,9 +56,9 @@ def connect(
         if address is not None:
             stack.enter_context(environment_variables(token_mode()))  # before Ray is imported: it reads it once
             check_address(address)
-        with contextlib.suppress(
-            ImportError
-        ):  # a private name: it keeps Ray from a paragraph for every worker that dies
+        else:  # the loopback interface only, as is checked below; Ray reads it once, when it is imported
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        with contextlib.suppress(ImportError):  # private: it keeps Ray from a paragraph for every worker that dies
             from ray._private import worker
 
             worker._worker_logs_enabled = False
@@ -82,7 +82,7 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
     """
     import ray
 
-    with contextlib.suppress(ImportError):  # a private name; ``ray.init`` has no argument for the interface
+    with contextlib.suppress(ImportError):  # a private name, for a process that has imported Ray before
         from ray._private import ray_constants
 
         ray_constants.ENABLE_RAY_CLUSTER = False  # listen on the loopback interface only, as is checked below
