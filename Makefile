@@ -68,7 +68,7 @@ lock: | $(VENV)/bin/python
 	$(PIP) -r requirements/uv.txt
 	$(LOCK) --extra test $(UPGRADE) --output-file requirements/test.txt
 	cp requirements/test.txt requirements/run.txt
-	$(LOCK) --output-file requirements/run.txt
+	$(LOCK) --extra engine --output-file requirements/run.txt
 	echo uv | $(UV) compile - --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) --output-file requirements/uv.txt
 
 $(VENV)/bin/python:

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = {"run": (), "test": ("test",)}
+FILES = {"run": ("engine",), "test": ("test",)}
 """File of requirements/ -> the extras that it covers."""
 
 
@@ -38,11 +38,11 @@ def asked(extras: tuple[str, ...]) -> Iterator[Requirement]:
     """What pyproject.toml asks for: to build, to run, and for some extras."""
     read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     yield from map(Requirement, (*read["dependency-groups"]["build"], *read["project"]["dependencies"]))
-    for extra in extras:
-        for requirement in map(Requirement, read["project"]["optional-dependencies"][extra]):
+    left = list(extras)
+    while left:
+        for requirement in map(Requirement, read["project"]["optional-dependencies"][left.pop()]):
             if requirement.name == read["project"]["name"]:
-                own = read["project"]["optional-dependencies"]
-                yield from (Requirement(one) for name in requirement.extras for one in own[name])
+                left += requirement.extras
             else:
                 yield requirement
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.cli.workspace import Workspace
-from orchestrator.execution.run import RunOptions, execute
+from orchestrator.execution.run import RunOptions, check_ray, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import assumed_gflops, estimate_line
 from orchestrator.planning.plan import make_plan
@@ -45,6 +45,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         check_inputs(plan)
         check_disk_space(plan, store, options.disk_budget)
+        if plan.todo and not options.local:
+            check_ray()
         if options.address is None:  # the nodes of a cluster have caches of their own
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)

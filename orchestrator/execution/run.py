@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.artifacts.required import required_artifacts
@@ -53,6 +54,13 @@ class RunOptions:
     retry_failed: bool = False
     disk_budget: int | None = None
     cell_limit: float = CELL_LIMIT_SECONDS
+
+
+def check_ray() -> None:
+    """Raise ``UserError`` if Ray is not installed."""
+    if find_spec("ray") is None:
+        what = "grids run on Ray, and it is not installed"
+        raise UserError(what, hint="pip install 'bolt-orchestrator[engine]' adds it; --local does without")
 
 
 def execute(

@@ -36,6 +36,7 @@ _REFUSALS = {
     ("error code 401", "UNAUTHENTICATED"): (
         "the tracking server does not accept MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
     ),
+    ("No module named 'mlflow'",): "it is not installed; `pip install 'bolt-orchestrator[engine]'` adds it",
     ("Invalid Host header",): (
         "the tracking server does not accept the host name in MLFLOW_TRACKING_URI (`mlflow server --allowed-hosts`)"
     ),
