@@ -39,6 +39,7 @@ _UNREAD = frozenset({
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
+    "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give such a folder itself"),
     "closed": ("folder", " that may not be read: not used"),
@@ -97,13 +98,13 @@ def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator
         inside = any(map(is_system, Path(place).relative_to(folder).parts))
         left["linked"] += sum(not inside and Path(place, name).is_symlink() for name in folders)
         for path in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
-            image, suffix = is_image(path) and (path.is_file() or not path.exists()), path.suffix.lower()
+            image = is_image(path) and (path.is_file() or not path.exists())
             if image and not inside:
                 yield path
             elif inside:
                 left["hidden"] += image
             else:
-                left[suffix if suffix in _UNREAD else "other"] += 1
+                left[_kind_of_other(path)] += 1
 
 
 def unused_lines(unused: Counter[str]) -> list[str]:
@@ -146,18 +147,35 @@ def dataset_folder(folder: Path) -> Path:
 
 
 def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
-    """Say what in a folder is not used, by kind and count; ``used``: the folders that hold its class folders."""
-    roots = [path.resolve() for path in used]
-    notes = [
-        f"{path.name}/ is not used: {_count(len(images_below(path)), 'image')}"
-        for path in class_folders(folder)
-        if folder.resolve() not in roots and path.resolve() not in roots
-    ]
-    unused = Counter[str]()
-    for top in (path for root in roots for path in root.iterdir() if path.is_dir() and not is_system(path.name)):
+    """Say what in a folder, as it was given, is not used, by kind and count.
+
+    ``used``: the folders that hold its class folders.
+    """
+    inner, roots, unused = dataset_folder(folder).resolve(), [path.resolve() for path in used], Counter[str]()
+    left = [path for path in class_folders(inner) if inner not in roots and path.resolve() not in roots]
+    notes = []
+    for path in left:
+        name = path.name if path.name.isprintable() else ascii(path.name)[1:-1]
+        images = sum(1 for _ in iterate_images(path, unused))
+        notes.append(f"{name}/ is not used: {_count(images, 'image')}")
+    for place in {folder.resolve(), inner, *roots}:
+        folders = class_folders(place)
+        for path in place.iterdir():
+            if path.is_dir() and is_system(path.name):
+                unused["hidden"] += 0 if path.is_symlink() else len(images_below(path))
+            elif path.is_dir():
+                unused["linked"] += path not in folders  # to a folder that it is in
+            elif not path.name.startswith("."):
+                unused["loose" if is_image(path) else _kind_of_other(path)] += 1
+    for top in (path for root in roots for path in class_folders(root)):
         for _ in iterate_images(top, unused):
             pass
     return notes + unused_lines(unused)
+
+
+def _kind_of_other(path: Path) -> str:
+    """Return the kind of a file that is no image here: its suffix if it is that of a picture."""
+    return suffix if (suffix := path.suffix.lower()) in _UNREAD else "other"
 
 
 def _count(number: int, noun: str) -> str:

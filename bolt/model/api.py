@@ -113,7 +113,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root.absolute()}; give one with a sub-folder of images per class")
-    root = dataset_folder(root)
+    given, root = root, dataset_folder(root)
     classes_in = part_folders(root).get("train", root)
     files = {path: images_below(path) for path in class_folders(classes_in)}
     empty = [f"{path.name}/ holds no images: it is no class" for path, found in files.items() if not found]
@@ -122,7 +122,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
         raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
     words, about_words = class_words([path.name for path in classes])
     check_distinct([*words.values()], [*words])
-    for note in (*unused_notes(root, [classes_in]), *empty, *about_words):
+    for note in (*unused_notes(given, [classes_in]), *empty, *about_words):
         warnings.warn(f"{folder}: {note}", stacklevel=2)
     images = [open_named(path) for class_folder in classes for path in files[class_folder]]
     labels = [label for label, class_folder in enumerate(classes) for _ in files[class_folder]]

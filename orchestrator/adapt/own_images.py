@@ -118,7 +118,7 @@ def prepare_images(
             where = error.where.replace(str(root / name), str(folder))
             what = error.what.replace(str(root / name), str(folder))
             raise UserError(as_given(what, folder, train), where=where, hint=error.hint) from None
-        unused = unused_notes(dataset_folder(folder.expanduser().absolute()), [train, *([test] if test else [])])
+        unused = unused_notes(folder.expanduser().absolute(), [train, *([test] if test else [])])
         notes = (as_given(note, folder, train) for note in added.notes if "short_classes" not in note)
         learnt = [[each.origin for each in group if each.part == "train"] for group in added.copies]
         found = {"stamp": stamp, "notes": list(dict.fromkeys([*unused, *notes])), "copies": learnt}

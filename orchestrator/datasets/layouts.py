@@ -86,7 +86,7 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
 
 
 def _of_folder(folder: Path) -> Layout:
-    folder = dataset_folder(folder)
+    given, folder = folder, dataset_folder(folder)
     refuse_folder_of_datasets(folder)
     found = part_folders(folder)
     parts: dict[str, Path] = {name: found[name] for name in ("train", "test") if name in found}
@@ -113,7 +113,7 @@ def _of_folder(folder: Path) -> Layout:
         raise UserError(what, where=str(folder), hint="put the images of each class into a folder of its own")
     refuse_untested(names[0], names[-1], folder)
     nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not images_in(path)]
-    notes = unused_notes(folder, roots)
+    notes = unused_notes(given, roots)
     if nested:
         notes.append(
             f"the images of {nested[0].name} lie in {len(class_folders(nested[0]))} sub-folders, and so do those of "

@@ -64,8 +64,29 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     assert [path.name for path in images_below(cat)] == ["0.png", "1.jfif", "2.JPE", "3.ppm"]
     notes = unused_notes(tmp_path, [tmp_path])
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
-    assert found == [("2", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
+    assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
     assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+
+
+def test_what_lies_beside_the_classes_and_the_parts_is_counted(tmp_path: Path) -> None:
+    """Images beside class folders, and whatever a folder held that was not used, were left out without a word."""
+    for part in ("train", "test"):
+        fill(tmp_path / "ware" / part / "cat", "0.png")
+    fill(tmp_path / "ware" / "train", "1.png", "notes.txt")
+    fill(tmp_path / "ware", "2.png", "3.heif", "._4.png")
+    fill(tmp_path / "ware" / "old", "5.png", "labels.csv")
+    (tmp_path / "ware" / "train" / "up").symlink_to("..")
+    (tmp_path / "readme.md").write_text("")
+    roots = [tmp_path / "ware" / "train", tmp_path / "ware" / "test"]
+    notes = unused_notes(tmp_path, roots)
+    assert notes[0] == "old/ is not used: 1 image"
+    counts = {note.split(" ", 1)[1].split(":")[0]: note.split(" ")[0] for note in notes[1:]}
+    assert counts == {
+        "images beside the folders of the classes": "2",
+        ".heif file": "1",
+        "link to folders": "1",
+        "files without an image suffix": "3",
+    }
 
 
 def test_photographs_of_phones_are_used_or_the_package_that_reads_them_is_named(tmp_path: Path) -> None:

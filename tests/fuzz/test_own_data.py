@@ -9,6 +9,7 @@ import csv
 import io
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
+from bolt.image_folders import is_system, part_folders, unused_notes
+from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import ODD, WIDE
@@ -202,6 +205,28 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def found_in(folder: Path) -> int:
+    """Files below a folder, without what is hidden or in folders of systems."""
+    found = 0
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not is_system(name)]
+        found += sum(not name.startswith(".") for name in files)
+    return found
+
+
+def used_and_named(folder: Path, place: Path) -> int:
+    """Images of the dataset that was added, images left out as broken, and files that a note counts."""
+    sizes = load_catalog([place / "catalog.yaml"]).dataset("mine").sizes
+    excluded = place / "mine.excluded.txt"
+    broken = len(excluded.read_text().splitlines()) if excluded.exists() else 0
+    used = [path for name in ("train", "test", "all") if (path := part_folders(folder).get(name))]
+    if {path.name for path in used} >= {"train", "test"}:
+        used = used[:2]
+    notes = unused_notes(folder, used or [folder])
+    counts = [re.search(r"(\d+) (image|file|\.\w+ file)", note) for note in notes if "hidden or system" not in note]
+    return sizes.train + sizes.test + broken + sum(int(count[1]) for count in counts if count)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_malformed_folder(seed: int, place: Path) -> None:
     random_ = random.Random(f"folder {seed}")
@@ -213,6 +238,7 @@ def test_a_malformed_folder(seed: int, place: Path) -> None:
         quick = ["--backbone", "tiny-clip", "--methods", "zero_shot", "--threads", "1", "-o", "model"]
         assert ends_well("adapt", str(folder), *quick, *options) == (place / "model").is_dir()
     elif ends_well("data", "add", str(folder), "--name", "mine", *options):
+        assert used_and_named(folder, place) == found_in(folder)
         assert ends_well("data", "verify", "mine")
         assert ends_well("plan", "mine.yaml", "--set", "shots=1")
 
