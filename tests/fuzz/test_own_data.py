@@ -11,7 +11,9 @@ import os
 import random
 import re
 import shutil
+import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from typer.testing import CliRunner
 from bolt.image_folders import is_system, part_folders, unused_notes
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
+from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import ODD, WIDE
 from tests.helpers.photographs import CLASSES, write_photographs
@@ -250,6 +253,57 @@ def test_a_malformed_table(seed: int, place: Path) -> None:
     if ends_well("data", "add", str(table), "--name", "mine"):
         assert ends_well("data", "verify", "mine")
         assert ends_well("plan", "mine.yaml", "--set", "shots=1")
+
+
+def draw_tar(random_: random.Random, path: Path) -> None:
+    """Write samples and other members into a tar file, maybe damaged."""
+    path.parent.mkdir()
+    stream = io.BytesIO()
+    members: list[tuple[str, bytes]] = []
+    for number in range(8):
+        picture = io.BytesIO()
+        Image.new("RGB", (24, 24), (30 * number, 90, 200)).save(picture, "PNG")
+        members += [
+            (f"{number:03}.png", picture.getvalue()),
+            (f"{number:03}.cls", random_.choice((b"0", b"1", b"cat"))),
+        ]
+    for _ in range(random_.choice((0, 1, 3))):
+        name = random_.choice(("README.txt", "a/b/9.cls", "9.json", ".DS_Store", "9.npy", "../9.cls", "\xe9.txt", "9"))
+        members.insert(random_.randrange(len(members)), (f"{len(members)}-{name}", random_.choice((b"", b"{}", b"x"))))
+    if random_.random() < 0.3:
+        del members[random_.randrange(len(members))]
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        if random_.random() < 0.3:
+            info = tarfile.TarInfo("link.png")
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(info)
+    content = stream.getvalue()
+    if random_.random() < 0.3:
+        content = content[: random_.randrange(len(content))]
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_malformed_shard(seed: int, place: Path) -> None:
+    random_ = random.Random(f"tar {seed}")
+    shard = place / "ware" / "all-000.tar"
+    draw_tar(random_, shard)
+    if ends_well("data", "add", str(shard), "--name", "mine"):
+        assert ends_well("data", "verify", "mine")
+    with suppress(UserError):
+        columns, notes, places = read_shards(shard)
+        with tarfile.open(shard) as tar:
+            members = tar.getmembers()
+        images = {member.name for member in members if member.isreg() and member.name.endswith(".png")}
+        texts = {member.name for member in members if member.name.endswith((".cls", ".txt", ".json"))}
+        alone = {name for name in texts if f"{name.split('.')[0]}.png" not in images}
+        assert len(columns.get("path", ())) == len(places) == len(images)
+        named = sum(int(note.split(": ")[1].split(",")[0]) for note in notes)
+        assert len(members) == len(images | texts) - len(alone) + named
 
 
 @pytest.fixture(scope="module")

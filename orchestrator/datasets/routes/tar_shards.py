@@ -9,7 +9,7 @@ import io
 import json
 import os
 import tarfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -66,12 +66,12 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     root = folder_of(pattern)
     rows: list[dict[str, str]] = []
     places: dict[str, Callable[[], ImageSource]] = {}
-    without = 0
+    unused = Counter[str]()
     for shard in map(Path, expand_braces(str(pattern))):
         name = shard.relative_to(root).as_posix()
         words = name.replace("/", "-").replace("_", "-").replace(".", "-").split("-")
         split = next(filter(None, map(part_of, words)), "")
-        for sample, (images, texts) in _samples(shard).items():
+        for sample, (images, texts) in _samples(shard, unused).items():
             if len(images) > 1:
                 what = f"the sample {sample} has the images {' and '.join(sorted(images)[:2])}; it must have one"
                 raise UserError(what, where=str(shard))
@@ -79,17 +79,17 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
                 path = f"{name}/{sample}.{suffix}"
                 places[path] = place.content
                 rows.append({"path": path, **({"split": split} if split else {}), **texts})
-            without += not images
+            unused["samples without an image"] += not images
     if not {"train", "test"} <= {row.get("split") for row in rows}:
         rows = [{name: text for name, text in row.items() if name != "split"} for row in rows]
     columns = {
         name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
     }
-    return columns, [f"samples without an image: {without}, not used"] if without else [], places
+    return columns, [f"{kind}: {count}, not used" for kind, count in unused.items() if count], places
 
 
-def _samples(shard: Path) -> dict[str, tuple[dict[str, Place], dict[str, str]]]:
-    """Map the names of samples to their images by suffix, and to their texts by column."""
+def _samples(shard: Path, unused: Counter[str]) -> dict[str, tuple[dict[str, Place], dict[str, str]]]:
+    """Map the names of samples to their images by suffix, and to their texts by column; ``unused`` counts the rest."""
     found: defaultdict[str, tuple[dict[str, Place], dict[str, str]]] = defaultdict(lambda: ({}, {}))
     try:
         with tarfile.open(shard, "r:", tarinfo=TarMember) as stream:
@@ -97,16 +97,21 @@ def _samples(shard: Path) -> dict[str, tuple[dict[str, Place], dict[str, str]]]:
                 path = PurePosixPath(member.name.removeprefix("./"))
                 key, _, suffix = path.name.partition(".")
                 if not member.isreg() or not key or member.issparse():
+                    unused["links, hidden and special files"] += not member.isdir()
+                    continue
+                is_image = PurePosixPath(path.name).suffix.lower() in image_suffixes()
+                if not is_image and suffix.lower() not in TEXTS:
+                    unused["files that are neither images nor labels"] += 1
                     continue
                 images, texts = found[(path.parent / key).as_posix()]
-                if suffix.lower() in TEXTS:
+                if not is_image:
                     if member.size > MAX_TEXT:
                         raise UserError(f"{member.name} is larger than {MAX_TEXT} bytes", where=str(shard))
                     content = stream.extractfile(member)
                     texts |= _texts(suffix.lower(), content.read() if content else b"")
-                elif PurePosixPath(path.name).suffix.lower() in image_suffixes():
-                    if suffix in images:
-                        raise UserError(f"{member.name} is there twice", where=str(shard))
+                elif suffix in images:
+                    raise UserError(f"{member.name} is there twice", where=str(shard))
+                else:
                     images[suffix] = Place(shard, member.offset_data, member.size)
     except FileNotFoundError:
         raise UserError("there is no such shard", where=str(shard)) from None
