@@ -19,16 +19,17 @@ DRIVER_HOST_VARIABLE = "BOLT_DRIVER_HOST"
 
 @contextlib.contextmanager
 def delay_interrupt() -> Iterator[None]:
-    """Deliver the first Ctrl-C at the end of the block; a second one interrupts at once.
+    """Deliver the first Ctrl-C at the end of the block; a second one interrupts at once. SIGTERM ends the block.
 
-    Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes.
+    Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes. It sets a
+    handler for SIGTERM that exits with code 15; that becomes the SIGTERM that this process has its own handler for.
     """
     on_interrupt, on_terminate = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     stopping = on_interrupt is exit_immediately  # then the next Ctrl-C must not wait
     if stopping or threading.current_thread() is not threading.main_thread():
         yield
         return
-    pending = False
+    pending, terminated = False, False
 
     def remember(number: int, frame: object) -> None:
         nonlocal pending
@@ -38,11 +39,15 @@ def delay_interrupt() -> Iterator[None]:
     signal.signal(signal.SIGINT, remember)
     try:
         yield
+    except SystemExit as ended:
+        if ended.code != signal.SIGTERM:
+            raise
+        terminated = True
     finally:
         signal.signal(signal.SIGINT, on_interrupt)
         signal.signal(signal.SIGTERM, on_terminate)  # Ray has set its own handler
-    if pending:
-        signal.raise_signal(signal.SIGINT)
+    if pending or terminated:
+        signal.raise_signal(signal.SIGTERM if terminated else signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -90,6 +90,22 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_the_exit_of_rays_own_handler_becomes_the_first_step() -> None:
+    """SIGTERM while Ray started ended the command with code 15, and did not say how to continue."""
+    heard: list[str] = []
+
+    def terminated_while_ray_starts() -> None:
+        with two_step_interrupt(lambda: heard.append("stopping")), delay_interrupt():
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        terminated_while_ray_starts()
+    assert heard == ["stopping"]
+    with pytest.raises(SystemExit), delay_interrupt():
+        sys.exit(3)
+
+
 def test_the_command_line_is_told_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/orchestrator", "grid", "demo", "--set", "bolt.alphas=[1, 2]"])
     assert command_line() == "orchestrator grid demo --set 'bolt.alphas=[1, 2]'"
