@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
 from bolt.methods import METHODS
 from bolt.model.saving import INDEX, Form
@@ -55,9 +56,10 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> N
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
+        finalize=_without_markup,
     )
     text = environment.get_template("model_card.md.j2").render(
-        front_matter=_front_matter(card, catalog, form),
+        front_matter=Markup(_front_matter(card, catalog, form)),  # made by the hub's library
         card=card,
         cell=card.cell,
         method=METHODS[card.cell.method.name],
@@ -69,6 +71,11 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> N
         needs_sources=basis is not None and not basis["included"],
     )
     (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _without_markup(value: object) -> object:
+    """Keep titles and names of people's files from being HTML on a page that shows the card."""
+    return value.replace("<", "&lt;") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _front_matter(card: ModelCard, catalog: Catalog, form: Form) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 from huggingface_hub import ModelCard
 
 from bolt.model.saving import Form
+from orchestrator.catalog import DatasetEntry
 from orchestrator.models.export import example_image, restore_model, save_model
 from orchestrator.models.model_card import CARD
 from orchestrator.store.results import Evaluation, Result
@@ -76,3 +78,14 @@ def test_the_interval_is_wilsons() -> None:
     assert scored.interval == pytest.approx((40.383, 59.617), abs=1e-3)
     low, high = Evaluation("a", 100.0, 20, 20, 50.0, ((20, 20),), None, None).interval
     assert (round(low, 1), high) == (83.9, 100.0)
+
+
+def test_a_title_is_no_markup(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = finished(world, "linear_probe")
+    name = result.cell.dataset.name
+    entry = world.loaded.catalog.dataset(name).model_copy(update={"title": "<script>alert(1)</script>"})
+    monkeypatch.setitem(cast("dict[str, DatasetEntry]", world.loaded.catalog.datasets), name, entry)
+    card = exported(world, result, tmp_path / "model", "adapter")
+    assert "<script" not in card
+    assert "&lt;script>alert(1)" in card
+    assert ModelCard.load(tmp_path / "model" / CARD).data.license == "other"
