@@ -40,11 +40,12 @@ class Prediction(NamedTuple):
 
 
 class _Pieces:
-    """Cells or artifacts: the work of all, that of the waiting ones, and when those under way were started."""
+    """Cells or artifacts: work of all and of the waiting ones, start of those under way, seconds of the ended."""
 
     def __init__(self, work: dict[str, Work]) -> None:
         self.work, self.waiting = work, dict(work)
         self.started: dict[str, float] = {}
+        self.seconds = 0.0
 
 
 class ProgressCounter:
@@ -116,6 +117,7 @@ class ProgressCounter:
                 seconds = max(event.seconds, now - start) if start >= self._first_end else event.seconds
                 self._first_end = min(self._first_end, now) if is_cell else self._first_end
                 self._costs.learn(pieces.work[event.key], seconds)
+                pieces.seconds += seconds
 
     def failures(self, first: int = 0) -> list[Failed]:
         """Return the failures of this run in their order, from number ``first`` on."""
@@ -172,8 +174,10 @@ class ProgressCounter:
                 remaining(predict(pieces.work[name]), now - start, fraction_done(self._reported.get(name, "")))
                 for name, start in pieces.started.items()
             ]
+            ages = ((now - start, predict(pieces.work[name]).seconds) for name, start in pieces.started.items())
+            slower = slowdown(pieces.seconds, ages)
             waiting = [predict(work) for work in pieces.waiting.values()]
-            return eta(waiting, running, slots)
+            return eta([Prediction(slower * whole.seconds, whole.measured) for whole in waiting], running, slots)
 
         artifacts = left_of(self._artifacts, self._slots)
         cells = left_of(self._cells, self._most_running if self._first_end <= now else self._slots)
@@ -190,11 +194,27 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
     """Return the seconds that work still needs which has been under way for ``age`` seconds.
 
     If ``share_done`` is known and not 0, the rest takes as long in proportion. Otherwise it is what is left of
-    ``whole``, but at least ``OVERDUE * age``.
+    ``whole``, but at least ``OVERDUE * age`` and half of the time by which the work is late. What takes more than twice
+    as long as predicted is not like what was measured.
     """
     if share_done:
         return Prediction(age * (1 - share_done) / share_done, 1.0)
-    return Prediction(max(whole.seconds - age, OVERDUE * age), whole.measured)
+    late = age - whole.seconds
+    return Prediction(max(-late, OVERDUE * age, late / 2), whole.measured if late < whole.seconds else 0.0)
+
+
+def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
+    """Return by which factor work takes longer than predicted, as far as what is under way shows, at least 1.
+
+    Cells may run for minutes before the first of them ends, and a prediction learns only from those that end.
+
+    Args:
+        measured: seconds of what has ended. Predictions have learned from it, so it counts as predicted right.
+        running: age and predicted duration of each piece, in seconds.
+    """
+    pairs = [(age, whole) for age, whole in running if whole > 0]
+    predicted = measured + sum(whole for _, whole in pairs)
+    return (measured + sum(max(pair) for pair in pairs)) / predicted if predicted else 1.0
 
 
 def eta(waiting: list[Prediction], running: list[Prediction], slots: int) -> Prediction:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent
 from orchestrator.planning.cost import CostModel, Work
-from orchestrator.progress.counter import Prediction, ProgressCounter, eta, remaining
+from orchestrator.progress.counter import Prediction, ProgressCounter, eta, remaining, slowdown
 from tests.helpers import cells as samples
 from tests.orchestrator.planning.test_cost import BOLT, PROBE, measured, work
 
@@ -71,6 +71,32 @@ def test_running_work_counts_by_its_age_or_by_what_its_builder_reports() -> None
     assert [remaining(whole, age).seconds for age in (0.0, 30.0, 60.0, 90.0)] == [100.0, 70.0, 40.0, 10.0]
     assert remaining(whole, 30.0, 0.75) == (pytest.approx(10.0), 1.0)
     assert eta([], [remaining(whole, 30.0)], slots=1).seconds == 70.0
+
+
+def test_work_that_is_far_beyond_its_prediction_is_no_longer_measured() -> None:
+    whole = Prediction(10.0, 1.0)
+    assert remaining(whole, 12.5) == Prediction(1.25, 1.0)
+    assert remaining(whole, 210.0) == Prediction(100.0, 0.0)
+
+
+def test_what_waits_takes_longer_by_the_factor_that_running_work_shows() -> None:
+    """Four cells were to take 10 s and ran for 200 s on a GPU; the estimate was 40 s all the time."""
+    costs = CostModel(lambda cell: 10.0)
+    first, *others = [samples.cell(seed) for seed in range(9)]
+    now = 0.0
+    progress = ProgressCounter([first, *others], costs=costs, slots=4, clock=lambda: now)
+    progress.on_event(CellEvent(first, "started"))
+    now = 10.0
+    progress.on_event(CellEvent(first, "finished", seconds=10.0))
+    for cell in others[:4]:
+        progress.on_event(CellEvent(cell, "started"))
+    assert progress.snapshot().has_estimate
+    now = 210.0
+    late = progress.snapshot()
+    assert late.eta == pytest.approx(95 + 10 * 810 / 50)
+    assert late.measured < 0.65
+    assert slowdown(100.0, [(5.0, 10.0), (30.0, 10.0), (1.0, 0.0)]) == 140 / 120
+    assert slowdown(0.0, []) == 1.0
 
 
 def test_before_anything_was_measured_operations_at_the_assumed_speed_count() -> None:
