@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, cast
@@ -34,10 +33,10 @@ from torch import Tensor
 from bolt.clip.tower import ImageTower
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
-from bolt.methods.common.prompts import encode_tokens
+from bolt.methods.common.trained_text import TrainedText
 from bolt.protocol import ADDED_LATER
 from bolt.seeds import isolated_torch_rng
-from bolt.task.classifiers import CosineClassifier, LinearClassifier
+from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train
 from bolt.training.loop import TrainingRecipe
@@ -116,45 +115,22 @@ def with_head(task: Task, tower: Trainable) -> Trainable:
     return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=LinearClassifier(head_CD, bias_C))
 
 
-class AdaptedText:
-    """The text tower with adapters, and the head that it makes of the class names in the first prompt template.
-
-    Attributes:
-        parameters: the adapters' tensors.
-    """
+class AdaptedText(TrainedText):
+    """The text tower with adapters, and the head that it makes of the class names in the first prompt template."""
 
     def __init__(self, task: Task, settings: LoraSettings, dora: bool = False) -> None:
-        self._task, self._dropout, self._steps = task, settings.dropout, itertools.count()
-        self._tower = task.backbone.text_tower.copy()
-        attach_to_tower(self._tower, settings, dora, "text", task.dataset, task.seed)
-        self.parameters = [tensor for tensor in self._tower.parameters() if tensor.requires_grad]
-        self._tokens_CL = self._tokenize(task.class_text.class_names)
+        self._dropout, self._steps = settings.dropout, itertools.count()
+        tower = task.backbone.text_tower.copy()
+        attach_to_tower(tower, settings, dora, "text", task.dataset, task.seed)
+        super().__init__(task, tower)
 
     def classify(self, features_BD: Tensor) -> Tensor:
         """Return the logits (B, C) of raw features in training; every call encodes all classes, with new dropout."""
-        self._tower.train()
+        self.tower.train()
         if not self._dropout:
-            return self._classifier(encode_tokens(self._tower, self._tokens_CL))(features_BD)
+            return self.classifier_of(self.head())(features_BD)
         with isolated_torch_rng("lora", "text dropout", self._task.dataset, self._task.seed, next(self._steps)):
-            return self._classifier(encode_tokens(self._tower, self._tokens_CL))(features_BD)
-
-    @torch.no_grad()
-    def embed_classes(self, class_names: Sequence[str]) -> Tensor:
-        """Return the unit text embeddings (C, D) of class names with the current adapters, without dropout."""
-        self._tower.eval()
-        return encode_tokens(self._tower, self._tokenize(class_names))
-
-    def classifier(self) -> CosineClassifier:
-        """Return the head with the current adapters."""
-        return self._classifier(self.embed_classes(self._task.class_text.class_names))
-
-    def _tokenize(self, class_names: Sequence[str]) -> Tensor:
-        template = self._task.class_text.templates[0]
-        tokens_CL = self._task.backbone.tokenize([template.replace("{}", name) for name in class_names])
-        return tokens_CL[:, : int(tokens_CL.argmax(dim=-1).max()) + 1]  # up to the last end token
-
-    def _classifier(self, head_CD: Tensor) -> CosineClassifier:
-        return CosineClassifier(head_CD, self._task.backbone.logit_scale)
+            return self.classifier_of(self.head())(features_BD)
 
 
 def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:

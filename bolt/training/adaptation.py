@@ -9,7 +9,7 @@ Shape legend: N support images, B batch, C classes, D joint embedding width, S i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from bolt.clip.tower import ImageTower
 from bolt.clip.transfer import to_device
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import NO_DEVIATIONS, Curve, ReferenceDeviations, TrainingRecipe, fit
+from bolt.training.loop import Curve, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 from bolt.training.test_time import unlabelled_losses
 from bolt.training.trainable import Losses, Trainable
@@ -46,15 +46,15 @@ def train(
     *,
     min_batches: int = 1,
     start: ImageTower | None = None,
-    relative_rates: Sequence[float] | None = None,
-    deviations: ReferenceDeviations = NO_DEVIATIONS,
+    **options: Any,
 ) -> Curve:
     """Train on the labelled support or, if the task has unlabelled test images, on those.
 
     Args:
         min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
         start: at test time, the tower whose most confident predictions are trusted; by default the frozen one.
-        recipe, relative_rates, deviations: see :func:`bolt.training.loop.fit`.
+        recipe, options: see :func:`bolt.training.loop.fit`; ``relative_rates``, ``deviations``, ``make_optimiser`` and
+            ``schedule`` are options.
 
     Raises:
         bolt.training.loop.Diverged: if a loss or a parameter is NaN or infinite.
@@ -71,14 +71,13 @@ def train(
         task.protocol,
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
-        relative_rates=relative_rates,
-        deviations=deviations,
         precision=task.backbone.precision,
+        **options,
     )
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
-    """Return the cross-entropy on augmented views of the support.
+    """Return the cross-entropy, or the method's own loss, on augmented views of the support.
 
     With oversampling, row r of an epoch stands for copy r // N of image r % N. Every copy is another view.
     """
@@ -87,13 +86,18 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
     size = len(labels_N)
     copies = oversampling(size, recipe.batch_size, min_batches)
 
+    def entropy(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
+        return cross_entropy(classify(trainable.encode(images_B3SS)), labels_B)
+
+    loss = trainable.loss or entropy
+
     def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, copy = rows % size, rows // size
         of_copy = [copy == number for number in sorted(set(copy.tolist()))]
         parts = [task.support.pixels(epoch * copies + int(copy[mask][0]) + 1, images[mask]) for mask in of_copy]
         labels = to_device(torch.cat([images[mask] for mask in of_copy]), labels_N.device)
         images_B3SS = task.backbone.normalise(torch.cat(parts))
-        return cross_entropy(classify(trainable.encode(images_B3SS)), labels_N[labels])
+        return loss(images_B3SS, labels_N[labels])
 
     def order(epoch: int) -> Tensor:
         return torch.cat([copy * size + task.support.order(epoch * copies + copy) for copy in range(copies)])

@@ -24,6 +24,8 @@ class Trainable:
         current: makes a plain, frozen tower with the current parameters.
         classify: raw features -> logits, (B, C); the frozen text head by default.
         classifier: makes the classifier of the current parameters, if ``classify`` is for training only.
+        loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) of these classes (B,); by
+            default the cross-entropy of ``classify(encode(images))``. Training on unlabelled images does not read it.
     """
 
     encode: Callable[[Tensor], Tensor]
@@ -31,6 +33,7 @@ class Trainable:
     current: Callable[[], ImageTower]
     classify: Callable[[Tensor], Tensor] | None = None
     classifier: Callable[[], Classifier] | None = None
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from bolt.seeds import torch_generator
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled
+from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled, cosine_classifier
 
 CONTEXT, VOCABULARY = 16, 64
 SIZE = 32
@@ -169,3 +169,16 @@ def make_task(
         order=lambda epoch: batch_order(len(indices), dataset="blobs", seed=seed, epoch=epoch),
     )
     return replace(task, support=support, initial=backbone.tower.state_dict_open_clip())
+
+
+def held_out_accuracy(task: Task, adapted: Adapted) -> float:
+    """Accuracy in per cent on the thirty images of :func:`make_task` that are not in the support of its task."""
+    images = make_task(task.backbone, unlabelled=True).test_images
+    rows = torch.tensor(sorted({*range(len(images))} - {*task.support.indices_N.tolist()}))
+    logits_NC = adapted.classify(task.backbone.encode_images(images.pixels(0, rows), adapted.tower))
+    return 100 * float((logits_NC.argmax(dim=-1) == rows // 10).float().mean())
+
+
+def zero_shot(task: Task) -> Adapted:
+    """The text head of the task."""
+    return Adapted(cosine_classifier(task.head_CD, task.backbone.logit_scale))

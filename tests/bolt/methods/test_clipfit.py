@@ -1,0 +1,138 @@
+"""CLIPFit against the official code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MethodType
+
+import open_clip
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import layer_norm_names
+from bolt.clip.text_tower import TextTower
+from bolt.clip.tower import ImageTower
+from bolt.clip.tower_shape import TextShape, UnsupportedTower
+from bolt.methods import METHODS
+from bolt.methods.clipfit import ClipFitSettings, adapt, trainable, with_trained_biases
+from bolt.methods.common.trained_text import TrainedText
+from bolt.model.loading import load_model
+from bolt.model.model import Model
+from bolt.task.classifiers import CosineClassifier
+from tests.bolt.methods.third_vectors import SMALL_IMAGES, exact, names, small_task, vector
+from tests.helpers.towers import (
+    CONTEXT,
+    VOCABULARY,
+    held_out_accuracy,
+    make_task,
+    random_backbone,
+    tokenize,
+    zero_shot,
+)
+from tests.helpers.vit_shapes import VIT_B32
+
+SMALL = ClipFitSettings(epochs=5, batch_size=4)
+
+
+def official_names(tower: ImageTower, text: TrainedText) -> dict[str, Tensor]:
+    """The tensors that are trained, by the official code's names."""
+    own, paths = dict(tower.named_parameters()), tower.tensor_paths()
+    norms = layer_norm_names(tower.state_dict_open_clip())
+    found: dict[str, Tensor] = {f"image_encoder.{name}": own[paths[name]] for name in norms}
+    for number, block in enumerate(text.tower.blocks):
+        bias = block.get_parameter("c_proj.bias")
+        found[f"text_encoder.transformer.resblocks.{number}.mlp.c_proj.bias"] = bias
+    return found
+
+
+def test_start_and_gradients_are_the_official_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text = trainable(small_task(monkeypatch, {}), SMALL)
+    assert isinstance(model.encode, ImageTower)
+    tensors = official_names(model.encode, text)
+    assert sorted(tensors) == sorted(names("clipfit/grad_norm/"))
+    assert sum(tensor.numel() for tensor in model.parameters) == int(vector("clipfit/parameters"))
+    exact(text.classifier()(model.encode(SMALL_IMAGES)).detach(), "clipfit/logits_start")
+    assert model.loss is not None
+    model.loss(SMALL_IMAGES, torch.arange(4)).backward()
+    for name, tensor in tensors.items():
+        assert tensor.grad is not None
+        exact(tensor.grad.norm(), f"clipfit/grad_norm/{name}")
+
+
+def test_the_training_follows_the_official_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve: dict[str, list[float]] = {}
+    task = small_task(monkeypatch, curve)
+    adapted = adapt(task, SMALL)
+    for name, values in curve.items():
+        exact(torch.tensor(values), f"clipfit/{name}")
+    assert adapted.tower is not None
+    assert isinstance(adapted.embed_classes, MethodType)
+    text = adapted.embed_classes.__self__
+    assert isinstance(text, TrainedText)
+    tensors = official_names(adapted.tower, text)
+    assert sorted(tensors) == sorted(names("clipfit/after/"))
+    for name, tensor in tensors.items():
+        exact(tensor.detach(), f"clipfit/after/{name}")
+    exact(adapted.classify(adapted.tower(SMALL_IMAGES)), "clipfit/logits_after")
+    frozen_CD = TrainedText(task, task.backbone.text_tower).head()
+    head_CD = adapted.embed_classes(task.class_text.class_names)
+    exact(1 - F.cosine_similarity(head_CD, frozen_CD, dim=-1).mean(), "clipfit/distance_after")
+
+
+def test_it_trains_46080_numbers_in_vit_b() -> None:
+    with torch.device("meta"):
+        state = ImageTower(VIT_B32).state_dict_open_clip()
+        text = TextTower(TextShape(77, 49408, 512, 12, 8, 2048, 512, "quick_gelu")).requires_grad_(False)
+        biases = [tensor for tensor in with_trained_biases(text).parameters() if tensor.requires_grad]
+    assert sum(state[name].numel() for name in layer_norm_names(state)) == 26 * 1536
+    assert sum(tensor.numel() for tensor in biases) == 12 * 512
+
+
+def test_it_classifies_held_out_images_better_than_zero_shot(backbone: Backbone) -> None:
+    gains = []
+    for seed in (1, 2):
+        task = make_task(backbone, seed=seed)
+        adapted = adapt(task, ClipFitSettings(learning_rate=0.02))
+        gains.append(held_out_accuracy(task, adapted) - held_out_accuracy(task, zero_shot(task)))
+    assert sum(gains) / len(gains) > 30, gains
+
+
+def test_the_penalty_holds_the_text_near_the_frozen_one(backbone: Backbone) -> None:
+    task, distances = make_task(backbone), []
+    frozen_CD = TrainedText(task, backbone.text_tower).head()
+    before = [tensor.clone() for tensor in backbone.text_tower.parameters()]
+    for weight in (0.0, 8.0, 1000.0):
+        head = adapt(task, ClipFitSettings(epochs=20, distance_weight=weight)).classify
+        assert isinstance(head, CosineClassifier)
+        distances.append(float(1 - F.cosine_similarity(head.head_CD, frozen_CD, dim=-1).mean()))
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 10 * distances[2] >= 0
+    assert all(torch.equal(a, b) for a, b in zip(before, backbone.text_tower.parameters(), strict=True))
+
+
+def test_a_saved_model_needs_no_text_tower_and_gives_the_same_logits(backbone: Backbone, tmp_path: Path) -> None:
+    task = make_task(backbone)
+    adapted = adapt(task, ClipFitSettings(epochs=3))
+    model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
+    model.save(tmp_path / "model")
+    pixels = task.support.pixels(0, torch.arange(5))
+    assert torch.equal(load_model(tmp_path / "model", random_backbone()).logits(pixels), model.logits(pixels))
+
+
+def test_a_tower_without_named_tensors_is_refused_before_any_work() -> None:
+    text = {"context_length": CONTEXT, "vocab_size": VOCABULARY, "width": 16, "heads": 2, "layers": 1}
+    model = open_clip.CLIP(16, {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}, text)
+    backbone = Backbone.from_open_clip(model, tokenize, "resnet")
+    with pytest.raises(UnsupportedTower, match="no names"):
+        trainable(make_task(backbone), ClipFitSettings())
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="distance_weight"):
+        ClipFitSettings(distance_weight=-1)
+    with pytest.raises(ValueError, match="epochs"):
+        ClipFitSettings(epochs=0)
+    assert METHODS["clipfit"].configure({"preset": "imagenet"}).epochs == 10
