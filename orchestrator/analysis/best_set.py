@@ -29,6 +29,7 @@ from orchestrator.analysis.comparison import (
     MethodScore,
     Test,
     by_pair,
+    eliminate,
     make_comparison,
     significance_per_pair,
 )
@@ -54,6 +55,7 @@ def best_set(
     *,
     without_seeds: Collection[str] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
+    raced: Mapping[str, tuple[str, float]] | None = None,
 ) -> Comparison:
     """Compare methods over datasets. Each pair of methods is compared on the datasets and seeds that both have.
 
@@ -62,13 +64,15 @@ def best_set(
             domains may stand together if their names differ.
         without_seeds: methods that draw nothing at random. Their one score on a dataset is compared with every seed of
             the other methods.
+        raced: the methods that a race has found out, each with the method it lost to and its p; without a race, the
+            scores decide.
     """
     methods = [method for method, own in scores.items() if any(math.isfinite(score) for score in own.values())]
     scores_MDS = _score_array([scores[method] for method in methods])
     seeds_MD = np.isfinite(scores_MDS).sum(axis=2)
     fixed_M = np.array([method in without_seeds for method in methods], dtype=bool)
-    scores_MDS[fixed_M] = _mean_over_seeds(scores_MDS[fixed_M])[..., None]
-    means_MD = _mean_over_seeds(scores_MDS)
+    scores_MDS[fixed_M] = mean_over_seeds(scores_MDS[fixed_M])[..., None]
+    means_MD = mean_over_seeds(scores_MDS)
     method_scores = [
         MethodScore(
             method=method,
@@ -80,8 +84,8 @@ def best_set(
     ]
     first, second = np.triu_indices(len(methods), 1)
     differences_PDS = scores_MDS[first] - scores_MDS[second]
-    differences_PD = _mean_over_seeds(differences_PDS)
-    tests = tests_over_datasets(differences_PD)
+    differences_PD = mean_over_seeds(differences_PDS)
+    tests = compare_datasets(differences_PD)
 
     def more(place: int, rivals: int) -> tuple[int | None, int | None]:
         """About how many more datasets would settle a pair, and how many more seeds."""
@@ -92,25 +96,32 @@ def best_set(
             more_seeds(difference, deviation, differences_PDS[place], **settings),
         )
 
+    if raced is None:
+        eliminated = eliminate(len(methods), exclusion_test(len(methods), differences_PD, tests))
+    else:
+        places = [methods.index(raced[method][0]) if method in raced else -1 for method in methods]
+        p = [raced[method][1] if method in raced else 1.0 for method in methods]
+        eliminated = np.array(places), np.array(p)
     return make_comparison(
         method_scores,
         tests,
         tests.n >= MIN_DATASETS,
-        exclusion_test(len(methods), differences_PD, tests),
+        eliminated,
         more,
         scope="datasets",
         smallest_difference=smallest_difference,
         skewed_M=skewed_methods(len(methods), differences_PD, tests),
+        raced=raced is not None,
     )
 
 
-def tests_over_datasets(differences_PD: Floats) -> PairedTests:
+def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> PairedTests:
     """Student's test of each pair, with intervals that allow for skew where pairs are tested jointly.
 
-    NaN marks a dataset that a pair does not share.
+    NaN marks a dataset that a pair does not share. ``confidence`` is that of the intervals.
     """
-    tests = paired_t_tests(differences_PD)
-    return with_skew_intervals(tests, differences_PD, tests.n >= JOINT_FROM)
+    tests = paired_t_tests(differences_PD, confidence)
+    return with_skew_intervals(tests, differences_PD, tests.n >= JOINT_FROM, confidence)
 
 
 def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> Test:
@@ -259,7 +270,7 @@ def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
     return scores_MDS
 
 
-def _mean_over_seeds(values: Floats) -> Floats:
+def mean_over_seeds(values: Floats) -> Floats:
     """Mean over the last axis without NaN; NaN where everything is."""
     n = np.isfinite(values).sum(axis=-1)
     return np.asarray(np.divide(np.nansum(values, axis=-1), n, out=np.full(n.shape, np.nan), where=n > 0))

@@ -119,6 +119,7 @@ class Comparison:
         n: number of datasets, or of seeds if the comparison is about one dataset.
         images: number of test images if the comparison is about one dataset, else ``None``.
         smallest_difference: the smallest difference that matters, in points.
+        raced: whether a race decided, so that methods that are out were measured on fewer datasets.
     """
 
     scope: Scope
@@ -127,6 +128,7 @@ class Comparison:
     n: int
     images: int | None = None
     smallest_difference: float = SMALLEST_DIFFERENCE
+    raced: bool = False
 
     @property
     def best_set(self) -> tuple[str, ...]:
@@ -174,6 +176,7 @@ class Comparison:
         where = _SCOPE_TEXTS[self.scope]
         if self.outcome == "single":
             return f"one method only{where}: {listed}" if listed else f"no method to compare{where}"
+        where = f"{where}, by a race" if self.raced else where
         text = f"{self.outcome}{where}: {listed}"
         if self.outcome == "undecided":
             text = f"{text}; {self._what_would_settle()}"
@@ -220,7 +223,7 @@ def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
     return test
 
 
-def eliminate(methods: int, test: Test) -> tuple[Ints, Floats]:
+def eliminate(methods: int, test: Test, level: float = LEVEL) -> tuple[Ints, Floats]:
     """Return the position of the method that each method loses to, -1 for the methods of the best set, and its p there.
 
     If methods were measured on different datasets, tests can contradict each other: a circle in which every method that
@@ -229,7 +232,7 @@ def eliminate(methods: int, test: Test) -> tuple[Ints, Floats]:
     beaten_by, p_M = np.full(methods, -1), np.ones(methods)
     while len(left := np.flatnonzero(beaten_by < 0)) > 1:
         p, rivals = test(left)
-        out = p <= LEVEL
+        out = p <= level
         if not out.any() or out.all():
             break
         beaten_by[left[out]], p_M[left[out]] = rivals[out], p[out]
@@ -253,13 +256,14 @@ def make_comparison(
     scores: Sequence[MethodScore],
     tests: PairedTests,
     usable_P: NDArray[np.bool_],
-    test: Test,
+    eliminated: tuple[Ints, Floats],
     more: Callable[[int, int], tuple[int | None, int | None]],
     *,
     scope: Scope,
     images: int | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
     skewed_M: NDArray[np.bool_] | None = None,
+    raced: bool = False,
 ) -> Comparison:
     """Return the comparison that tests of all pairs add up to.
 
@@ -267,12 +271,13 @@ def make_comparison(
         scores: one for each method, without ``difference``, ``interval`` and ``beaten_by``, which are filled in here.
         tests: of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
         usable_P: the pairs with data enough for a test. The others keep their difference and n, without an interval.
-        test: decides which methods are out.
+        eliminated: which methods are out, as :func:`eliminate` returns it.
         more: (place of a pair in ``tests``, rivals of a method in the best set) -> ``more`` and ``more_seeds`` of the
             pair.
         skewed_M: the methods whose exclusion is doubtful unless its p is very small; by default none.
+        raced: whether a race decided.
     """
-    beaten_by_M, p_M = eliminate(len(scores), test)
+    beaten_by_M, p_M = eliminated
     beaten_M = beaten_by_M >= 0
     places = np.arange(len(usable_P))
     place_MM = by_pair(len(scores), places, places, 0)
@@ -304,4 +309,4 @@ def make_comparison(
         n = int(tests.n[place])
         pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, *needed))
     n = max((score.n for score in scores), default=0)
-    return Comparison(scope, tuple(methods), tuple(pairs), n, images, smallest_difference)
+    return Comparison(scope, tuple(methods), tuple(pairs), n, images, smallest_difference, raced)

@@ -32,7 +32,7 @@ class PairedTests:
 
     Attributes:
         difference: mean difference, first method minus second; NaN without a shared dataset.
-        lower, upper: ends of the two-sided 95 % confidence interval; NaN with fewer than two shared datasets.
+        lower, upper: ends of the two-sided interval, by default of 95 %; NaN with fewer than two shared datasets.
         p_first, p_second: one-sided p for "the first method is better" and "the second is"; 1 if nothing can be said.
         deviation: standard deviation of one dataset's difference; NaN with fewer than two shared datasets.
         n: number of shared datasets.
@@ -47,10 +47,11 @@ class PairedTests:
     n: Ints
 
 
-def paired_t_tests(differences_PN: Floats) -> PairedTests:
+def paired_t_tests(differences_PN: Floats, confidence: float = CONFIDENCE) -> PairedTests:
     """Student's paired t-test for every row. NaN marks a dataset that the pair does not share.
 
-    A row whose differences are all 0 has p = 1 on both sides and an interval of width 0.
+    A row whose differences are all 0 has p = 1 on both sides and an interval of width 0. ``confidence`` is that of the
+    intervals.
     """
     differences_PN = rounded(differences_PN)
     n = np.isfinite(differences_PN).sum(axis=1)
@@ -63,7 +64,7 @@ def paired_t_tests(differences_PN: Floats) -> PairedTests:
     error = deviation / np.sqrt(np.maximum(n, 1))
     t = t_values(mean, error)
     p_first, p_second = (np.where(np.isnan(t), 1.0, stdtr(freedom, tail)) for tail in (-t, t))
-    half = stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
+    half = stdtrit(freedom, (1 + confidence) / 2) * error
     return PairedTests(mean, mean - half, mean + half, p_first, p_second, deviation, n)
 
 
@@ -78,7 +79,9 @@ def t_values(difference: Floats, error: Floats) -> Floats:
         return np.asarray(difference / error)
 
 
-def with_skew_intervals(tests: PairedTests, differences_PN: Floats, rows_P: NDArray[np.bool_]) -> PairedTests:
+def with_skew_intervals(
+    tests: PairedTests, differences_PN: Floats, rows_P: NDArray[np.bool_], confidence: float = CONFIDENCE
+) -> PairedTests:
     """Return the tests with intervals that are corrected for skew in the marked rows.
 
     Hall's transformation of t (:func:`hall_t`) is monotone and has an inverse in closed form (Hall, Journal of the
@@ -87,7 +90,7 @@ def with_skew_intervals(tests: PairedTests, differences_PN: Floats, rows_P: NDAr
     n = np.maximum(tests.n, 2)
     skew = _skew_weight(n) * skewness(tests, differences_PN) / np.sqrt(n)
     plain = np.abs(skew) < _NO_SKEW
-    error, quantile = tests.deviation / np.sqrt(n), stdtrit(n - 1, (1 + CONFIDENCE) / 2)
+    error, quantile = tests.deviation / np.sqrt(n), stdtrit(n - 1, (1 + confidence) / 2)
 
     def t_of(transformed: Floats) -> Floats:
         """Return the t whose transformed value is this one."""

@@ -1,0 +1,175 @@
+"""Racing: which methods of a place need no more measurements, while a grid is measured block by block.
+
+The datasets are measured in a fixed order, first under one seed, then under the others. At each planned look, the rule
+of ``best_set`` tests the methods that are left, on what has been measured up to there. Looking many times would break
+its 95 %, so every look has a level of its own: together they spend that of one verdict (Lan and DeMets, Biometrika 70,
+1983). The last look is the verdict of the whole grid, with the level that is left.
+``benchmarks/race.py`` measures the promise, and docs/race.md has the figures.
+
+A decision depends on the scores up to its look and on nothing else. So it can be computed again at any time.
+
+Shape legend: M methods, D datasets in the order of the race, S seeds, L looks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from orchestrator.analysis import SMALLEST_DIFFERENCE
+from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets, exclusion_test, mean_over_seeds
+from orchestrator.analysis.comparison import LEVEL, eliminate
+from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, Ints
+
+Spending = Callable[[float], float]
+"""``share of the information, 0 to 1 -> share of the level that is spent by then``."""
+
+RACE_LEVEL = 0.03
+"""The level of all looks together. A verdict has 0.045; with many rivals, looks are less alike than the paths below."""
+SEED_PART = 0.5
+"""Assumed variance of a difference between seeds over that between datasets. It decides only when level is spent."""
+_GRID = 400
+"""Points of the numerical integral over the paths that are still in."""
+
+
+@dataclass(frozen=True, order=True)
+class Look:
+    """A moment of decision: so many datasets have been measured, each under so many seeds."""
+
+    datasets: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """What is settled at one place.
+
+    Attributes:
+        beaten_by_M: position of the method that each method lost to; -1 for those that are still in.
+        p_M: the p at which a method went out; 1 for those that are still in.
+        out_at: the look at which each method went out; ``None`` for those that are still in.
+        at: the last look that was complete; ``None`` before the first.
+        level: whether the methods that are left differ by less than the smallest difference that matters.
+        next: the first look whose measurements are not complete; ``None`` when the race is over.
+    """
+
+    beaten_by_M: Ints
+    p_M: Floats
+    out_at: tuple[Look | None, ...]
+    at: Look | None
+    level: bool
+    next: Look | None
+
+    @property
+    def left(self) -> Ints:
+        """Positions of the methods that may still be the best."""
+        return np.flatnonzero(self.beaten_by_M < 0)
+
+    def measured(self, method: int) -> Look | None:
+        """Return the look up to which a method was measured."""
+        return self.out_at[method] or self.at
+
+
+def evenly(share: float) -> float:
+    """Spend the level evenly over the information."""
+    return share
+
+
+def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
+    """Return when to decide: from ``MIN_DATASETS`` on after each dataset, then after each further seed of all of them.
+
+    Fewer datasets support no decision, so everything is measured at once.
+    """
+    if datasets < MIN_DATASETS:
+        return (Look(datasets, seeds),)
+    first = (Look(n, 1) for n in range(MIN_DATASETS, datasets + 1))
+    return (*first, *(Look(datasets, s) for s in range(2, seeds + 1)))
+
+
+def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float, ...]:
+    """Return the p at which a method is out, for each look."""
+    last = looks[-1]
+
+    def information(look: Look) -> float:
+        return look.datasets / (1 + SEED_PART / look.seeds)
+
+    return _levels(tuple(information(look) / information(last) for look in looks), spending)
+
+
+@cache
+def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
+    """Return the levels of tests after these shares of the information that together spend ``RACE_LEVEL``.
+
+    The statistics of the looks are correlated like a Brownian motion. Its density among the paths that are still in is
+    carried from look to look, and each boundary is where the level spent there leaves (Armitage, McPherson and Rowe,
+    Journal of the Royal Statistical Society A 132, 1969).
+    """
+    found: list[float] = []
+    spent, before = 0.0, 0.0
+    points, weights = np.zeros(1), np.ones(1)  # where the paths are, and their probability
+    for share in shares:
+        total = RACE_LEVEL * spending(share)
+        step, extent = math.sqrt(share - before), 8 * math.sqrt(share)
+        bound = brentq(_excess, -extent, extent, args=(points, weights, step, total - spent))
+        spent, before = total, share
+        found.append(float(ndtr(-bound / math.sqrt(share))))
+        grid, width = np.linspace(-extent, bound, _GRID, retstep=True)
+        density = np.exp(-(((grid[:, None] - points) / step) ** 2) / 2) @ weights / (step * math.sqrt(2 * math.pi))
+        points, weights = grid, density * width
+        weights[[0, -1]] /= 2
+    return tuple(found)
+
+
+def _excess(bound: float, points: Floats, weights: Floats, step: float, to_spend: float) -> float:
+    """Return the probability of paths that first leave above the bound after this step, minus what may leave."""
+    return float(weights @ ndtr((points - bound) / step)) - to_spend
+
+
+def race(
+    scores_MDS: Floats,
+    known_MDS: NDArray[np.bool_] | None = None,
+    *,
+    smallest_difference: float = SMALLEST_DIFFERENCE,
+    looks: tuple[Look, ...] | None = None,
+    spending: Spending = evenly,
+) -> Race:
+    """Decide at every look that is complete.
+
+    Args:
+        scores_MDS: accuracies in percent by method, dataset and seed, as planned; NaN where there is none.
+        known_MDS: where nothing more will come: measured, or failed for good; by default everywhere.
+        smallest_difference: in points; methods that differ by less are level.
+        looks, spending: when to decide, and at which levels; by default those of the engine.
+    """
+    methods, datasets, seeds = scores_MDS.shape
+    looks = looks or planned_looks(datasets, seeds)
+    beaten_by_M, p_M = np.full(methods, -1), np.ones(methods)
+    out_at: list[Look | None] = [None] * methods
+    at = None
+    for look, level in zip(looks, levels(looks, spending), strict=True):
+        left = np.flatnonzero(beaten_by_M < 0)
+        if known_MDS is not None and not known_MDS[left, : look.datasets, : look.seeds].all():
+            return Race(beaten_by_M, p_M, tuple(out_at), at, False, look)
+        at = look
+        means_MD = mean_over_seeds(scores_MDS[left, : look.datasets, : look.seeds])
+        first, second = np.triu_indices(len(left), 1)
+        differences_PD = means_MD[first] - means_MD[second]
+        confidence = 1 - (1 - CONFIDENCE) * level / LEVEL
+        tests = compare_datasets(differences_PD, confidence)
+        beaten_by, p = eliminate(len(left), exclusion_test(len(left), differences_PD, tests), level)
+        out = np.flatnonzero(beaten_by >= 0)
+        beaten_by_M[left[out]], p_M[left[out]] = left[beaten_by[out]], p[out]
+        for place in left[out]:
+            out_at[place] = look
+        stay = (beaten_by[first] < 0) & (beaten_by[second] < 0)
+        extent = np.maximum(-tests.lower, tests.upper)[stay]
+        if bool(((tests.n[stay] >= MIN_DATASETS) & (extent <= smallest_difference)).all()):  # or no pair is left
+            return Race(beaten_by_M, p_M, tuple(out_at), at, bool(stay.any()), None)
+    return Race(beaten_by_M, p_M, tuple(out_at), at, False, None)
