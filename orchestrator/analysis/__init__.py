@@ -4,12 +4,12 @@
 and ``verdict.json`` share; start there. ``best_set`` compares methods over datasets and returns a ``comparison``;
 ``race`` applies its test while a grid is still measured.
 ``one_dataset`` makes the same record from the test images of one dataset. ``recommendation`` names the cheapest of the
-best methods by their ``costs``. ``comparable`` says which rows take part.
+best methods by their ``costs``. ``comparable`` says which rows take part, ``scores`` by which metric they are compared.
 """
 
 from typing import Literal
 
 SMALLEST_DIFFERENCE = 1.0
-"""The smallest difference that matters, in points of accuracy. Methods that differ by less are level."""
+"""The smallest difference that matters, in points of the metric. Methods that differ by less are level."""
 CostKind = Literal["operations", "memory", "parameters"]
 """What the recommendation saves first: operations to adapt, memory, or trainable parameters."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
+from orchestrator.tracks import MetricName
 
 BINS = 15
 """Bins of equal width of the expected calibration error, as is usual."""
@@ -45,6 +46,11 @@ class Answers:
     def correct_N(self) -> NDArray[np.float64]:
         """1 for a correct prediction, else 0."""
         return np.asarray(self.labels_N == self.predicted_N, dtype=np.float64)
+
+
+def accuracy(answers: Answers) -> float:
+    """Return the share of images that are classified correctly."""
+    return 100 * float(answers.correct_N.mean())
 
 
 def recalls(answers: Answers) -> NDArray[np.float64]:
@@ -107,14 +113,40 @@ def _by_probability(answers: Answers) -> tuple[NDArray[np.float64], NDArray[np.f
     return totals.astype(np.float64), hits.astype(np.float64)
 
 
-METRICS: Mapping[str, Callable[[Answers], float]] = {
-    "balanced_accuracy": balanced_accuracy,
-    "macro_f1": macro_f1,
-    "worst_class": worst_class,
-    "calibration_error": calibration_error,
-    "brier": brier,
-    "accuracy_surest_50": lambda answers: accuracy_of_surest(answers, 0.5),
-    "accuracy_surest_80": lambda answers: accuracy_of_surest(answers, 0.8),
-    "share_at_95": share_at_95,
+@dataclass(frozen=True)
+class Metric:
+    """One number about a test split, in per cent.
+
+    Attributes:
+        title: what tables and figures call it.
+        of: its value from the predictions.
+        of_recalls: its value from the recalls of the classes, which every result has, or ``None`` if it needs the
+            predictions.
+        lower_is_better: whether the best method has the smallest value.
+    """
+
+    title: str
+    of: Callable[[Answers], float]
+    of_recalls: Callable[[NDArray[np.float64]], float] | None = None
+    lower_is_better: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title with a capital letter."""
+        return self.title[0].upper() + self.title[1:]
+
+
+METRICS: Mapping[MetricName, Metric] = {
+    "accuracy": Metric("accuracy", accuracy),
+    "balanced_accuracy": Metric(
+        "balanced accuracy", balanced_accuracy, lambda recalls_C: 100 * float(recalls_C.mean())
+    ),
+    "macro_f1": Metric("macro F1", macro_f1),
+    "worst_class": Metric("accuracy of the worst class", worst_class, lambda recalls_C: 100 * float(recalls_C.min())),
+    "calibration_error": Metric("calibration error", calibration_error, lower_is_better=True),
+    "brier": Metric("Brier score", brier, lower_is_better=True),
+    "accuracy_surest_50": Metric("accuracy on the surest half", lambda answers: accuracy_of_surest(answers, 0.5)),
+    "accuracy_surest_80": Metric("accuracy on the surest 80 %", lambda answers: accuracy_of_surest(answers, 0.8)),
+    "share_at_95": Metric("share labelled at 95 % accuracy", share_at_95),
 }
-"""Name of a column -> its value, in per cent. A new metric is a function and a line here."""
+"""Name -> metric. A new one is a function, a line here and its name in ``MetricName``."""

@@ -21,7 +21,7 @@ Shape legend: S seeds, N test images, P pairs of methods.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -44,12 +44,8 @@ from orchestrator.analysis.comparison import (
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, t_values
 from orchestrator.analysis.rows import Row
 from orchestrator.store.predictions import StoredPredictions
-from orchestrator.store.results import Result
 
 MIN_IMAGES = 2
-
-ReadPredictions = Callable[[Sequence[Result]], Mapping[str, Sequence[StoredPredictions]]]
-"""``results -> predictions by cell id``, as :meth:`orchestrator.store.store.Store.read_predictions` gives them."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.analysis.scores import Score, Scores, scores_of
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Evaluation, Result
-from orchestrator.tracks import stored_track
+from orchestrator.tracks import MetricName, stored_track
 from orchestrator.tracks.base import GroupMean
 from orchestrator.util.identity import fingerprint
 
@@ -22,13 +23,15 @@ LabelOf = Callable[[Cell], str]
 
 @dataclass(frozen=True)
 class Row:
-    """One accuracy with everything that identifies it. Accuracies are in per cent.
+    """The score of one cell on one test split, with everything that identifies it. Scores are in per cent.
 
     Attributes:
         dataset, evaluated_on: the target that the method adapted to, and the dataset whose test split was scored.
         k, seed: 0 for a method that uses no support.
         method, method_name: the label in tables, and the method's identifier, which decides its colour.
         gain: accuracy minus the zero-shot accuracy on the same images, in points.
+        metric, score: what methods are compared by, and its value.
+        score_zero_shot: the value of zero-shot on the same images; ``None`` if no cell measured it.
         total: number of test images.
         published, delta: the published accuracy, and measured minus published; ``None`` if the paper prints none.
         accuracy_own_classes, accuracy_zero_shot_own_classes: accuracy with predictions limited to the classes of the
@@ -50,6 +53,9 @@ class Row:
     accuracy: float
     accuracy_zero_shot: float
     gain: float
+    metric: MetricName
+    score: float
+    score_zero_shot: float | None
     total: int
     trainable_parameters: int
     fit_seconds: float
@@ -79,6 +85,18 @@ class Row:
         if track.group_mean is not None:
             return self.evaluated_on == track.group_mean.name
         return self.dataset != self.evaluated_on or track.averages_target
+
+    @property
+    def score_gain(self) -> float | None:
+        """How many points the score is better than that of zero-shot; ``None`` if that is not known."""
+        return None if self.score_zero_shot is None else sign_of(self.metric) * (self.score - self.score_zero_shot)
+
+
+def sign_of(metric: MetricName) -> int:
+    """Return 1, or -1 for a metric that is better where it is lower."""
+    from orchestrator.analysis.metrics import METRICS  # imports NumPy
+
+    return -1 if METRICS[metric].lower_is_better else 1
 
 
 PublishedOf = Callable[[Row], "float | None"]
@@ -142,18 +160,24 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
 
 
 def row_list(
-    results: Sequence[Result], labels: Mapping[str, str], published_of: PublishedOf | None = None
+    results: Sequence[Result],
+    labels: Mapping[str, str],
+    published_of: PublishedOf | None = None,
+    scores: Scores | None = None,
 ) -> list[Row]:
     """Return the rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`.
 
-    A cell whose track has a mean of class groups has a row of that mean as well, after those of its test splits.
+    A cell whose track has a mean of class groups has a row of that mean as well, after those of its test splits. A
+    result without a score has no rows. By default, scores are by the metric of each track.
     """
+    scores = scores_of(results) if scores is None else scores
     rows = []
     for result in results:
-        own = [_row(result, evaluation, labels[result.cell.id], published_of) for evaluation in result.evaluations]
+        scored = [(one, scores.get((result.cell.id, one.dataset))) for one in result.evaluations]
+        own = [_row(result, one, labels[result.cell.id], score, published_of) for one, score in scored if score]
         track = stored_track(result.cell.track)
         rows += own
-        if track.group_mean is not None:
+        if track.group_mean is not None and own:
             rows.append(_group_mean_row(own[-len(track.class_groups) :], track.group_mean))
     return rows
 
@@ -162,12 +186,15 @@ def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
     """Return the row of the mean of a cell's class groups, from the groups' rows."""
     accuracy = mean.of(*(row.accuracy for row in groups))
     zero_shot = mean.of(*(row.accuracy_zero_shot for row in groups))
+    frozen = [row.score_zero_shot for row in groups if row.score_zero_shot is not None]
     return replace(
         groups[0],
         evaluated_on=mean.name,
         accuracy=accuracy,
         accuracy_zero_shot=zero_shot,
         gain=accuracy - zero_shot,
+        score=mean.of(*(row.score for row in groups)),
+        score_zero_shot=mean.of(*frozen) if len(frozen) == len(groups) else None,
         total=sum(row.total for row in groups),
         classes=sum(row.classes for row in groups),
         published=None,
@@ -190,7 +217,7 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame({field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)})
 
 
-def _row(result: Result, evaluation: Evaluation, label: str, published_of: PublishedOf | None) -> Row:
+def _row(result: Result, evaluation: Evaluation, label: str, score: Score, published_of: PublishedOf | None) -> Row:
     cell = result.cell
     row = Row(
         track=cell.track,
@@ -206,6 +233,9 @@ def _row(result: Result, evaluation: Evaluation, label: str, published_of: Publi
         accuracy=evaluation.accuracy,
         accuracy_zero_shot=evaluation.accuracy_zero_shot,
         gain=evaluation.accuracy - evaluation.accuracy_zero_shot,
+        metric=score.metric,
+        score=score.value,
+        score_zero_shot=score.zero_shot,
         total=evaluation.total,
         trainable_parameters=result.trainable_parameters,
         fit_seconds=result.timings.fit_seconds,

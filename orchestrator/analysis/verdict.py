@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
@@ -14,10 +14,12 @@ from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import methods_without_seeds, seedless_methods
 from orchestrator.analysis.comparison import RULE, Comparison
 from orchestrator.analysis.costs import costs_of
-from orchestrator.analysis.one_dataset import ReadPredictions, best_set_on_dataset, correct_by_method
+from orchestrator.analysis.one_dataset import best_set_on_dataset, correct_by_method
 from orchestrator.analysis.recommendation import Verdict, recommend
-from orchestrator.analysis.rows import Row
+from orchestrator.analysis.rows import Row, sign_of
+from orchestrator.analysis.scores import ReadPredictions
 from orchestrator.store.results import Result
+from orchestrator.tracks import MetricName
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class VerdictSeries:
     Attributes:
         domain: name of the domain; empty for all domains together.
         dataset: name of the dataset if the verdicts are about one, else empty.
+        metric: what the methods are compared by.
     """
 
     track: str
@@ -35,6 +38,7 @@ class VerdictSeries:
     backbone: str
     verdicts: tuple[Verdict, ...]
     dataset: str = ""
+    metric: MetricName = "accuracy"
 
     def at(self, k: int) -> Verdict | None:
         """Return the verdict at ``k``; ``None`` if nothing was measured there."""
@@ -52,6 +56,7 @@ class VerdictSeries:
             "domain": self.domain or None,
             "dataset": self.dataset or None,
             "backbone": self.backbone,
+            "metric": self.metric,
         }
         sentence = self.recommendation(display_names)
         return [{**place, **_record(verdict, display_names), "recommendation": sentence} for verdict in self.verdicts]
@@ -97,7 +102,7 @@ def answers_of(
 
     Where several domains are measured, an answer about all of them together follows theirs, with ``domain`` empty.
     A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. An answer about each of its
-    datasets follows, if their cells have predictions.
+    datasets follows, if their cells have predictions and the metric is accuracy.
 
     Only rows that a mean over test splits counts (``Row.averaged``) are compared.
 
@@ -105,7 +110,7 @@ def answers_of(
         rows: the rows to compare; ``comparable.comparable_rows`` leaves out those that take no part.
         results: of the rows' cells.
         read_predictions: reads the predictions of results; without it there is no answer about single datasets.
-        smallest_difference: in points of accuracy; methods that differ by less are level.
+        smallest_difference: in points of the metric; methods that differ by less are level.
         saves: the kind of cost that the recommendation saves first.
     """
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
@@ -121,8 +126,9 @@ def answers_of(
         for domain, own in groups.items():
             comparisons = _comparisons(own, smallest_difference)
             verdicts = (Verdict(k, found, costs_of(rows, by_id), saves) for k, found, rows in comparisons)
-            answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts)))
-            if domain and read_predictions is not None:
+            metric = own[0].metric
+            answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=metric))
+            if domain and read_predictions is not None and metric == "accuracy":
                 answers += _dataset_answers(own, by_id, read_predictions, smallest_difference, saves)
     return tuple(answers)
 
@@ -157,13 +163,15 @@ def _dataset_answers(
 
 def _comparisons(rows: Sequence[Row], smallest_difference: float) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
     """Yield every k with the comparison over the datasets, and the rows that it is made of."""
-    without_seeds = methods_without_seeds(rows)
+    without_seeds, sign = methods_without_seeds(rows), sign_of(rows[0].metric)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
         for row in own:
             # A test split may have the same name in two domains.
-            scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = row.accuracy
-        yield k, best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference), own
+            scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
+        found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference)
+        # Leads stay positive for the better method where lower scores are better.
+        yield k, replace(found, methods=tuple(replace(one, mean=sign * one.mean) for one in found.methods)), own
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:

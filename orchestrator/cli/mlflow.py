@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, GridName, SetValues, StoreSettings, StoreUrl, with_settings
+from orchestrator.cli.options import DEFAULT_STORE, GridName, Metric, SetValues, StoreSettings, StoreUrl, with_settings
 from orchestrator.cli.workspace import open_workspace, values_seen
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
@@ -20,6 +20,7 @@ def sync(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make a new one")
     ] = False,
+    metric: Metric = None,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -42,8 +43,8 @@ def sync(
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
-        grid_results = read_finished_results(workspace.plan(), workspace.store)
-        page = write_grid_report(grid_results, workspace.store)
+        grid_results = read_finished_results(workspace.plan(), workspace.store, metric)
+        page = write_grid_report(grid_results, workspace.store, metric)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")
             print_line(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from orchestrator.core.settings import RunSettings
+from orchestrator.tracks import MetricName
 from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
 
@@ -138,6 +139,10 @@ Threads = Annotated[
 ]
 Device = Annotated[
     str | None, typer.Option("--device", callback=check_device, help="cpu or cuda; by default cuda if there is a GPU")
+]
+Metric = Annotated[
+    MetricName | None,
+    typer.Option("--metric", help="compare by it instead of accuracy (imbalanced: balanced_accuracy)"),
 ]
 FormOption = Annotated[Form, typer.Option("--as", help="the form of the model")]
 

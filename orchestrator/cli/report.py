@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import GridName, OptionalGrid, SetValues, StoreSettings, with_settings
+from orchestrator.cli.options import GridName, Metric, OptionalGrid, SetValues, StoreSettings, with_settings
 from orchestrator.cli.workspace import open_workspace, values_seen
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
@@ -34,6 +34,7 @@ def report(
         Path | None,
         typer.Option("-o", "--output", help="folder; by default the store, and for published tables ./published"),
     ] = None,
+    metric: Metric = None,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -45,6 +46,8 @@ def report(
         )
     if reprinted and not (published and grid):
         raise UserError(f"it is for --published {FIELD}", where="--reprinted", hint="leave it out")
+    if published and metric:
+        raise UserError("published numbers are accuracies", where="--metric", hint="leave it out")
     if published or grid is None:
         from orchestrator.report.published_report import write_field, write_published
 
@@ -55,12 +58,12 @@ def report(
         from orchestrator.report.write import write_report
 
         workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
-        grid_results = read_finished_results(workspace.plan(), workspace.store)
+        grid_results = read_finished_results(workspace.plan(), workspace.store, metric)
         try:
             if output is not None:
                 written = f"report: {write_report(grid_results, output)}"
             else:
-                page = write_grid_report(grid_results, workspace.store)
+                page = write_grid_report(grid_results, workspace.store, metric)
                 written = f"report: {report_location(page, workspace.store)}"
         except OSError as error:
             what = f"the report cannot be written: {error.strerror or error}"
@@ -77,6 +80,7 @@ def results(
     metrics: Annotated[
         bool, typer.Option("--metrics", help="balanced accuracy, F1, calibration and others, from stored predictions")
     ] = False,
+    metric: Metric = None,
     *,
     settings: StoreSettings,
 ) -> None:
@@ -89,11 +93,17 @@ def results(
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
     seen = values_seen(grid, settings, set_)
-    rows = metric_records(grid, settings, seen) if metrics else row_records(result_rows(grid, settings, seen))
-    content = FORMATS[format_](rows)
+    if metrics:
+        records, unscored = metric_records(grid, settings, seen)
+    else:
+        rows, unscored = result_rows(grid, settings, seen, metric)
+        records = row_records(rows)
+    if unscored:
+        typer.echo(f"note: {unscored}", err=True)
+    content = FORMATS[format_](records)
     if output is None:
         sys.stdout.buffer.write(content)
         return
     with writing("the table", f"-o {output}"), replacing(output) as partial:
         partial.write_bytes(content)
-    print_line(f"{output}: {pluralize(len(rows), 'row')}")
+    print_line(f"{output}: {pluralize(len(records), 'row')}")

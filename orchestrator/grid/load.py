@@ -20,6 +20,7 @@ from orchestrator.grid.options import OPTION, Overrides, select_cells
 from orchestrator.grid.resolve import ResolvedMethod, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
 from orchestrator.grid.sources import GainOf, SourcePlan, SourceResolver
+from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
 _NOT_GRIDS = frozenset({"prompts"})
@@ -37,8 +38,9 @@ class Grid:
         datasets: the datasets whose images are read: targets, scored datasets, and those of the sources that are not
             adopted.
         labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
-        smallest_difference: the smallest difference between two methods that matters, in points of accuracy.
+        smallest_difference: the smallest difference between two methods that matters, in points of the metric.
         saves: the kind of cost that the recommendation saves first.
+        metric: what methods are compared by; ``None`` for the metric of each track.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Grid:
     labels: Mapping[Cell, str]
     smallest_difference: float
     saves: CostKind = "operations"
+    metric: MetricName | None = None
 
     def label(self, cell: Cell) -> str:
         """Return what reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
@@ -131,6 +134,7 @@ def load_grid(
         labels=labels,
         smallest_difference=file.verdict.smallest_difference,
         saves=file.verdict.cost,
+        metric=file.verdict.metric,
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_v
 from bolt.protocol import Precision
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.catalog.validation import PositiveInt, StrictModel, printable
+from orchestrator.tracks import MetricName
 from orchestrator.util.errors import short_repr, shorten
 
 
@@ -132,12 +133,14 @@ class VerdictChoice(StrictModel):
     """How methods are compared.
 
     Attributes:
-        smallest_difference: the smallest difference in accuracy that matters, in points.
+        smallest_difference: the smallest difference of the metric that matters, in points.
         cost: the kind of cost that the recommendation saves first.
+        metric: what methods are compared by; by default accuracy, on the track ``imbalanced`` balanced accuracy.
     """
 
     smallest_difference: Annotated[float, Field(gt=0, le=100)] = SMALLEST_DIFFERENCE
     cost: CostKind = "operations"
+    metric: MetricName | None = None
 
 
 class GridFile(StrictModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
+from orchestrator.analysis.scores import check_scored
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
@@ -13,11 +14,15 @@ from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import local_folder, upload_folder
+from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
 
-def read_grid_results(plan: Plan, store: Store) -> GridResults:
-    """Return the results of a plan, arranged once for the report, the terminal and MLflow."""
+def read_grid_results(plan: Plan, store: Store, metric: MetricName | None = None) -> GridResults:
+    """Return the results of a plan, arranged once for the report, the terminal and MLflow.
+
+    ``metric``: what methods are compared by, instead of what the grid or its tracks name.
+    """
     grid = plan.grid
     return arrange_results(
         name=grid.name,
@@ -34,13 +39,14 @@ def read_grid_results(plan: Plan, store: Store) -> GridResults:
         read_predictions=store.read_predictions,
         smallest_difference=grid.smallest_difference,
         saves=grid.saves,
+        metric=metric or grid.metric,
     )
 
 
-def read_finished_results(plan: Plan, store: Store) -> GridResults:
-    """Return the results of a plan for a command that runs nothing.
+def read_finished_results(plan: Plan, store: Store, metric: MetricName | None = None) -> GridResults:
+    """Return the results of a plan for a command that runs nothing; ``metric`` as in :func:`read_grid_results`.
 
-    Raises ``UserError`` if no cell is finished: its report would replace one that shows results.
+    Raises ``UserError`` if no cell is finished, or none has a score: its report would replace one that shows results.
     """
     if not plan.done:
         name = plan.grid.name
@@ -49,12 +55,17 @@ def read_finished_results(plan: Plan, store: Store) -> GridResults:
             where=name,
             hint=f"python -m orchestrator status {name} says how far it is; check --store and the grid's file",
         )
-    return read_grid_results(plan, store)
+    results = read_grid_results(plan, store, metric)
+    check_scored(results.rows, results.metric, plan.grid.name)
+    return results
 
 
-def write_grid_report(grid: GridResults, store: Store) -> Path:
-    """Write a grid's report into its store, and return the path of its page here. A remote store gets a copy."""
-    folder = f"reports/{grid.name}"
+def write_grid_report(grid: GridResults, store: Store, metric: MetricName | None = None) -> Path:
+    """Write a grid's report into its store, and return the path of its page here. A remote store gets a copy.
+
+    A report by a ``metric`` that a person asked for has a folder of its own.
+    """
+    folder = f"reports/{grid.name}-{metric}" if metric else f"reports/{grid.name}"
     inspected = {path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")}
     page = write_report(grid, local_folder(store.files, folder), inspected=inspected)
     upload_folder(store.files, folder, last=page.name)

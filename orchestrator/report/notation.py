@@ -23,9 +23,9 @@ def digits_of(images: int) -> int:
     return 1 if images < 1000 else 2
 
 
-def k_title(k: int) -> str:
-    """Return the title of a column of one k. Methods without a support have k = 0 and the title ``accuracy``."""
-    return f"k = {k}" if k else "accuracy"
+def k_title(k: int, metric: str = "accuracy") -> str:
+    """Return the title of a column of one k. Methods without a support have k = 0 and the title of the metric."""
+    return f"k = {k}" if k else metric
 
 
 def at_k(k: int) -> str:

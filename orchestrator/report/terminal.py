@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from orchestrator.analysis.scores import unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH, SELECTED_NOTE, k_title
@@ -47,7 +48,9 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if grid.groups:
         more = f"; {pluralize(len(tables) - 1, 'more table')} in the report" if len(tables) > 1 and not verbose else ""
-        parts.append(Text(f"mean accuracy (%) over datasets ± sample standard deviation over seeds{more}", style="dim"))
+        parts.append(Text(f"mean over datasets (%) ± sample standard deviation over seeds{more}", style="dim"))
+    if grid.unscored:
+        parts.append(Text(unscored_sentence(len(grid.unscored)), style="yellow"))
     if grid.failures:
         parts.append(Text(f"{len(grid.failures)} failed:", style="red"))
         shown = grid.failures[:_LISTED_FAILURES]

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from bolt.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
-from orchestrator.analysis.rows import labels_of, row_list
+from orchestrator.analysis.rows import labels_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
@@ -36,6 +36,7 @@ from orchestrator.sharing.frames import check_finished, row_records, to_csv
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
+from orchestrator.tracks import MetricName
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import slug
@@ -125,11 +126,12 @@ class Bundle:
             text_limits=self.text_limits,
             smallest_difference=float(self.manifest["smallest_difference"]),
             saves=self.manifest["cost"],
+            metric=self.manifest["metric"],
         )
         tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
         tables += [table for own in report_tables(arranged).values() for table in own]
         return {
-            "rows.csv": to_csv(row_records(row_list(self.results, labels))),
+            "rows.csv": to_csv(row_records(arranged.rows)),
             "verdict.json": _json(arranged.verdict_records()) + b"\n",
             **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
         }
@@ -234,6 +236,7 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
         smallest = manifest.setdefault("smallest_difference", 0)
         known = manifest["format"] == FORMAT and isinstance(manifest["files"], dict)
         known &= manifest.setdefault("cost", "operations") in get_args(CostKind)
+        known &= manifest.setdefault("metric", None) in (None, *get_args(MetricName))
         return dict(manifest) if known and type(smallest) in (int, float) and smallest > 0 else {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -251,6 +254,7 @@ def _manifest(plan: Plan) -> dict[str, Any]:
         "description": grid.description,
         "smallest_difference": grid.smallest_difference,
         "cost": grid.saves,
+        "metric": grid.metric,
         "project": {"name": "bolt-orchestrator", "version": __version__},
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "measured_with": [json.loads(text) for text in measured_with],

@@ -6,22 +6,26 @@ import csv
 import io
 import json
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from orchestrator.analysis.rows import Row, frame_of, row_list
+from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
 from orchestrator.progress.status_file import set_values
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
+from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from orchestrator.analysis.metrics import Answers
     from orchestrator.analysis.verdict import VerdictSeries
 
 Records = list[dict[str, Any]]
@@ -34,7 +38,7 @@ COLUMNS = tuple(field.name for field in fields(Row) if field.name not in ("publi
 METRIC_PLACE = ("track", "protocol", "backbone", "domain", "dataset", "evaluated_on", "k", "method", "seed", "total",
                 "cell_id", "accuracy")  # fmt: skip
 """The columns of :func:`metric_records` before the metrics."""
-_OPTIONAL = ("accuracy_own_classes", "accuracy_zero_shot_own_classes")
+_OPTIONAL = ("score_zero_shot", "accuracy_own_classes", "accuracy_zero_shot_own_classes")
 
 
 def results(
@@ -44,6 +48,7 @@ def results(
     catalog: Sequence[PathOrUrl] = (),
     data_root: PathOrUrl | None = None,
     set_: Sequence[str] | None = None,
+    metric: MetricName | None = None,
 ) -> pd.DataFrame:
     """Return the results of a grid, one row for each finished cell and test split.
 
@@ -53,15 +58,19 @@ def results(
         catalog: your own catalog files that the grid needs.
         data_root: the folder of your own datasets.
         set_: values of ``--set``, such as ``"shots=[1]"``; by default those of the grid's last run in the store.
+        metric: of the column ``score``, by default that of the grid, or of each track. Results without the predictions
+            that it needs are left out, with a warning.
 
     Returns:
         A frame with the columns of docs/results.md: accuracies in per cent, times in seconds, memory in MiB.
 
     Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
     """
-    rows = result_rows(
-        os.fspath(grid), _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_)
+    rows, unscored = result_rows(
+        os.fspath(grid), _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_), metric
     )
+    if unscored:
+        warnings.warn(unscored, stacklevel=2)
     return frame_of(rows)[list(COLUMNS)].astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
 
 
@@ -96,6 +105,7 @@ def verdict(
     catalog: Sequence[PathOrUrl] = (),
     data_root: PathOrUrl | None = None,
     set_: Sequence[str] | None = None,
+    metric: MetricName | None = None,
 ) -> tuple[VerdictSeries, ...]:
     """Which methods may be the best in a grid: the answers of its report.
 
@@ -116,6 +126,7 @@ def verdict(
         read_predictions=opened.read_predictions,
         smallest_difference=loaded.smallest_difference,
         saves=loaded.saves,
+        metric=metric or loaded.metric,
     ).answers
 
 
@@ -140,37 +151,62 @@ def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
         raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
 
 
-def result_rows(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of a grid's finished cells; ``overrides``: values of ``--set``.
+def result_rows(
+    grid: str, settings: RunSettings, overrides: Sequence[str] = (), metric: MetricName | None = None
+) -> tuple[list[Row], str]:
+    """Return the rows of a grid's finished cells, and a sentence about those that have no score, if there are any.
 
-    Raises ``UserError`` if there are none.
+    ``overrides``: values of ``--set``; ``metric``: what scores are, by default that of the grid, or of each track.
+
+    Raises ``UserError`` if no cell has finished, or none has a score.
     """
-    listing = list_grid(grid, settings, overrides)
-    done = finished_results(Store(settings.store_url), listing.name, listing.labels)
-    return row_list(done, listing.labels)
+    listing, store = list_grid(grid, settings, overrides), Store(settings.store_url)
+    done, chosen = finished_results(store, listing.name, listing.labels), metric or listing.metric
+    scores = scores_of(done, chosen, store.read_predictions)
+    rows = row_list(done, listing.labels, scores=scores)
+    check_scored(rows, chosen, listing.name)
+    return rows, unscored_sentence(sum((one.cell.id, one.evaluations[0].dataset) not in scores for one in done))
 
 
-def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> Records:
+def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
     """Return one record for each finished cell and test split that has predictions: where it is, and its metrics.
+
+    The sentence is about the results without predictions; empty if there are none.
 
     Raises ``UserError`` if no cell has finished.
     """
-    from orchestrator.analysis.metrics import METRICS, Answers
+    from orchestrator.analysis.metrics import Answers
 
     store = Store(settings.store_url)
     listing = list_grid(grid, settings, overrides)
     done = finished_results(store, listing.name, listing.labels)
     predictions = store.read_predictions(done)
     rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels)}
-    return [
+    check_scored(predictions, None, listing.name)
+    records = [
         {
             **{name: getattr(rows[cell_id, split.dataset], name) for name in METRIC_PLACE},
-            **{name: metric(answers) for name, metric in METRICS.items()},
+            **_with_intervals(answers),
         }
         for cell_id, splits in predictions.items()
         for split in splits
         for answers in (Answers.of(split),)
     ]
+    return records, unscored_sentence(sum(one.cell.id not in predictions for one in done))
+
+
+def _with_intervals(answers: Answers) -> dict[str, float]:
+    """Return every metric, and the ends of its 95 % interval if it has one."""
+    from orchestrator.analysis.metric_intervals import intervals
+    from orchestrator.analysis.metrics import METRICS
+
+    found: dict[str, float] = {}
+    for name, interval in intervals(answers).items():
+        if name != "accuracy":  # it is a column of every row
+            found[name] = METRICS[name].of(answers)
+        if interval is not None:
+            found |= {f"{name}_low": interval[0], f"{name}_high": interval[1]}
+    return found
 
 
 # -- tables as files, without pandas, which takes half a second to import --------------------------------------------
@@ -193,7 +229,7 @@ def _to_parquet(records: Records) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    types = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+    types = {str: pa.string(), MetricName: pa.string(), int: pa.int64(), bool: pa.bool_()}
     hints = get_type_hints(Row)
     schema = pa.schema([(name, types.get(hints.get(name, float), pa.float64())) for name in records[0]])
     sink = io.BytesIO()

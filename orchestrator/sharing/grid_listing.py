@@ -23,6 +23,7 @@ from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
+from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class GridListing(BaseModel, frozen=True):
         options: what the grid was asked for by: its name or path, catalog files, data root and values of ``--set``.
         files: path -> state of the files that it was made from.
         datasets: name -> identity of the datasets whose images do not come with the project.
+        metric: what methods are compared by; ``None`` for the metric of each track.
     """
 
     name: str
@@ -48,6 +50,7 @@ class GridListing(BaseModel, frozen=True):
     options: list[str] = []
     files: dict[str, str] = {}
     datasets: dict[str, str] = {}
+    metric: MetricName | None = None
 
 
 def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
@@ -66,7 +69,8 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
         ):
             return found
     loaded, _ = expand_grid(grid, settings, overrides)
-    return GridListing(name=loaded.name, title=loaded.title, labels=dict(labels_of(loaded.cells, loaded.label)))
+    labels = dict(labels_of(loaded.cells, loaded.label))
+    return GridListing(name=loaded.name, title=loaded.title, labels=labels, metric=loaded.metric)
 
 
 def write_listing(
@@ -86,6 +90,7 @@ def write_listing(
         options=_options(source, settings, overrides),
         files={str(path.absolute()): _state(path) for path in files},
         datasets=_identities((entry for entry in grid.datasets.values() if not entry.is_bundled), settings),
+        metric=grid.metric,
     )
     with contextlib.suppress(OSError):  # without it, a command that reads results takes two seconds longer
         Store(settings.store_url).files.write(_name(source), listing.model_dump_json().encode())

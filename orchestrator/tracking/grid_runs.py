@@ -101,6 +101,7 @@ class GridRuns:
                 read_predictions=self._store.read_predictions,
                 smallest_difference=self._grid.smallest_difference,
                 saves=self._grid.saves,
+                metric=results.metric,
             )
 
         def attempt(on_progress: OnProgress) -> SyncReport:

@@ -1,4 +1,4 @@
-"""The MLflow runs of verdicts: for each method and k its mean accuracy, and whether the method may be the best."""
+"""The MLflow runs of verdicts: for each method and k its mean score, and whether the method may be the best."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def mean_runs(
             low, high = score.interval or (None, None)
             cost = verdict.costs.get(score.method)
             numbers = {
-                "accuracy_mean": score.mean,
+                f"{answer.metric}_mean": score.mean,
                 "n": float(score.n),
                 "difference": score.difference,
                 "difference_low": low,
@@ -60,6 +60,7 @@ def mean_runs(
                     "in_best_set": _yes_no(score.method in verdict.comparison.best_set),
                     "recommended": _yes_no(score.method == verdict.recommended),
                     "verdict": verdict.statement(names),
+                    "metric": answer.metric,
                 },
                 params=grouping(cell, label) | where | {"place": _place_text(cell, dataset or domain, k)},
                 metrics=tuple((name, rounded(value), 0) for name, value in numbers.items() if value is not None),

@@ -24,7 +24,6 @@ _CURVES = "tags.kind = 'curve' and tags.ablation = 'false'"
 _MEANS = "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'"
 
 _SEARCHES = {
-    "the methods that may be the best, for each track, domain and k": (_MEANS, "metrics.`accuracy_mean`"),
     "means over seeds, for each dataset": ("tags.kind = 'aggregate'", "metrics.`accuracy_mean`"),
     "every cell": ("tags.kind = 'cell'", "attributes.start_time"),
 }
@@ -103,4 +102,8 @@ def ui_links(uri: str, experiment: str, base: str) -> dict[str, str]:
         search = " and ".join([_CURVES, *(f"params.{name} = '{value}'" for name, value in place)])
         title = f"{', '.join(value for _, value in place)}: {pluralize(count, 'method')}"
         links[title] = link(search, "metrics.`accuracy_by_shots`", compareRunsMode="CHART")
+    means = client.search_runs([found.experiment_id], _MEANS, max_results=1)
+    metric = means[0].data.tags.get("metric", "accuracy") if means else "accuracy"
+    title = "the methods that may be the best, for each track, domain and k"
+    links[title] = link(_MEANS, f"metrics.`{metric}_mean`")
     return links | {title: link(*search) for title, search in _SEARCHES.items()}

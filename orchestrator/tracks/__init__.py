@@ -5,7 +5,7 @@ A track says what a method is given, how its cells are scored and what the repor
 adds one.
 """
 
-from orchestrator.tracks.base import Track
+from orchestrator.tracks.base import MetricName, Track
 from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from orchestrator.tracks.cross_dataset import CROSS_DATASET
 from orchestrator.tracks.fewshot import FEWSHOT
@@ -39,4 +39,4 @@ def stored_track(name: str) -> Track:
     return TRACKS.get(name) or Track(name, name)
 
 
-__all__ = ["TRACKS", "Track", "stored_track"]
+__all__ = ["TRACKS", "MetricName", "Track", "stored_track"]

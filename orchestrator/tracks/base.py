@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from bolt.task.support import SupportDraw
 
 SupportSplit = Literal["train", "test"]
+MetricName = Literal[
+    "accuracy",
+    "balanced_accuracy",
+    "macro_f1",
+    "worst_class",
+    "calibration_error",
+    "brier",
+    "accuracy_surest_50",
+    "accuracy_surest_80",
+    "share_at_95",
+]
+"""What methods are compared by; :mod:`orchestrator.analysis.metrics` computes them."""
 
 
 def support_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
@@ -52,6 +64,7 @@ class Track:
         tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower in one
             cell, from which plans estimate hours.
         published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy, if under any.
+        metric: what methods are compared by unless a person asks for another metric.
         lead_tables, lead_figures: what the report shows first, by the names in the report's registry.
         named_in_titles: whether titles name the track even where all of a report is on this one track.
     """
@@ -71,6 +84,7 @@ class Track:
     scored_after_epochs: bool = False
     tower_passes: Callable[[Method, Any, int, int], TowerPasses] = support_passes
     published_shots: Callable[[int | None], int | None] = lambda shots: shots
+    metric: MetricName = "accuracy"
     lead_tables: tuple[str, ...] = ("main",)
     lead_figures: tuple[str, ...] = ("accuracy",)
     named_in_titles: bool = True

@@ -1,6 +1,6 @@
 """Comparison groups: results of one track, protocol, backbone and domain, which may be compared with each other.
 
-Inside a group, every method has accuracies by k, test split and seed.
+Inside a group, every method has scores by k, test split and seed: accuracies, unless another metric was chosen.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from orchestrator.analysis.comparable import seedless_methods
+from orchestrator.analysis.metrics import METRICS, Metric
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.notation import DASH, digits_of
@@ -20,7 +21,7 @@ from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
 
 ValueOf = Callable[[Row], "float | None"]
-_ACCURACY: ValueOf = attrgetter("accuracy")
+_SCORE: ValueOf = attrgetter("score")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GroupKey:
 
 
 class ComparisonGroup:
-    """All accuracies of one (track, protocol, backbone, domain), by method, k, test split and seed.
+    """All scores of one (track, protocol, backbone, domain), by method, k, test split and seed.
 
     Attributes:
         methods: labels in the order of the plan, those of ``fixed`` first.
@@ -80,13 +81,18 @@ class ComparisonGroup:
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
     @property
+    def metric(self) -> Metric:
+        """What the scores of all rows are."""
+        return METRICS[self.rows[0].metric]
+
+    @property
     def track(self) -> Track:
         """The track of all rows."""
         return stored_track(self.key.track)
 
     @cached_property
     def digits(self) -> int:
-        """Decimals of the group's accuracies: as many as its smallest test split supports."""
+        """Decimals of the group's scores: as many as its smallest test split supports."""
         return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
@@ -116,7 +122,7 @@ class ComparisonGroup:
         return all(row.gain == 0 for row in self.rows if row.method == method)
 
     def mean(
-        self, method: str, k: int, value_of: ValueOf = _ACCURACY, *, tests: Sequence[str] | None = None
+        self, method: str, k: int, value_of: ValueOf = _SCORE, *, tests: Sequence[str] | None = None
     ) -> Summary | None:
         """Return mean and deviation over seeds of each seed's mean of a value of the method's rows.
 
@@ -136,13 +142,13 @@ class ComparisonGroup:
         return f"{sum(bool(self.rows_by_seed(method, k, test)) for test in tests)}/{len(tests)}"
 
     def score(self, method: str, k: int, test: str) -> Summary | None:
-        """Return the accuracy over seeds on one test split; ``None`` without a result."""
+        """Return the score over seeds on one test split; ``None`` without a result."""
         return self.mean(method, k, tests=[test])
 
-    def zero_shot(self, k: int, test: str) -> float:
-        """Return the frozen backbone's accuracy on one of ``tests(k)``. Every method's evaluation carries it."""
+    def zero_shot(self, k: int, test: str) -> float | None:
+        """Return the frozen backbone's score on one of ``tests(k)``; ``None`` if no cell measured it."""
         rows = (row for method in self.methods for row in self.rows_by_seed(method, k, test).values())
-        return next(rows).accuracy_zero_shot
+        return next((row.score_zero_shot for row in rows if row.score_zero_shot is not None), None)
 
     @cached_property
     def scored_on_other_images(self) -> tuple[str, ...]:
@@ -156,7 +162,9 @@ class ComparisonGroup:
 
     @cached_property
     def last_epoch(self) -> int:
-        """The largest number of epochs of any cell; 0 if no cell was scored after its epochs."""
+        """The largest number of epochs of any cell; 0 if no cell was scored after its epochs by accuracy."""
+        if self.rows[0].metric != "accuracy":
+            return 0
         return max((len(self._curves.get(row.cell_id, ())) for row in self.rows), default=0)
 
     def epoch_mean(self, method: str, k: int, epoch: int) -> Summary | None:

@@ -10,8 +10,8 @@ from typing import Any
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
-from orchestrator.analysis.one_dataset import ReadPredictions
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
+from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.analysis.verdict import VerdictSeries, answers_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -19,7 +19,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup, Group
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Style, styles_of
 from orchestrator.store.results import Failure, Result
-from orchestrator.tracks import TRACKS, stored_track
+from orchestrator.tracks import TRACKS, MetricName, stored_track
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class GridResults:
         cells: every planned or measured cell by its id; ``labels`` has their labels.
         answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure.
+        metric: what methods are compared by; ``None`` for the metric of each track.
+        unscored: results without a score, because the metric needs predictions and the store has none of them.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
         text_limits: the classes of equal text vectors of each backbone and dataset that has any.
     """
@@ -51,6 +53,8 @@ class GridResults:
     groups: tuple[ComparisonGroup, ...]
     answers: tuple[VerdictSeries, ...]
     missing: tuple[Cell, ...]
+    metric: MetricName | None = None
+    unscored: tuple[Result, ...] = ()
     names_of: NamesOf | None = None
     text_limits: tuple[EqualClasses, ...] = ()
 
@@ -139,16 +143,20 @@ def arrange_results(
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
     saves: CostKind = "operations",
+    metric: MetricName | None = None,
 ) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
-    Answers about single datasets need ``read_predictions``.
+    ``metric``: what methods are compared by, instead of the metric of each track. Answers about single datasets need
+    ``read_predictions``, and so do most metrics.
     """
     by_id = {result.cell.id: result for result in results}
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
     ordered = [by_id[id_] for id_ in cells if id_ in by_id]
     labels = labels_of(cells.values(), label_of)
-    rows = row_list(ordered, labels, published_of)
+    scores = scores_of(ordered, metric, read_predictions)
+    scored = {cell_id for cell_id, _ in scores}
+    rows = row_list(ordered, labels, published_of, scores)
     ablations = ablations_of(cells.values(), labels)
     ended = {result.cell.id for result in ordered} | {failure.id for failure in failures}
     methods = tuple(dict.fromkeys(labels[id_] for id_ in cells))
@@ -179,6 +187,8 @@ def arrange_results(
             saves=saves,
         ),
         missing=tuple(cell for cell in planned if cell.id not in ended),
+        metric=metric,
+        unscored=tuple(result for result in ordered if result.cell.id not in scored),
         names_of=names_of,
         text_limits=tuple(text_limits),
     )

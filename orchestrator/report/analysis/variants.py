@@ -103,7 +103,7 @@ def paired_difference(group: ComparisonGroup, label: str, base: str, k: int) -> 
     tests, means = group.tests(k, averaged=True), []
     for method in (label, base):
         rows = {test: group.rows_by_seed(method, k, test) for test in tests}
-        accuracies = {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items()}
-        means.append(seed_means(accuracies, tests))
+        scores = {test: {seed: row.score for seed, row in own.items()} for test, own in rows.items()}
+        means.append(seed_means(scores, tests))
     common = [seed for seed in means[0] if seed in means[1]]
     return summarize([means[0][seed] - means[1][seed] for seed in common]) if common else None

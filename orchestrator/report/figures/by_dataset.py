@@ -37,7 +37,8 @@ def drawn_ks(group: ComparisonGroup) -> list[int]:
 
 def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     """Draw accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
-    return dataset_dots(grid, group, k) if len(group.methods) <= MOST_DOTTED else gain_map(grid, group, k)
+    few = len(group.methods) <= MOST_DOTTED or all(row.score_gain is None for row in group.rows)
+    return dataset_dots(grid, group, k) if few else gain_map(grid, group, k)
 
 
 def _methods(group: ComparisonGroup) -> list[str]:
@@ -48,7 +49,7 @@ def _methods(group: ComparisonGroup) -> list[str]:
 def gain_map(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     """Draw the gain over zero-shot in points, datasets x methods at one k, as coloured squares with numbers."""
     tests, methods = group.tests(k), _methods(group)
-    means = [[group.mean(method, k, lambda row: row.gain, tests=[test]) for method in methods] for test in tests]
+    means = [[group.mean(method, k, lambda row: row.score_gain, tests=[test]) for method in methods] for test in tests]
     gains = [[mean.mean if mean else math.nan for mean in line] for line in means]
     known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
     names = [grid.display_names[method] for method in methods]
@@ -100,13 +101,20 @@ def dataset_dots(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFil
             if column == 0:
                 for middle, name in zip(middles, names, strict=True):
                     axes.text(left - 0.08, middle, name, ha="right", va="center", fontsize=8)
-        axes.text(_WIDTH / 2, height - 0.06, "accuracy (%), each dataset on its own scale", ha="center", fontsize=8)
+        axes.text(
+            _WIDTH / 2,
+            height - 0.06,
+            f"{group.metric.title} (%), each dataset on its own scale",
+            ha="center",
+            fontsize=8,
+        )
         interval = "Lines: from the lowest to the highest seed. " if len(group.seeds) > 1 else ""
         caption = (
             f"Means over seeds ({group.seeds_text}). {interval}"
             "Dashed: the frozen backbone with its text head on the same images."
         )
-        return group_figure(figure, group, "dots", "Accuracy by dataset", caption, k=k, wide=True, table="datasets")
+        title = f"{group.metric.heading} by dataset"
+        return group_figure(figure, group, "dots", title, caption, k=k, wide=True, table="datasets")
 
 
 def _draw_dataset(
@@ -120,12 +128,12 @@ def _draw_dataset(
     from matplotlib.ticker import MaxNLocator
 
     seeds = {
-        y: [row.accuracy for row in group.rows_by_seed(method, k, test).values()]
+        y: [row.score for row in group.rows_by_seed(method, k, test).values()]
         for y, method in enumerate(methods)
         if group.score(method, k, test) is not None
     }
     frozen = group.zero_shot(k, test)
-    shown = [*chain(*seeds.values()), frozen]
+    shown = [*chain(*seeds.values()), *([frozen] if frozen is not None else [])]
     low, high = min(shown), max(shown)
     margin = 0.08 * (high - low) or 0.5
     low, high = low - margin, high + margin
@@ -139,7 +147,8 @@ def _draw_dataset(
     axes.hlines([bottom], left, left + width, color=FAINT, linewidth=0.8, zorder=0)
     for x, tick in zip(place(ticks), ticks, strict=True):
         axes.text(x, bottom + 0.05, f"{tick:g}", ha="center", va="top", fontsize=7)
-    axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
+    if frozen is not None:
+        axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
     colours = [grid.styles[methods[y]].colour for y in seeds]
     heights = [middles[y] for y in seeds]
     lowest, highest = place(map(min, seeds.values())), place(map(max, seeds.values()))
@@ -183,10 +192,11 @@ def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureF
         axes.spines["polar"].set_visible(False)
         legend_below(figure, axes, columns=3)
         caption = (
-            f"Accuracy in per cent, means over seeds ({group.seeds_text}); the centre is {low:.0f}, all "
+            f"{group.metric.heading} in per cent, means over seeds ({group.seeds_text}); the centre is {low:.0f}, all "
             "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing."
         )
-        return group_figure(figure, group, "radar", "Accuracy by dataset as a radar", caption, k=k, table="datasets")
+        title = f"{group.metric.heading} by dataset as a radar"
+        return group_figure(figure, group, "radar", title, caption, k=k, table="datasets")
 
 
 def _on_two_lines(name: str, width: int = 16) -> str:

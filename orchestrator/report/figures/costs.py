@@ -63,11 +63,12 @@ def _figure(
         axes.grid(color=FAINT)
         axes.margins(y=0.12)
         axes.set_xlabel(axis)
-        axes.set_ylabel("mean accuracy (%)")
+        axes.set_ylabel(f"mean {group.metric.title} (%)")
         if "zero_shot" not in map(grid.method_names.get, means):
-            zero_shot = fmean(group.zero_shot(k, test) for test in group.tests(k, averaged=True))
-            axes.axhline(zero_shot, color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
-            labels.append(PointLabel("zero-shot", axes.get_xlim()[0], zero_shot, NEUTRAL))
+            frozen = [group.zero_shot(k, test) for test in group.tests(k, averaged=True)]
+            if known := [value for value in frozen if value is not None] if None not in frozen else []:
+                axes.axhline(fmean(known), color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
+                labels.append(PointLabel("zero-shot", axes.get_xlim()[0], fmean(known), NEUTRAL))
         label_points(axes, labels)
         filled = "Filled: may be the best, at 95 %. " if best else ""
         caption = f"{filled}Mean over {group.dataset_count()}. {group.deviation_text('Whiskers')}"

@@ -29,12 +29,12 @@ def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile 
         axes.minorticks_off()
         axes.set_xlim(group.ks[0] / 1.15, group.ks[-1] * (group.ks[-1] / group.ks[0]) ** 0.42)
         axes.set_xlabel("labelled images per class (k)")
-        axes.set_ylabel("mean accuracy over datasets (%)")
+        axes.set_ylabel(f"mean {group.metric.title} over datasets (%)")
         _draw_lines(axes, grid, group, group.ks, means, zorder=3, markersize=4.5, linewidth=1.8)
         caption = f"Mean over {group.dataset_count()}. {group.deviation_text('Bands')}"
         if not all(chain(*means.values())):
             caption += " A point is missing where no seed has every dataset."
-        return group_figure(figure, group, "accuracy", "Accuracy against k", caption, table="main")
+        return group_figure(figure, group, "accuracy", f"{group.metric.heading} against k", caption, table="main")
 
 
 def accuracy_after_epochs(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
@@ -112,7 +112,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
                 axes.set_xlabel("number of sources" if key == SOURCES else key.replace("_", " "))
                 axes.set_xticks(sorted(set(xs)), [f"{x:g}" for x in sorted(set(xs))])
                 axes.grid(axis="y")
-            plots[0].set_ylabel("mean accuracy over datasets (%)")
+            plots[0].set_ylabel(f"mean {group.metric.title} over datasets (%)")
             if len(group.ks) > 1:
                 legend_below(figure, max(plots, key=lambda axes: len(axes.get_legend_handles_labels()[1])), columns=6)
             at = at_k(group.ks[0]) if len(group.ks) == 1 else ""
@@ -120,7 +120,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
                 f"One setting at a time{at}, mean over {group.dataset_count()}. "
                 f"{group.deviation_text('Bands', 'those means')} Dotted: {grid.display_names[base]} as it is."
             )
-            title = f"Accuracy against the settings of {title_of(name)}"
+            title = f"{group.metric.heading} against the settings of {title_of(name)}"
             yield group_figure(figure, group, f"settings_{name}", title, caption, wide=len(settings) > 2)
 
 
@@ -143,7 +143,7 @@ def effects_of_variants(grid: GridResults, group: ComparisonGroup) -> Iterator[F
                 axes.set_yticks(range(len(effects)), [grid.display_names[label] for label, _ in effects])
                 axes.invert_yaxis()
                 axes.grid(axis="x")
-                axes.set_xlabel(f"accuracy minus that of {grid.display_names[base]} (points)")
+                axes.set_xlabel(f"{group.metric.title} minus that of {grid.display_names[base]} (points)")
                 caption = (
                     f"For each seed the mean difference over {group.dataset_count()} on the same "
                     f"supports, then the mean over seeds. {group.deviation_text('Whiskers', 'those differences')}"

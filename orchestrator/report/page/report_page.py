@@ -12,7 +12,9 @@ from typing import Any
 from bolt.protocol import Protocol
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.analysis.display_names import title_of
+from orchestrator.analysis.metrics import METRICS
 from orchestrator.analysis.rows import SourceRow
+from orchestrator.analysis.scores import unscored_sentence
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
 from orchestrator.report.analysis.grid_results import GridResults
@@ -64,6 +66,7 @@ def render_page(
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),
         finished_ids=finished,
+        unscored=unscored_sentence(len(grid.unscored)),
         conditions=conditions(grid),
         last=max((result.manifest.finished_at for result in grid.results), default=""),
         files_beside=files_beside,
@@ -109,6 +112,7 @@ def _view(
     scores = [{score.method: score for score in verdict.comparison.methods} for verdict in answer.verdicts]
     return {
         "title": _capitalised(title),
+        "metric": METRICS[answer.metric].title,
         "sentence": f"{_capitalised(answer.recommendation(grid.display_names))}.",
         # the columns of the matrix, each with the score of every method that was measured at its k
         "verdicts": list(zip(answer.verdicts, scores, strict=True)),

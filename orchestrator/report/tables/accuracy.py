@@ -1,4 +1,4 @@
-"""Accuracy of every method: by k, dataset, test set, group of classes and epoch, and beside published accuracy."""
+"""Scores of every method: by k, dataset, test set, group of classes and epoch, and beside published accuracy."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     rows = [[method_entry(grid, method), *(mean_entry(group, method, k) for k in group.ks)] for method in group.methods]
     track = group.track
     noun = "dataset" if track.averages_target else "shifted test set"
-    score = f"{track.group_mean.name} of {' and '.join(track.class_groups)}" if track.group_mean else "accuracy"
+    score = f"{track.group_mean.name} of {' and '.join(track.class_groups)}" if track.group_mean else ""
+    score = " of ".join(filter(None, (score, group.metric.title)))
     note = (
         f"Mean {score} in per cent over {group.dataset_count(noun)} per seed, then mean ± sample standard deviation "
         f"over seeds ({group.seeds_text}); below it the gain over zero-shot in points."
     )
     dash_note = "A dash: no seed has every dataset yet."
-    title = "Accuracy by method and shots" if any(group.ks) else "Mean accuracy by method"
-    header = ("method", *map(k_title, group.ks))
+    title = f"{group.metric.heading} by method and shots" if any(group.ks) else f"Mean {group.metric.title} by method"
+    header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
     note = with_warnings(note, group, grid)
     return group_table(group, "main", title, note, header, highlighted_columns(rows), dash_note=dash_note)
 
@@ -65,11 +66,11 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
     group_mean = group.track.group_mean
     of = " of shifted" if group.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
-    note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({group.seeds_text})."
+    note = f"{group.metric.heading} in per cent, mean ± sample standard deviation over seeds ({group.seeds_text})."
     note = with_warnings(note, group, grid)
     header = ("dataset", *(grid.display_names[method] for method in group.methods))
     fields = {"summary_rows": 1, "header_codes": ("dataset", *group.methods)}
-    return group_table(group, "datasets", "Accuracy by dataset", note, header, rows, k=k, **fields)
+    return group_table(group, "datasets", f"{group.metric.heading} by dataset", note, header, rows, k=k, **fields)
 
 
 def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
@@ -94,12 +95,13 @@ def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | N
 
 def explorer_tables(grid: GridResults) -> Iterator[Table]:
     """Make one long table for each track, of every dataset, backbone, protocol and k, to filter and sort."""
-    note = "Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
     titles = ("dataset", "domain", "backbone", "protocol", "k")
     for track in grid.tracks:
         groups = [group for group in grid.groups if group.key.track == track and not group.key.ablations]
         methods = [method for method in grid.methods if any(method in group.methods for group in groups)]
         methods.sort(key=lambda method: not any(method in group.fixed for group in groups))
+        metric = groups[0].metric.heading if groups else ""
+        note = f"{metric} in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
         yield Table(
             name=f"explorer_{slug(track)}",
             title=f"Every dataset, {stored_track(track).title}",
@@ -161,9 +163,9 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
     rows = [[method_entry(grid, method), *_shift_entries(group, k, method)] for method in group.methods]
     averaged = len(group.tests(k, averaged=True))
     note = (
-        f"Accuracy in per cent, mean ± sample standard deviation over seeds ({group.seeds_text}). The mean is over "
-        f"the {averaged} shifted test sets per seed, the target itself left out; after it the gain over zero-shot in "
-        "points."
+        f"{group.metric.heading} in per cent, mean ± sample standard deviation over seeds ({group.seeds_text}). The "
+        f"mean is over the {averaged} shifted test sets per seed, the target itself left out; after it the gain over "
+        "zero-shot in points."
     )
     if partial:
         note += (
@@ -172,14 +174,14 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
         )
     note = with_warnings(note, group, grid)
     return group_table(
-        group, "shift", "Accuracy under distribution shift", note, header, highlighted_columns(rows), k=k
+        group, "shift", f"{group.metric.heading} under distribution shift", note, header, highlighted_columns(rows), k=k
     )
 
 
 def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
     """Return the numbers of one method: the means, then the accuracy on each test set."""
     partial, missing = _partial_tests(group, k), f"({group.measured_tests(method, k)})"
-    gain = None if group.is_zero_shot(method) else group.mean(method, k, lambda row: row.gain)
+    gain = None if group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
     mean_gain = gain.mean if gain else None
     entries = [summary_entry(group, method, group.mean(method, k), gain=mean_gain, missing=missing)]
     if partial:
@@ -208,7 +210,9 @@ def _own_class_means(group: ComparisonGroup, k: int, method: str) -> tuple[Summa
 
 
 def _partial_tests(group: ComparisonGroup, k: int) -> frozenset[str]:
-    """Return the test sets with fewer classes than the target."""
+    """Return the test sets with fewer classes than the target; none for another metric than accuracy."""
+    if group.rows[0].metric != "accuracy":
+        return frozenset()
     return frozenset(row.test for row in group.rows if row.accuracy_own_classes is not None and row.k in (0, k))
 
 
@@ -233,12 +237,12 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
         entries = (summary_entry(group, method, group.mean(method, k, tests=tests)) for tests in columns)
         rows.append([method_entry(grid, method), *entries])
     note = (
-        f"Accuracy in per cent, mean ± sample standard deviation over seeds ({group.seeds_text}), averaged over "
-        "datasets. Methods are adapted to the base classes. Base and new: predictions among the classes of that group "
-        "alone. The harmonic mean of the two is taken for each dataset and seed. All: every test image, predicted "
-        "among all classes."
+        f"{group.metric.heading} in per cent, mean ± sample standard deviation over seeds ({group.seeds_text}), "
+        "averaged over datasets. Methods are adapted to the base classes. Base and new: predictions among the classes "
+        "of that group alone. The harmonic mean of the two is taken for each dataset and seed. All: every test image, "
+        "predicted among all classes."
     )
     note = with_warnings(note, group, grid)
     header = ["method", "base", "new", "harmonic mean", "all"]
-    title = "Accuracy on base and new classes"
+    title = f"{group.metric.heading} on base and new classes"
     return group_table(group, "base_to_new", title, note, header, highlighted_columns(rows), k=k)

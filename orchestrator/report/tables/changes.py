@@ -34,11 +34,15 @@ def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table
             means = (mean_entry(group, variant.label, k) for k in group.ks)
             rows.append([method_entry(grid, variant.label), *values, *means])
         note = (
-            "The settings that differ, then mean accuracy in per cent over datasets ± sample standard deviation over "
-            f"seeds ({group.seeds_text}) and the gain over zero-shot in points."
+            f"The settings that differ, then mean {group.metric.title} in per cent over datasets ± sample standard "
+            f"deviation over seeds ({group.seeds_text}) and the gain over zero-shot in points."
         )
         note = with_warnings(note, group, grid)
-        header = ("variant", *(key.replace("_", " ") for key in differing), *map(k_title, group.ks))
+        header = (
+            "variant",
+            *(key.replace("_", " ") for key in differing),
+            *(k_title(k, group.metric.title) for k in group.ks),
+        )
         kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
         yield group_table(group, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)
 

@@ -37,11 +37,12 @@ def method_entry(grid: GridResults, method: str) -> Entry:
 
 def summary_entry(group: ComparisonGroup, method: str, summary: Summary | None, **more: Any) -> Entry:
     """Return a mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
-    return measured(summary, seeds=group.expected_seeds(method), digits=group.digits, **more)
+    lower = group.metric.lower_is_better
+    return measured(summary, seeds=group.expected_seeds(method), digits=group.digits, lower_is_better=lower, **more)
 
 
 def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry:
-    """Return a method's accuracy on one test split, with its deviation over seeds and the cells that it is made of."""
+    """Return a method's score on one test split, with its deviation over seeds and the cells that it is made of."""
     cells = tuple(row.cell_id for row in group.rows_by_seed(method, k, test).values())
     return summary_entry(group, method, group.score(method, k, test), cells=cells)
 
@@ -49,7 +50,7 @@ def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry
 def mean_entry(group: ComparisonGroup, method: str, k: int) -> Entry:
     """Return a method's mean over datasets at one k and its gain, or a dash with the number of datasets."""
     fixed = method in group.fixed
-    gain = None if fixed and group.is_zero_shot(method) else group.mean(method, k, lambda row: row.gain)
+    gain = None if fixed and group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
     return summary_entry(
         group,
         method,

@@ -31,6 +31,7 @@ class Entry:
         selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
         footnotes: letters of its footnotes, separated by commas.
         cells: ids of the cells that the number is made of.
+        lower_is_better: whether the best of several such numbers is the smallest.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Entry:
     code: str = ""
     digits: int = 2
     cells: tuple[str, ...] = ()
+    lower_is_better: bool = False
 
     @property
     def deviation(self) -> str:
@@ -155,6 +157,7 @@ def measured(
     seeds: int = 0,
     digits: int = 2,
     cells: tuple[str, ...] = (),
+    lower_is_better: bool = False,
 ) -> Entry:
     """Return an entry of a mean over seeds with its deviation; for ``None``, a dash and the text ``missing``.
 
@@ -174,16 +177,18 @@ def measured(
         tooltip=f"{count}; {tooltip}" if tooltip else count,
         digits=digits,
         cells=cells,
+        lower_is_better=lower_is_better,
     )
 
 
 def highlighted(entries: Sequence[Entry]) -> list[Entry]:
-    """Highlight best and second best of the entries. Higher is better, and numbers that print alike are equal.
+    """Highlight best and second best of the entries. Numbers that print alike are equal.
 
     Nothing is highlighted if there are fewer than two different numbers.
     """
     printed = [None if entry.value is None else round(entry.value, entry.digits) for entry in entries]
-    values = sorted({value for value in printed if value is not None}, reverse=True)
+    lowest_first = any(entry.lower_is_better for entry in entries)
+    values = sorted({value for value in printed if value is not None}, reverse=not lowest_first)
     if len(values) < 2:
         return list(entries)
     highlights: dict[float | None, Highlight] = {values[0]: "best", values[1]: "second"}

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.analysis.one_dataset import ReadPredictions, correct_by_method
+from orchestrator.analysis.one_dataset import correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
+from orchestrator.analysis.scores import ReadPredictions
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report import arrange_results
 from orchestrator.store import Store

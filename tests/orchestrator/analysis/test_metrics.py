@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
-from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, f1_score, recall_score
 
-from orchestrator.analysis.metrics import METRICS, Answers, accuracy_of_surest, calibration_error, share_at_95
+from orchestrator.analysis.metric_intervals import WITHOUT_INTERVAL, intervals
+from orchestrator.analysis.metrics import METRICS, Answers, accuracy_of_surest, calibration_error, recalls, share_at_95
 from orchestrator.store.predictions import StoredPredictions
+from orchestrator.tracks import MetricName
 
 
 def drawn(seed: int, classes: int = 7, images: int = 400) -> Answers:
@@ -25,13 +29,17 @@ def drawn(seed: int, classes: int = 7, images: int = 400) -> Answers:
 def test_class_metrics_equal_those_of_scikit_learn(seed: int) -> None:
     answers = drawn(seed)
     truth, predicted = answers.labels_N, answers.predicted_N
-    expected = {
+    expected: dict[MetricName, float] = {
+        "accuracy": accuracy_score(truth, predicted),
         "balanced_accuracy": balanced_accuracy_score(truth, predicted),
         "macro_f1": f1_score(truth, predicted, average="macro"),
         "worst_class": recall_score(truth, predicted, average=None, labels=np.unique(truth)).min(),
     }
     for name, value in expected.items():
-        assert METRICS[name](answers) == pytest.approx(100 * value, abs=1e-9), name
+        metric = METRICS[name]
+        assert metric.of(answers) == pytest.approx(100 * value, abs=1e-9), name
+        if metric.of_recalls is not None:
+            assert metric.of_recalls(recalls(answers)) == pytest.approx(100 * value, abs=1e-9), name
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -45,7 +53,13 @@ def test_calibration_equals_its_definition(seed: int) -> None:
             total += inside.mean() * abs(gap)
     assert calibration_error(answers) == pytest.approx(100 * total, abs=1e-9)
     squares = (answers.probability_N - answers.correct_N) ** 2
-    assert METRICS["brier"](answers) == pytest.approx(100 * squares.mean(), abs=1e-9)
+    assert METRICS["brier"].of(answers) == pytest.approx(100 * squares.mean(), abs=1e-9)
+    of_scikit_learn = brier_score_loss(answers.correct_N, answers.probability_N)
+    assert METRICS["brier"].of(answers) == pytest.approx(100 * of_scikit_learn, abs=1e-9)
+
+
+def test_every_name_has_a_metric() -> None:
+    assert tuple(METRICS) == get_args(MetricName)
 
 
 def answers_of(correct: list[int], probability: list[float]) -> Answers:
@@ -65,6 +79,33 @@ def test_the_surest_images_are_taken_first_and_ties_are_shared() -> None:
 
 def test_one_class_and_certain_predictions_have_values() -> None:
     answers = answers_of([1, 1, 1], [1.0, 1.0, 1.0])
-    values = {name: metric(answers) for name, metric in METRICS.items()}
+    values = {str(name): metric.of(answers) for name, metric in METRICS.items()}
     assert values.pop("calibration_error") == values.pop("brier") == 0
     assert set(values.values()) == {100}
+
+
+def truth(seed: int, images: int) -> Answers:
+    """Predictions whose recalls are known for many images: rare classes are harder."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(6, images, p=(share := np.arange(1, 7)) / share.sum())
+    probability = rng.integers(100, 256, images) / 255
+    right = rng.random(images) < np.clip(probability + np.linspace(-0.25, 0.05, 6)[labels], 0, 1)
+    return Answers(labels, np.where(right, labels, (labels + rng.integers(1, 6, images)) % 6), probability)
+
+
+def test_intervals_hold_the_truth() -> None:
+    """Over 400 draws of 300 images; three standard errors are 3 points. The worst class allows for every class."""
+    whole = truth(0, 400_000)
+    held: dict[MetricName, list[bool]] = {}
+    for seed in range(1, 401):
+        for name, interval in intervals(truth(seed, 300)).items():
+            assert (interval is None) == (name in WITHOUT_INTERVAL)
+            if interval is not None:
+                held.setdefault(name, []).append(interval[0] <= METRICS[name].of(whole) <= interval[1])
+    assert len(held) == len(METRICS) - len(WITHOUT_INTERVAL)
+    for name, own in held.items():
+        assert np.mean(own) >= 0.92, name
+
+
+def test_intervals_of_one_image_say_nothing() -> None:
+    assert set(intervals(answers_of([1], [0.5])).values()) == {None}

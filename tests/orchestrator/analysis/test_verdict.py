@@ -103,7 +103,8 @@ def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
 
 ROW = Row(
     track="ood", protocol="strict", backbone="tiny", domain="general", dataset="ants", evaluated_on="ants", k=4,
-    method="bolt", method_name="bolt", seed=0, accuracy=90.0, accuracy_zero_shot=50.0, gain=40.0, total=100,
+    method="bolt", method_name="bolt", seed=0, accuracy=90.0, accuracy_zero_shot=50.0, gain=40.0, metric="accuracy",
+    score=90.0, score_zero_shot=50.0, total=100,
     trainable_parameters=7, fit_seconds=1.0, eval_seconds=1.0, peak_memory_mib=1.0, cell_id="a",
 )  # fmt: skip
 
@@ -152,7 +153,7 @@ def test_answers_are_marked_by_their_own_track() -> None:
 
 
 def test_out_of_distribution_the_target_itself_does_not_count() -> None:
-    shifted = replace(ROW, evaluated_on="bees", accuracy=70.0)
+    shifted = replace(ROW, evaluated_on="bees", score=70.0)
     (answer,) = answers_of([ROW, shifted])
     (score,) = answer.verdicts[0].comparison.methods
     assert (score.mean, score.n) == (pytest.approx(70.0), 1)

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import f1_score
 from typer.testing import CliRunner
 
 import orchestrator as library
@@ -282,3 +283,29 @@ def test_every_command_and_call_sees_the_cells_of_the_same_set(
         assert len(json.loads(CliRunner().invoke(
             app, ["cells", grid, "--store", store.url, "--json", "--set", ""]
         ).stdout)) == len(stores.cells)  # fmt: skip
+
+
+def test_a_metric_is_computed_from_stored_predictions(stores: Stores, whole: Store) -> None:
+    """The command, the library and the report have the same scores, and no cell is run again."""
+    frame = library.results(whole.url, stores.grid_file, metric="macro_f1")
+    found = library.predictions(whole.url, stores.grid_file)
+    for row in frame.to_dict("records"):
+        split = found[row["cell_id"], row["evaluated_on"]]
+        expected = f1_score(split.labels, split.predicted, average="macro")
+        assert row["score"] == pytest.approx(100 * expected, abs=1e-9)
+    same = pd.read_csv(io.StringIO(printed(str(stores.grid_file), "--store", whole.url, "--metric", "macro_f1")))
+    pd.testing.assert_frame_equal(same, frame, check_dtype=False)
+    (answer, *_) = library.verdict(whole.url, stores.grid_file, metric="macro_f1")
+    assert answer.metric == "macro_f1"
+    words = ["report", str(stores.grid_file), "--store", whole.url, "--metric", "macro_f1"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False, standalone_mode=False)
+    folder = Path(whole.url, "reports", f"{stores.grid_file.stem}-macro_f1")
+    assert str(folder) in done.stdout
+    assert {record["metric"] for record in json.loads((folder / "verdict.json").read_text())} == {"macro_f1"}
+
+
+def test_metrics_have_intervals(stores: Stores, whole: Store) -> None:
+    table = pd.read_csv(io.StringIO(printed(str(stores.grid_file), "--store", whole.url, "--metrics")))
+    for name in ("balanced_accuracy", "macro_f1", "worst_class", "brier"):
+        assert (table[f"{name}_low"] <= table[name]).all()
+        assert (table[name] <= table[f"{name}_high"]).all()

@@ -120,3 +120,17 @@ def test_answers_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
     domains = list(dict.fromkeys(cell.domain for cell in grid.cells))
     assert [domain for domain, dataset in about if not dataset] == [*domains, ""]
     assert [dataset for domain, dataset in about if domain == domains[0]] == ["", "glyph-digits", "glyph-capitals"]
+
+
+def test_verdicts_by_another_metric_are_tracked_by_its_name(tmp_path: Path, store: Store) -> None:
+    words = ["sync", f"{tmp_path}/own.yaml", "--store", store.url, "--metric", "macro_f1"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    catalog = load_catalog()
+    means = GridRuns(load_grid(tmp_path / "own.yaml", catalog), catalog, store).open_tracker()
+    runs = list(means._search("tags.kind = 'mean'"))
+    assert runs
+    for run in runs:
+        assert run.data.tags["metric"] == "macro_f1"
+        assert "macro_f1_mean" in run.data.metrics
+        assert "accuracy_mean" not in run.data.metrics

@@ -1,0 +1,127 @@
+"""The score of every test split of every cell: what methods are compared by, in rows, verdicts, tables and figures.
+
+The metric is chosen here and nowhere else: what a person asks for, or else what the track names. Accuracy and what
+recalls give (balanced accuracy, the worst class) are in every result. The other metrics need the stored predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.core.cell import Cell
+from orchestrator.store.predictions import StoredPredictions
+from orchestrator.store.results import Evaluation, Result
+from orchestrator.tracks import MetricName, stored_track
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
+
+ReadPredictions = Callable[[Sequence[Result]], Mapping[str, Sequence[StoredPredictions]]]
+"""``results -> predictions by cell id``, as :meth:`orchestrator.store.store.Store.read_predictions` gives them."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The value of a metric on one test split, in per cent.
+
+    ``zero_shot``: the value of the frozen backbone on the same images; ``None`` if no cell measured it.
+    """
+
+    metric: MetricName
+    value: float
+    zero_shot: float | None
+
+
+Scores = Mapping[tuple[str, str], Score]
+"""Cell id and name of the test split -> score. A result without predictions may have none."""
+
+_READ_TOGETHER = 256
+"""Results whose predictions are in memory at the same time."""
+
+
+def scores_of(
+    results: Sequence[Result], metric: MetricName | None = None, read_predictions: ReadPredictions | None = None
+) -> Scores:
+    """Return the scores of results by ``metric``, or by the metric of each track."""
+    values: dict[tuple[str, str], tuple[MetricName, float]] = {}
+    for start in range(0, len(results), _READ_TOGETHER):
+        values.update(_values(results[start : start + _READ_TOGETHER], metric, read_predictions))
+    zero_shot = {
+        _place(result.cell, evaluation): (evaluation, values[result.cell.id, evaluation.dataset][1])
+        for result in results
+        for evaluation in result.evaluations
+        if result.cell.method.name == "zero_shot" and (result.cell.id, evaluation.dataset) in values
+    }
+    scores = {}
+    for result in results:
+        for evaluation in result.evaluations:
+            if (key := (result.cell.id, evaluation.dataset)) not in values:
+                continue
+            chosen, value = values[key]
+            frozen = zero_shot.get(_place(result.cell, evaluation))
+            if chosen == "accuracy":
+                scores[key] = Score(chosen, value, evaluation.accuracy_zero_shot)
+            elif frozen is not None and _same_images(evaluation, frozen[0]):
+                scores[key] = Score(chosen, value, frozen[1])
+            else:
+                scores[key] = Score(chosen, value, None)
+    return scores
+
+
+def unscored_sentence(count: int) -> str:
+    """Return a sentence about results without a score; empty if there are none."""
+    verb = "has" if count == 1 else "have"
+    return f"{pluralize(count, 'result')} without predictions {verb} no score, and {verb} no row" if count else ""
+
+
+def check_scored(scored: Collection[object], metric: MetricName | None, where: str) -> None:
+    """Raise ``UserError`` if there are no scores, although there are results."""
+    if not scored:
+        raise UserError(
+            f"no result has predictions, which {metric or 'these metrics'} need; results of early versions have none",
+            where=where,
+            hint="accuracy, balanced_accuracy and worst_class need none",
+        )
+
+
+def _values(
+    results: Sequence[Result], metric: MetricName | None, read_predictions: ReadPredictions | None
+) -> Iterator[tuple[tuple[str, str], tuple[MetricName, float]]]:
+    """Yield cell id and test split with the metric and its value, for all that have one."""
+    chosen: dict[str, MetricName] = {one.cell.id: metric or stored_track(one.cell.track).metric for one in results}
+    if all(name == "accuracy" for name in chosen.values()):
+        yield from (((one.cell.id, e.dataset), ("accuracy", e.accuracy)) for one in results for e in one.evaluations)
+        return
+    import numpy as np
+
+    from orchestrator.analysis.metrics import METRICS, Answers
+
+    unread = []
+    for result in results:
+        name = chosen[result.cell.id]
+        of_recalls = METRICS[name].of_recalls
+        for evaluation in result.evaluations:
+            key = result.cell.id, evaluation.dataset
+            if name == "accuracy":
+                yield key, (name, evaluation.accuracy)
+            elif of_recalls is not None:
+                counts_C2 = np.array([pair for pair in evaluation.per_class if pair[1]], dtype=float)
+                yield key, (name, of_recalls(counts_C2[:, 0] / counts_C2[:, 1]))
+        if name != "accuracy" and of_recalls is None:
+            unread.append(result)
+    predictions = read_predictions(unread) if unread and read_predictions is not None else {}
+    for cell_id, splits in predictions.items():
+        for split in splits:
+            name = chosen[cell_id]
+            yield (cell_id, split.dataset), (name, METRICS[name].of(Answers.of(split)))
+
+
+def _place(cell: Cell, evaluation: Evaluation) -> tuple[str, ...]:
+    """Return what a cell has in common with the zero-shot cell on the same images."""
+    return cell.track, cell.protocol.name, cell.backbone.name, cell.dataset.name, evaluation.dataset
+
+
+def _same_images(evaluation: Evaluation, zero_shot: Evaluation) -> bool:
+    """Whether two evaluations are of the same images: as far as the frozen accuracy and the sizes of classes tell."""
+    sizes, frozen_sizes = ([size for _, size in one.per_class] for one in (evaluation, zero_shot))
+    return evaluation.accuracy_zero_shot == zero_shot.accuracy and sizes == frozen_sizes

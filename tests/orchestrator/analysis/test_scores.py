@@ -1,0 +1,125 @@
+"""Scores of rows by a metric: what verdicts, tables and figures compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, recall_score
+
+from orchestrator.analysis.metrics import METRICS, Answers
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.scores import check_scored
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.tables.accuracy import main_table
+from orchestrator.store.predictions import StoredPredictions, checked_predictions
+from orchestrator.store.results import Result
+from orchestrator.tracks import MetricName
+from orchestrator.util.errors import UserError
+from tests.helpers import cells as samples
+
+METHODS = {"zero_shot": 0.5, "bolt": 0.9, "lora": 0.7}
+DATASETS = ("ants", "bees", "cats", "dogs", "elks", "foxes", "goats", "hares")
+
+
+def measured(track: str = "fewshot") -> tuple[list[Result], dict[str, tuple[StoredPredictions, ...]]]:
+    """Three methods on eight datasets of a frequent and a rare class. LoRA is better on the frequent one alone."""
+    results, predictions = [], {}
+    for name, share in METHODS.items():
+        for number, dataset in enumerate(DATASETS):
+            frequent = round(150 * (share - 0.05 if name != "lora" else 0.95)) + number % 3
+            rare = round(50 * (share if name != "lora" else 0.2)) - number % 2
+            cell = samples.cell(0 if name == "zero_shot" else 1, method=name, dataset=dataset)
+            cell = replace(cell, track=track, shots=0 if name == "zero_shot" else 4)
+            one = samples.result(cell)
+            (scored,) = one.evaluations
+            scored = replace(
+                scored, accuracy=(frequent + rare) / 2, correct=frequent + rare, total=200,
+                per_class=((frequent, 150), (rare, 50), (0, 0)), accuracy_zero_shot=ZERO_SHOT[number],
+            )  # fmt: skip
+            one, content = samples.predictions(replace(one, evaluations=(scored,)), seed=number)
+            results.append(one)
+            predictions[one.cell.id] = checked_predictions(content, one)
+    return results, predictions
+
+
+ZERO_SHOT = [(round(150 * 0.45) + n % 3 + 25 - n % 2) / 2 for n in range(len(DATASETS))]
+
+
+def arranged(metric: MetricName | None, track: str = "fewshot", lost: int = 0) -> GridResults:
+    """The grid's results by a metric; the first results have lost their predictions."""
+    results, predictions = measured(track)
+
+    def read(asked: Sequence[Result]) -> Mapping[str, Sequence[StoredPredictions]]:
+        without = {one.cell.id for one in results[:lost]}
+        return {one.cell.id: predictions[one.cell.id] for one in asked if one.cell.id not in without}
+
+    return arrange_results(
+        results=results, label_of=lambda cell: cell.method.name, read_predictions=read, metric=metric
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_have_the_score_of_their_predictions(metric: MetricName) -> None:
+    grid, (_, predictions) = arranged(metric), measured()
+    frozen = {row.dataset: row for row in grid.rows if row.method == "zero_shot"}
+    for row in grid.rows:
+        (split,) = predictions[row.cell_id]
+        assert row.score == pytest.approx(METRICS[metric].of(Answers.of(split)), abs=1e-9)
+        assert (row.metric, row.score_zero_shot) == (metric, pytest.approx(frozen[row.dataset].score, abs=1e-9))
+        assert row.accuracy == pytest.approx(100 * split.correct.mean())
+        if metric == "macro_f1":
+            assert row.score == pytest.approx(100 * f1_score(split.labels, split.predicted, average="macro"), abs=1e-9)
+        if metric == "balanced_accuracy":
+            recall = recall_score(split.labels, split.predicted, average="macro", labels=np.unique(split.labels))
+            assert row.score == pytest.approx(100 * recall, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_verdict_compares_the_scores(metric: MetricName) -> None:
+    """A lead is positive for the better method, and the first method is the better one, also where less is better."""
+    grid = arranged(metric)
+    answer = next(answer for answer in grid.answers if not answer.dataset)
+    comparison = answer.verdicts[0].comparison
+    means = {m: np.mean([row.score for row in grid.rows if row.method == m]) for m in METHODS}
+    assert answer.metric == answer.records()[0]["metric"] == metric
+    assert {score.method: pytest.approx(score.mean) for score in comparison.methods} == means
+    sign = -1 if METRICS[metric].lower_is_better else 1
+    for score in comparison.methods[1:]:
+        assert score.difference == pytest.approx(sign * (means[score.method] - means[comparison.methods[0].method]))
+    (group,) = grid.groups
+    table = main_table(grid, group)
+    best = [row[1].value for row in table.rows if row[1].highlight == "best"]
+    assert best == [pytest.approx(max(means.values(), key=lambda mean: sign * mean))]
+    assert METRICS[metric].title in table.note
+
+
+def test_a_method_that_forgets_the_rare_class_loses_by_balanced_accuracy() -> None:
+    by = {metric: arranged(metric).answers[0].verdicts[0].comparison.best_set for metric in ("accuracy", "worst_class")}
+    assert arranged(None, track="imbalanced").answers[0].metric == "balanced_accuracy"
+    assert arranged(None).answers[0].metric == "accuracy"
+    balanced = arranged(None, track="imbalanced").answers[0].verdicts[0].comparison
+    assert balanced.best_set == by["worst_class"] == ("bolt",)
+    assert balanced.methods[1].interval is not None
+
+
+def test_results_without_predictions_are_named() -> None:
+    grid = arranged("macro_f1", lost=3)
+    assert len(grid.unscored) == 3
+    assert len(grid.rows) == len(measured()[0]) - 3
+    assert not arranged("balanced_accuracy", lost=3).unscored
+    assert all(row.score_zero_shot is None for row in grid.rows if row.dataset in DATASETS[:3])
+    with pytest.raises(UserError, match="macro_f1"):
+        check_scored(arranged("macro_f1", lost=100).rows, "macro_f1", "demo")
+
+
+def test_gains_are_improvements() -> None:
+    def gains(metric: MetricName) -> list[Row]:
+        return [row for row in arranged(metric).rows if row.method == "bolt"]
+
+    for metric, sign in (("macro_f1", 1), ("brier", -1)):
+        for row in gains(metric):  # type: ignore[arg-type]
+            assert row.score_zero_shot is not None
+            assert row.score_gain == pytest.approx(sign * (row.score - row.score_zero_shot))
