@@ -281,10 +281,38 @@ class MemoryClassifier(Classifier):
 
     def answers(self, unit_BD: Tensor) -> Tensor:
         """Return p' (B, C) of unit features."""
-        weight_BCR = torch.exp(-self.beta * (1 - torch.einsum("bd,crd->bcr", unit_BD, self.rows_CRD)))
-        vectors_BCD = F.normalize(torch.einsum("bcr,crd->bcd", weight_BCR, self.rows_CRD), dim=-1)
-        logits_BC: Tensor = self.scale * torch.einsum("bd,bcd->bc", unit_BD, vectors_BCD)
+        logits_BC: Tensor = self.scale * torch.einsum("bd,bcd->bc", unit_BD, self.vectors(unit_BD))
         return logits_BC.softmax(dim=-1)
+
+    def vectors(self, unit_BD: Tensor) -> Tensor:
+        """Return the vector of each class for each query, (B, C, D)."""
+        return self._mix(unit_BD, self.rows_CRD)
+
+    def _mix(self, unit_BD: Tensor, values_CRD: Tensor) -> Tensor:
+        weight_BCR = torch.exp(-self.beta * (1 - torch.einsum("bd,crd->bcr", unit_BD, self.rows_CRD)))
+        return F.normalize(torch.einsum("bcr,crd->bcd", weight_BCR, values_CRD), dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedMemoryClassifier(MemoryClassifier):
+    """DMN with trained biases: a query finds rows by their keys, mixes their values, and the class adds its own bias.
+
+    Attributes:
+        rows_CRD: the keys.
+        values_CRD: what the rows give; rows of zeros are free.
+        query_D: added to the query, which is normalised before it finds the rows.
+        output_CD: added to the vector of each class, which is then normalised.
+    """
+
+    kind: ClassVar[str] = "trained_memory"
+
+    values_CRD: Tensor
+    query_D: Tensor
+    output_CD: Tensor
+
+    def vectors(self, unit_BD: Tensor) -> Tensor:
+        mixed_BCD = self._mix(F.normalize(unit_BD + self.query_D, dim=-1), self.values_CRD)
+        return F.normalize(mixed_BCD + self.output_CD, dim=-1)
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
@@ -307,6 +335,7 @@ KINDS: Mapping[str, type[Classifier]] = {
         AdapterClassifier,
         TransductiveClassifier,
         MemoryClassifier,
+        TrainedMemoryClassifier,
     )
 }
 """The classifiers that can be saved, by :attr:`Classifier.kind`."""

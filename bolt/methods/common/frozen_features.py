@@ -76,7 +76,8 @@ def train_on_features(
 
     Args:
         parameters: the leaf tensors to train.
-        logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``.
+        logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``; or those of several
+            classifiers, (..., B, C), whose losses are added.
         adapted: makes the result from the current parameters. It is called at the end, and after every epoch if
             ``task.after_epoch`` asks for it.
         views: the epochs cycle through the augmented views 1 to ``views``; by default, every epoch has its own view.
@@ -102,8 +103,9 @@ def train_on_features(
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         rows = to_device(rows, labels_N.device)
-        loss = cross_entropy(logits_of(features[view_of(epoch)][rows]), labels_N[rows])
-        return loss if penalty is None else loss + penalty()
+        logits = logits_of(features[view_of(epoch)][rows])
+        losses = [cross_entropy(logits_BC, labels_N[rows]) for logits_BC in logits.view(-1, *logits.shape[-2:])]
+        return torch.stack(losses if penalty is None else [*losses, penalty()]).sum()
 
     fit(
         parameters,

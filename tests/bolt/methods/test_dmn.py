@@ -8,7 +8,11 @@ import pytest
 import torch
 
 from bolt.clip.backbone import Backbone
+from bolt.methods.common.cross_validation import with_images
 from bolt.methods.dmn import DmnSettings, DynamicMemory, adapt, support_memory
+from bolt.methods.dmn_trained import DmnTrainedSettings
+from bolt.methods.dmn_trained import adapt as train
+from bolt.task.classifiers import TrainedMemoryClassifier
 from tests.bolt.methods.third_vectors import close, vector, world_task
 from tests.helpers.frozen_tasks import clip_like
 
@@ -23,11 +27,21 @@ def test_the_stream_fills_the_memory_and_is_classified_as_by_the_port(rule: str,
     memory = DynamicMemory(vector("world/text"), 100.0, settings)
     outputs = []
     for number, unit in enumerate(vector("world/test")):
-        memory.insert(number, unit)
+        memory.insert(number, unit[None])
         outputs.append(memory.classifier(unit[None]).exp()[0])
     close(torch.stack(outputs), f"dmn/{name}_output")
     expected = [[row for row in rows if row >= 0] for rows in vector(f"dmn/{name}_kept").tolist()]
     assert [memory.kept.get(label, []) for label in range(6)] == expected
+
+
+def test_views_tell_the_class_as_in_the_official_code() -> None:
+    memory = DynamicMemory(vector("world/text"), 100.0, DmnSettings(capacity=3, views=12, kept=0.3))
+    answers = []
+    for number, unit_VD in enumerate(vector("world/views")):
+        memory.insert(number, unit_VD)
+        answers.append(memory.classifier.answers(unit_VD[:1])[0])
+    close(torch.stack(answers), "dmn/p_dynamic_zero_shot")
+    assert [len(memory.kept.get(label, [])) for label in range(6)] == vector("dmn/count_memory").tolist()
 
 
 def test_more_images_help_and_free_rows_add_nothing(backbone: Backbone) -> None:
@@ -36,3 +50,29 @@ def test_more_images_help_and_free_rows_add_nothing(backbone: Backbone) -> None:
     memory = support_memory(few.task, DmnSettings())
     wider = replace(memory, rows_CRD=torch.nn.functional.pad(memory.rows_CRD, (0, 0, 0, 5)))
     torch.testing.assert_close(wider(few.test_ND), memory(few.test_ND))
+
+
+def test_the_training_follows_the_official_code(backbone: Backbone) -> None:
+    raw, losses = vector("ape_t/train_raw"), []
+    task = replace(world_task(backbone, raw), report=lambda epoch, row: losses.append(row["train_loss"]))
+    views = {0: vector("world/support")}  # the memory reads view 0
+    support = replace(task.support, features=lambda view: views.get(view, raw))
+    adapted = train(replace(task, support=support), DmnTrainedSettings(epochs=8))
+    trained = adapted.classify
+    assert isinstance(trained, TrainedMemoryClassifier)
+    assert losses == pytest.approx(vector("dmn/ft_losses").tolist(), rel=1e-4)
+    close(trained.output_CD, "dmn/ft_global_ffn_bias")
+    torch.testing.assert_close(trained.query_D, vector("dmn/ft_global_bias").mean(dim=0), rtol=1e-4, atol=1e-6)
+    test = vector("world/test")
+    close((100 * test @ trained.head_CD.T).softmax(dim=-1), "dmn/ft_p_text")
+    close(trained.answers(test), "dmn/ft_p_static")
+    assert adapted.trainable_parameters == 5 * 6 * 16
+
+
+def test_training_helps_and_free_rows_stay_free(backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=8)
+    assert problem.accuracy(train(problem.task, DmnTrainedSettings())) > problem.zero_shot() + 2
+    task, rows = problem.task, torch.arange(25)  # of 10 classes, so that classes have unequal sizes
+    trained = train(with_images(task, rows), DmnTrainedSettings(epochs=2)).classify
+    assert isinstance(trained, TrainedMemoryClassifier)
+    assert not trained.values_CRD[-1, -1].any()

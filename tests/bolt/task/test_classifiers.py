@@ -22,6 +22,7 @@ from bolt.task.classifiers import (
     LinearClassifier,
     MemoryClassifier,
     NoNewClasses,
+    TrainedMemoryClassifier,
     TransductiveClassifier,
     UnknownClassifier,
     build_classifier,
@@ -45,6 +46,9 @@ EXAMPLES: dict[str, Classifier] = {
     "adapter": AdapterClassifier(HEAD, normal(2, 8), normal(8, 2), 0.2, 31.7),
     "transductive": TransductiveClassifier(normal(3, 8), normal(3), KEYS, normal(5, 3).softmax(dim=-1), 2),
     "memory": MemoryClassifier(HEAD, F.normalize(normal(3, 4, 8), dim=-1), 31.7, 5.5, 0.7),
+    "trained_memory": TrainedMemoryClassifier(
+        HEAD, F.normalize(normal(3, 4, 8), dim=-1), 31.7, 5.5, 0.7, normal(3, 4, 8), 0.3 * normal(8), 0.3 * normal(3, 8)
+    ),
 }
 
 
@@ -72,7 +76,15 @@ def by_hand(of: Classifier) -> Tensor:
         return f @ of.weight_CD.double().T + of.bias_C.double() + votes / 6
     if isinstance(of, MemoryClassifier):
         text, rows = (of.scale * f @ of.head_CD.double().T).softmax(dim=-1), of.rows_CRD.double()
-        mixed = [[(torch.exp(-of.beta * (1 - own @ q)) @ own) for own in rows] for q in f]
+        values, asked, added = rows, f, torch.zeros(len(rows), 8)
+        if isinstance(of, TrainedMemoryClassifier):
+            values, added = of.values_CRD.double(), of.output_CD.double()
+            asked = (f + of.query_D) / (f + of.query_D).norm(dim=-1, keepdim=True)
+        sums = [
+            [torch.exp(-of.beta * (1 - own @ q)) @ gives for own, gives in zip(rows, values, strict=True)]
+            for q in asked
+        ]
+        mixed = [[s / s.norm() + a for s, a in zip(row, added, strict=True)] for row in sums]
         cosines = [[q @ (vector / vector.norm()) for vector in vectors] for q, vectors in zip(f, mixed, strict=True)]
         return (text + of.factor * (of.scale * torch.tensor(cosines)).softmax(dim=-1)).log()
     assert isinstance(of, BlendClassifier)
