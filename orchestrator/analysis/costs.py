@@ -42,12 +42,13 @@ class Cost:
     seconds: float | None = None
 
     def of(self, kind: str) -> float:
-        """Return one kind of :func:`kinds`; infinity if it is not known."""
+        """Return one kind of :func:`kinds`, or ``seconds``; infinity if it is not known."""
         found = {
             "sources": self.sources,
             "operations": self.operations,
             "memory": self.memory,
             "parameters": self.trainable_parameters,
+            "seconds": self.seconds,
         }[kind]
         return math.inf if found is None else float(found)
 
@@ -118,3 +119,20 @@ def _settings(method: MethodRef, track: str) -> Any:
         return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
     except (LookupError, ValueError, UserError):
         return None
+
+
+def frontier(scores: Mapping[str, float], costs: Mapping[str, float]) -> list[str]:
+    """Return the methods than which none is better for as much or less, by increasing cost.
+
+    Costs within ``FELT`` count as equal. Methods of unknown cost are left out.
+
+    Args:
+        scores: by method; higher is better.
+        costs: by method.
+    """
+    known = sorted((cost, method) for method, cost in costs.items() if method in scores and cost < math.inf)
+
+    def beaten(cost: float, method: str) -> bool:
+        return any(scores[other] > scores[method] and paid <= FELT * cost for paid, other in known)
+
+    return [method for cost, method in known if not beaten(cost, method)]

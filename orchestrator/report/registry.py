@@ -34,6 +34,7 @@ from orchestrator.report.tables.accuracy import (
     shift_table,
 )
 from orchestrator.report.tables.changes import effects_table, variants_tables
+from orchestrator.report.tables.efficiency import data_efficiency_table, frontier_table
 from orchestrator.report.tables.table import Table
 from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
 from orchestrator.report.tables.whole_grid import (
@@ -91,6 +92,8 @@ GROUP_TABLES = [
     Kind("epochs", epochs_table, "lead", ks=every_k, always=False),
     Kind("ablation", variants_tables, "variants"),
     Kind("verdict", verdict_tables, "verdict"),
+    Kind("frontier", frontier_table, "costs", ks=every_k),
+    Kind("data_efficiency", data_efficiency_table, "costs"),
 ]
 
 GROUP_FIGURES = [
@@ -128,7 +131,7 @@ def group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
     lead_names = group.track.lead_tables
     kinds = [kind for kind in GROUP_TABLES if kind.always or kind.name in lead_names]
     included = {kind.includes for kind in kinds if kind.name in lead_names and len(group.ks) == 1}
-    sections: Tables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
+    sections: Tables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "costs": [], "files": []}
     for kind in kinds:
         hidden = kind.section == "lead" and (kind.name not in lead_names or kind.name in included)
         tables = kind.of(grid, group)

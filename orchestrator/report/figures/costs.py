@@ -1,80 +1,114 @@
-"""Accuracy against cost: against a method's trainable parameters, and against its seconds to adapt."""
+"""Accuracy against what it costs, with a line through the methods than which none is better for less."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import fmean, median
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
-from orchestrator.analysis.rows import Row
+from orchestrator.analysis.costs import Cost
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.frontiers import KINDS, NOTE, frontiers, group_costs
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.figures.by_dataset import drawn_ks
 from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, group_figure
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.styles import NEUTRAL
+from orchestrator.util.units import listed
 
+_AXES = {
+    "operations": "operations to adapt (passes of an image)",
+    "seconds": "seconds to adapt",
+    "memory": "peak memory (MiB)",
+    "parameters": "trainable parameters",
+}
+_TITLES = {"operations": "against operations", "parameters": "against trainable parameters"}
+_UNITS = {"memory": 2.0**20}
 _SHORTEST = 1e-3
 """Seconds. Shorter times are drawn at this place of the axis."""
 
 
 def accuracy_against_costs(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
-    """Draw mean accuracy against trainable parameters, and against seconds to adapt, at the largest k that is drawn.
+    """Draw mean accuracy against the operations to adapt, and against all other costs, at the largest k that is drawn.
 
-    Nothing if fewer than two methods that draw a support have a mean.
+    Nothing if fewer than two methods that draw a support have a mean. The first figure is against trainable parameters
+    if operations are not known.
     """
     k = drawn_ks(group)[-1]
     means = {method: mean for method in group.methods if (mean := group.mean(method, k))}
     if sum(method not in group.fixed for method in means) < 2:
         return
-    yield _figure(
-        grid, group, k, means, lambda row: row.trainable_parameters,
-        name="costs_parameters", title="Accuracy against trainable parameters",
-        axis="trainable parameters (median over cells)",
-    )  # fmt: skip
-    yield _figure(
-        grid, group, k, means, lambda row: max(row.fit_seconds, _SHORTEST),
-        name="costs_seconds", title="Accuracy against time", axis="seconds to adapt (median over cells)",
-    )  # fmt: skip
+    costs = group_costs(grid, group, k)
+    known = [kind for kind in KINDS if all(costs.get(method, Cost()).of(kind) < math.inf for method in means)]
+    first = "operations" if "operations" in known else "parameters"
+    yield _figure(grid, group, k, means, costs, [first], name=f"costs_{first}", title=_TITLES[first])
+    others = [kind for kind in known if kind != first]
+    yield _figure(grid, group, k, means, costs, others, name="costs_others", title="against other costs")
 
 
 def _figure(
-    grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], cost: Callable[[Row], float], *,
-    name: str, title: str, axis: str,
+    grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], costs: Mapping[str, Cost],
+    kinds: Sequence[str], *, name: str, title: str,
 ) -> FigureFile:  # fmt: skip
     verdicts = [answer.at(k) for answer in grid.answers_about(group) if not answer.dataset]
     best = {method for verdict in verdicts if verdict for method in verdict.comparison.best_set}
-    costs = [median(cost(row) for row in group.rows_at(method, k)) for method in means]
-    xs, ticks = _log_axis(costs)
-    with canvas(5.6, 3.5) as figure:
-        axes = figure.add_subplot()
-        labels = []
-        for x, (method, mean) in zip(xs, means.items(), strict=True):
-            style = grid.styles[method]
-            inside = style.colour if method in best else "none"
-            axes.errorbar(
-                [x], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o", markersize=7,
-                markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
-            )  # fmt: skip
-            labels.append(PointLabel(grid.display_names[method], x, mean.mean, style.colour))
-        axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
-        axes.set_xlim(min(*xs, ticks[0][0]) - 0.4, max(*xs, ticks[-1][0]) + 0.6)
-        axes.grid(color=FAINT)
-        axes.margins(y=0.12)
-        axes.set_xlabel(axis)
-        axes.set_ylabel(f"mean {group.metric.title} (%)")
-        if "zero_shot" not in map(grid.method_names.get, means):
-            frozen = [group.zero_shot(k, test) for test in group.tests(k, averaged=True)]
-            if known := [value for value in frozen if value is not None] if None not in frozen else []:
-                axes.axhline(fmean(known), color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
-                labels.append(PointLabel("zero-shot", axes.get_xlim()[0], fmean(known), NEUTRAL))
-        label_points(axes, labels)
-        filled = "Filled: may be the best, at 95 %. " if best else ""
-        caption = f"{filled}Mean over {group.dataset_count()}. {group.deviation_text('Whiskers')}"
-        if name == "costs_seconds":
+    found = frontiers(group, means, costs)
+    with canvas(5.6 if len(kinds) == 1 else 3.4 * len(kinds), 3.5) as figure:
+        plots = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+        labels = [
+            _draw(axes, grid, group, k, means, kind, costs, found[kind], best)
+            for axes, kind in zip(plots, kinds, strict=True)
+        ]
+        plots[0].set_ylabel(f"mean {group.metric.title} (%)")
+        for axes, own in zip(plots, labels, strict=True):  # names need the layout of all plots
+            label_points(axes, own)
+        named = (
+            f"Nothing is better for {KINDS[kind]} than {listed([grid.display_names[m] for m in found[kind]], 6)}."
+            for kind in kinds
+        )
+        filled = " Filled: may be the best, at 95 %." if best else ""
+        caption = f"{' '.join(named)} {NOTE}{filled} Over {group.dataset_count()}. {group.deviation_text('Whiskers')}"
+        if "seconds" in kinds:
             caption += " Seconds are wall-clock on the machines that ran the cells."
-        return group_figure(figure, group, name, title, caption, k=k, table="main")
+        heading = f"{group.metric.heading} {title}"
+        return group_figure(figure, group, name, heading, caption, k=k, table="frontier", wide=len(kinds) > 1)
+
+
+def _draw(
+    axes: Any, grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], kind: str,
+    costs: Mapping[str, Cost], on_frontier: Sequence[str], best: set[str],
+) -> list[PointLabel]:  # fmt: skip
+    """Draw the methods by one kind of cost, and the frontier as steps: the best that so much cost buys.
+
+    Returns the names beside the points.
+    """
+    values = [costs[method].of(kind) / _UNITS.get(kind, 1.0) for method in means]
+    xs, ticks = _log_axis([max(value, _SHORTEST) if kind == "seconds" else value for value in values])
+    places, labels = dict(zip(means, xs, strict=True)), []
+    for method, mean in means.items():
+        style = grid.styles[method]
+        inside = style.colour if method in best else "none"
+        axes.errorbar(
+            [places[method]], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o",
+            markersize=7, markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
+        )  # fmt: skip
+        labels.append(PointLabel(grid.display_names[method], places[method], mean.mean, style.colour))
+    axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
+    axes.set_xlim(min(*xs, ticks[0][0]) - 0.4, max(*xs, ticks[-1][0]) + 0.6)
+    steps = [(places[method], means[method].mean) for method in on_frontier]
+    ends = [*(x for x, _ in steps), axes.get_xlim()[1]], [*(y for _, y in steps), steps[-1][1]]
+    axes.step(*ends, where="post", color=NEUTRAL, linewidth=1.0, alpha=0.4, zorder=2)
+    axes.grid(color=FAINT)
+    axes.margins(y=0.12)
+    axes.set_xlabel(_AXES[kind])
+    if "zero_shot" not in map(grid.method_names.get, means):
+        frozen = [group.zero_shot(k, test) for test in group.tests(k, averaged=True)]
+        if known := [value for value in frozen if value is not None] if None not in frozen else []:
+            axes.axhline(fmean(known), color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
+            labels.append(PointLabel("zero-shot", axes.get_xlim()[0], fmean(known), NEUTRAL))
+    return labels
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:

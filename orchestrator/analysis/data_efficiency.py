@@ -1,0 +1,66 @@
+"""Data efficiency: with how many images per class does a method reach the score that another one has at some k?
+
+Between the k that were measured, a score is taken to be linear in log k on each dataset. The interval holds those k at
+which the 95 % interval of the mean difference over datasets holds 0.
+
+Shape legend: K measured k, G points between them, N datasets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets
+from orchestrator.analysis.paired_tests import Floats, Ints
+
+POINTS = 24
+"""Points for each doubling of k."""
+WIDEST_STEP = 4
+"""Between two k of which one is more than so many times the other, nothing is interpolated."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """A number of images per class.
+
+    Attributes:
+        k: where the means are equal; ``None`` if they are not, between the smallest and the largest k.
+        low, high: ends of the 95 % interval; ``None`` where it is open, because it reaches the smallest or largest k.
+        reached: whether the mean is at least the other one at the largest k.
+    """
+
+    k: float | None
+    low: float | None
+    high: float | None
+    reached: bool
+
+
+def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | None:
+    """Return the k at which a method's mean score equals the mean of ``target_N``.
+
+    Args:
+        ks: the k of the method, increasing.
+        scores_KN: its scores on each dataset; higher is better.
+        target_N: scores to reach on the same datasets.
+
+    Returns:
+        ``None`` with fewer than two k, too large a step between two of them, or fewer than five datasets.
+    """
+    if len(ks) < 2 or (ks[1:] > WIDEST_STEP * ks[:-1]).any() or len(target_N) < MIN_DATASETS:
+        return None
+    x_K = np.log2(ks)
+    x_G = np.linspace(x_K[0], x_K[-1], 1 + round(POINTS * float(x_K[-1] - x_K[0])))
+    differences_GN = np.stack([np.interp(x_G, x_K, own_K) for own_K in scores_KN.T], axis=1) - target_N
+    tests = compare_datasets(differences_GN)
+    equal = np.flatnonzero((tests.lower <= 0) & (tests.upper >= 0))
+    reached = np.flatnonzero(tests.difference >= 0)
+    crosses = len(reached) and reached[0] > 0
+    inside = len(equal) > 0
+    return Images(
+        k=float(2 ** x_G[reached[0]]) if crosses else None,
+        low=float(2 ** x_G[equal[0]]) if inside and equal[0] > 0 else None,
+        high=float(2 ** x_G[equal[-1]]) if inside and equal[-1] < len(x_G) - 1 else None,
+        reached=bool(tests.difference[-1] >= 0),
+    )

@@ -1,0 +1,35 @@
+"""Costs of the methods of a group, and the methods than which none is better for less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.analysis.costs import Cost, costs_of, frontier
+from orchestrator.analysis.seed_means import Summary
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults
+
+KINDS: Mapping[str, str] = {
+    "operations": "fewer operations",
+    "seconds": "fewer seconds",
+    "memory": "less memory",
+    "parameters": "fewer trainable parameters",
+}
+"""Kind of cost -> less of it, in words."""
+
+NOTE = "By the means, whatever their intervals; costs are medians over cells, and equal within a factor of 1.25."
+
+
+def group_costs(grid: GridResults, group: ComparisonGroup, k: int) -> Mapping[str, Cost]:
+    """Return what each method of a group costs at one k; without operations if no verdict is about the group."""
+    for answer in grid.answers_about(group):
+        if not answer.dataset and (verdict := answer.at(k)) is not None:
+            return verdict.costs
+    return costs_of((row for method in group.methods for row in group.rows_at(method, k)), {})
+
+
+def frontiers(group: ComparisonGroup, means: Mapping[str, Summary], costs: Mapping[str, Cost]) -> dict[str, list[str]]:
+    """Return, for each kind of cost, the methods than which none is better for as much or less, by the means."""
+    sign = -1 if group.metric.lower_is_better else 1
+    scores = {method: sign * mean.mean for method, mean in means.items()}
+    return {kind: frontier(scores, {method: cost.of(kind) for method, cost in costs.items()}) for kind in KINDS}

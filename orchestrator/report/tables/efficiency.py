@@ -1,0 +1,106 @@
+"""What accuracy costs: the methods than which none is better for less, and the images that each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from orchestrator.analysis.costs import Cost
+from orchestrator.analysis.data_efficiency import Images, images_to_reach
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.frontiers import KINDS, NOTE, frontiers, group_costs
+from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.notation import DASH, k_title
+from orchestrator.report.tables.common import group_table, method_entry, summary_entry
+from orchestrator.report.tables.table import Entry, Table, number
+from orchestrator.util.units import listed
+
+_REFERENCES = 3
+"""Methods of the best set whose images are counted."""
+
+
+def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
+    """Make methods x (mean, costs) at one k, and the frontiers that each is on; ``None`` with fewer than two means."""
+    means = {method: mean for method in group.methods if (mean := group.mean(method, k))}
+    if len(means) < 2:
+        return None
+    costs = group_costs(grid, group, k)
+    found = frontiers(group, means, costs)
+    lowest_first = 1 if group.metric.lower_is_better else -1
+    rows = []
+    for method, mean in sorted(means.items(), key=lambda item: lowest_first * item[1].mean):
+        kinds = [KINDS[kind] for kind, own in found.items() if method in own]
+        cost = costs.get(method, Cost())
+        rows.append(
+            (
+                method_entry(grid, method),
+                Entry(", ".join(kinds) or DASH),
+                summary_entry(group, method, mean),
+                number(cost.operations, ",.0f"),
+                number(cost.seconds),
+                number(cost.memory / 2**20 if cost.memory is not None else None, ",.0f"),
+                number(cost.trainable_parameters, ",.0f"),
+            )
+        )
+    sentences = [
+        f"Nothing is better for {KINDS[kind]} than {listed([grid.display_names[one] for one in own], 8)}."
+        for kind, own in found.items()
+        if own
+    ]
+    note = (
+        f"Mean {group.metric.title} in per cent. {' '.join(sentences)} {NOTE} Operations to adapt, in forward passes "
+        "of one image; seconds to adapt, wall-clock; peak memory in MiB."
+    )
+    header = ("method", "nothing is better for", "mean", "operations", "seconds", "MiB", "trainable parameters")
+    return group_table(group, "frontier", "What is better costs more", note, header, rows, k=k, text_columns=2)
+
+
+def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
+    """Make methods x images that the best ones need to reach them at the largest k; ``None`` if nothing can be said."""
+    last = group.ks[-1]
+    verdicts = [answer.at(last) for answer in grid.answers_about(group) if not answer.dataset]
+    best = [method for verdict in verdicts if verdict for method in verdict.comparison.best_set]
+    references = [method for method in best if method not in group.fixed][:_REFERENCES]
+    rows = []
+    for method in (one for one in group.methods if one not in group.fixed):
+        images = [_images(group, reference, method) if reference != method else None for reference in references]
+        if any(images):
+            entries = (_images_entry(found, group.ks) for found in images)
+            rows.append((method_entry(grid, method), summary_entry(group, method, group.mean(method, last)), *entries))
+    if not rows:
+        return None
+    note = (
+        f"How many images per class the methods that may be the best need for the mean {group.metric.title} that each "
+        f"method has at k = {last}, with the 95 per cent interval over datasets. Between two k a score is taken to be "
+        "linear in log k on each dataset."
+    )
+    header = ("method", k_title(last), *(f"images for {grid.display_names[one]}" for one in references))
+    return group_table(group, "data_efficiency", "Images per class for the same score", note, header, rows)
+
+
+def _images(group: ComparisonGroup, reference: str, method: str) -> Images | None:
+    """Return the k at which the reference has the score that the method has at the largest k."""
+    sign, last = -1 if group.metric.lower_is_better else 1, group.ks[-1]
+    curves = [
+        [group.score(reference, k, test) for k in group.ks] + [group.score(method, last, test)]
+        for test in group.tests(last, averaged=True)
+    ]
+    known = [[sign * one.mean for one in own if one] for own in curves if all(own)]
+    if not known:
+        return None
+    scores_KN = np.array(known).T
+    return images_to_reach(np.array(group.ks), scores_KN[:-1], scores_KN[-1])
+
+
+def _images_entry(found: Images | None, ks: Sequence[int]) -> Entry:
+    """Return ``7 (5 to 10)``; ``below 1`` or ``over 16`` where the method has a better or worse score at every k."""
+    if found is None:
+        return Entry(DASH)
+    below, over = f"below {ks[0]}", f"over {ks[-1]}"
+    text = f"{found.k:.2g}" if found.k is not None else below if found.reached else over
+    low = f"{found.low:.2g}" if found.low is not None else below
+    high = f"{found.high:.2g}" if found.high is not None else over
+    if found.k is None and found.low is None and found.high is None:
+        return Entry(text)
+    return Entry(f"{text} ({low} to {high})", value=found.k)
