@@ -8,6 +8,9 @@ pictures are there up to four times, with the same pixels, or compressed, scaled
 holds if its 95 % interval contains the true accuracy, which is itself known to about 1.5 points.
 
 "wrong labels": every twentieth label is another class. Recall is that of as many listed images as were planted.
+
+"labels at 80 %" and "at 95 %": what ``predict --accuracy`` does with the other pictures. It holds if the accuracy of
+those that are labelled lies in the interval that the command prints. ``--draw 2`` takes other pictures to learn from.
 """
 
 from __future__ import annotations
@@ -15,13 +18,17 @@ from __future__ import annotations
 import argparse
 import io
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageEnhance
 from rich.console import Console
 
 import bolt
+from bolt.model.threshold import NoThreshold, choose_threshold
 from bolt.seeds import numpy_generator
 from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation
@@ -36,6 +43,29 @@ METHODS = ("tip_adapter", "gda", "zero_shot", "logistic_probe")
 COPIED = ("exact copies", "near copies")
 KINDS = ("no copies", *COPIED, "wrong labels")
 LEAST_IMAGES, LEAST_PER_CLASS, WRONG = 100, 6, 0.05
+ACCURACIES = (80, 95)
+
+
+class Labelled(NamedTuple):
+    """What ``predict --accuracy`` does: the share that it labels, their accuracy, and the interval of it, per cent."""
+
+    share: float
+    true: float
+    low: float
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        return self.low <= self.true <= self.high
+
+
+class Run(NamedTuple):
+    """What came out of ``adapt``, the true accuracy, the images with a wrong label, and the labels at an accuracy."""
+
+    done: Adaptation
+    truth: float
+    wrong: set[str]
+    labelled: dict[int, Labelled]
 
 
 def changed(image: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -50,14 +80,14 @@ def changed(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.open(stream)
 
 
-def run(task: str, kind: str, place: Path) -> tuple[Adaptation, float, set[str]]:
-    """Adapt to some pictures of a task; return what came out, the true accuracy, and the images with a wrong label."""
-    rng, names = numpy_generator("promise", task, kind), TASKS[task].class_names
+def run(task: str, kind: str, draw: int, place: Path) -> Run:
+    """Adapt to some pictures of a task, and predict the others."""
+    rng, names = numpy_generator("promise", task, kind, draw), TASKS[task].class_names
     parts = [draw_split(task, "train"), draw_split(task, "test")]
     pictures, labels = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
     per_class, wrong, learnt = max(LEAST_PER_CLASS, -(-LEAST_IMAGES // len(names))), set[str](), []
     for label, name in enumerate(names):
-        for number in np.flatnonzero(labels == label)[:per_class]:
+        for number in rng.permutation(np.flatnonzero(labels == label))[:per_class]:
             given, learnt = name, [*learnt, number]
             if kind == "wrong labels" and rng.random() < WRONG:
                 given = str(rng.choice([other for other in names if other != name]))
@@ -76,9 +106,18 @@ def run(task: str, kind: str, place: Path) -> tuple[Adaptation, float, set[str]]
     )
     done = adapt_folder(request, Console(file=io.StringIO()))
     rest = np.setdiff1d(np.arange(len(labels)), learnt)
-    found = bolt.load_model(model).predict([Image.fromarray(pictures[number]) for number in rest])
-    right = [each.label == names[label] for each, label in zip(found, labels[rest], strict=True)]
-    return done, 100 * float(np.mean(right)), wrong
+    saved = bolt.load_model(model)
+    found = saved.predict([Image.fromarray(pictures[number]) for number in rest])
+    right = np.array([each.label == names[label] for each, label in zip(found, labels[rest], strict=True)])
+    scores, labelled = np.array([each.score for each in found]), {}
+    for accuracy in ACCURACIES:
+        with suppress(NoThreshold):
+            threshold = choose_threshold(saved.about.notes, accuracy)
+            sure = scores >= threshold.score
+            if sure.any():
+                interval = threshold.interval(int(sure.sum()))
+                labelled[accuracy] = Labelled(100 * float(sure.mean()), 100 * float(right[sure].mean()), *interval)
+    return Run(done, 100 * float(np.mean(right)), wrong, labelled)
 
 
 def main() -> None:
@@ -86,26 +125,52 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare what adapt promises with the truth.")
     parser.add_argument("--targets", type=int, default=16)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
+    parser.add_argument("--draw", type=int, default=1)
     arguments = parser.parse_args()
     for kind in arguments.kinds:
-        held, bias, recalls, precisions = [], [], [], []
+        runs = []
         for task in list(TASKS)[: arguments.targets]:
             with tempfile.TemporaryDirectory() as place:
-                done, truth, wrong = run(task, kind, Path(place))
-            expected, low, high = done.choice.expected or 0.0, done.choice.low or 0.0, done.choice.high or 0.0
-            line = f"{kind:<13} {task:<20} expects {expected:5.1f} ({low:5.1f} to {high:5.1f}), true {truth:5.1f}"
-            held.append(low <= truth <= high)
-            bias.append(expected - truth)
-            if wrong:
-                listed = [suspect.origin for suspect in done.suspects]
-                hits = len(wrong & set(listed[: len(wrong)]))
-                recalls.append(hits / len(wrong))
-                precisions.append(len(wrong & set(listed)) / max(1, len(listed)))
-                line += f"; {hits} of {len(wrong)} wrong labels in as many, {len(listed)} listed"
-            print(line, flush=True)
-        print(f"{kind}: the interval holds the truth in {sum(held)} of {len(held)}, bias {np.mean(bias):+.1f} points")
-        if recalls:
-            print(f"{kind}: recall {np.mean(recalls):.2f}, precision of all listed {np.mean(precisions):.2f}")
+                runs.append(run(task, kind, arguments.draw, Path(place)))
+            print(f"{kind:<13} {task:<20} {_line(runs[-1])}", flush=True)
+        for line in _sums(runs):
+            print(f"{kind}: {line}")
+
+
+def _line(of: Run) -> str:
+    low, high = _interval(of)
+    line = f"expects {of.done.choice.expected:5.1f} ({low:5.1f} to {high:5.1f}), true {of.truth:5.1f}"
+    for accuracy, found in of.labelled.items():
+        line += f"; at {accuracy} %: {found.share:.0f} %, {found.low:.1f} to {found.high:.1f}, true {found.true:.1f}"
+    if of.wrong:
+        line += f"; {_hits(of)} of {len(of.wrong)} wrong labels in as many, {len(of.done.suspects)} listed"
+    return line
+
+
+def _interval(of: Run) -> tuple[float, float]:
+    assert of.done.choice.low is not None
+    assert of.done.choice.high is not None
+    return of.done.choice.low, of.done.choice.high
+
+
+def _hits(of: Run, most: int | None = None) -> int:
+    """Wrong labels among the first ``most`` suspects, by default as many as there are wrong labels."""
+    return len(of.wrong & {suspect.origin for suspect in of.done.suspects[: most or len(of.wrong)]})
+
+
+def _sums(runs: Sequence[Run]) -> Iterator[str]:
+    held = [low <= of.truth <= high for of, (low, high) in zip(runs, map(_interval, runs), strict=True)]
+    bias = np.mean([(of.done.choice.expected or 0) - of.truth for of in runs])
+    yield f"the interval holds the truth in {sum(held)} of {len(runs)}, bias {bias:+.1f} points"
+    for accuracy in ACCURACIES:
+        if found := [of.labelled[accuracy] for of in runs if accuracy in of.labelled]:
+            within, share = sum(each.holds for each in found), np.mean([each.share for each in found])
+            true = np.mean([each.true for each in found])
+            yield f"labels at {accuracy} %: {within} of {len(found)} hold, {share:.0f} % labelled, {true:.1f} % right"
+    if planted := [of for of in runs if of.wrong]:
+        recall = np.mean([_hits(of) / len(of.wrong) for of in planted])
+        precision = np.mean([_hits(of, 10**6) / max(1, len(of.done.suspects)) for of in planted])
+        yield f"recall {recall:.2f}, precision of all listed {precision:.2f}"
 
 
 if __name__ == "__main__":

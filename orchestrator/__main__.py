@@ -13,6 +13,9 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
+    from bolt.utf8_mode import start_in_utf8_mode
+
+    start_in_utf8_mode()
     from bolt.outside import BrokenPackage
     from orchestrator.cli.app import app
     from orchestrator.execution.health import ClusterLost
@@ -20,6 +23,7 @@ def main() -> None:
     from orchestrator.util.errors import UserError
 
     try:
+        _check_arguments()
         app()
     except UserError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
@@ -32,8 +36,9 @@ def main() -> None:
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        hint = "the store cannot be written to; finished work is kept. Fix that and run the command again."
-        print(f"error: {error}\n  {hint}", file=sys.stderr)
+        what = f"{printable(str(error.filename))} cannot be used" if error.filename else "a file cannot be used"
+        hint = "finished work is kept. Fix that and run the command again."
+        print(f"error: {what}: {error.strerror}\n  {hint}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)
@@ -43,6 +48,15 @@ def main() -> None:
         # binding prints a page about leaks when its objects are not collected.
         if "triton" not in sys.modules:
             gc.freeze()
+
+
+def _check_arguments() -> None:
+    """Raise ``UserError`` for a name that is not UTF-8: it could not be written into a file. ``predict`` reads any."""
+    from orchestrator.util.errors import UserError
+
+    foreign = next((word for word in sys.argv[1:] if any("\ud800" <= letter <= "\udfff" for letter in word)), None)
+    if foreign is not None and sys.argv[1] != "predict":
+        raise UserError(f"the name {foreign!a} is not UTF-8", hint="rename the file or folder")
 
 
 if __name__ == "__main__":

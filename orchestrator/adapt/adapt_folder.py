@@ -94,7 +94,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             say(f"class {alone!r} has one image, so nothing can be held out: the first candidate is taken")
         trials = measure_candidates(candidates, plan, images, request.minutes, console)
         if images.folds:
-            choice = choose([trial.correct_of(images.repeated) for trial in trials])
+            choice = choose([trial.correct_of(images.repeated) for trial in trials], images.folds)
         else:
             choice = Choice(next((n for n, trial in enumerate(trials) if not trial.left_out), 0))
         chosen = trials[choice.best]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ Floats = NDArray[np.float32]
 SIDE = 32
 """Pixels of the side of the small version."""
 
-RATIO, RATIO_OF_FEW, FEW = 0.06, 0.014, 100
+RATIO, RATIO_OF_FEW, FEW = 0.07, 0.03, 20
 """Largest distance of two copies, as a share of the distance to the tenth nearest picture. Among fewer than ``FEW``
 pictures, the tenth nearest says little."""
 
@@ -45,8 +46,10 @@ _FLAT = 2.0
 """Standard deviation, in grey levels, below which a picture is too plain to be recognised."""
 
 _BLOCK = 1000
-_CROPS = [(f, 1 - f, f, 1 - f) for f in (0.0, 0.02, 0.04, 0.06)] + [
-    (*rows, *columns) for f in (0.04, 0.08) for rows in ((0, 1 - f), (f, 1)) for columns in ((0, 1 - f), (f, 1))
+_CROPS = [
+    *((top, 1 - bottom, left, 1 - right) for top, bottom, left, right in product((0.0, 0.03), repeat=4)),
+    *((f, 1 - f, f, 1 - f) for f in (0.02, 0.04, 0.06)),
+    *((*rows, *columns) for f in (0.04, 0.08) for rows in ((0, 1 - f), (f, 1)) for columns in ((0, 1 - f), (f, 1))),
 ]
 """Top, bottom, left and right of each crop, as shares of the sides; the first is the whole picture."""
 

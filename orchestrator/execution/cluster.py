@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.core.events import Resources
-from orchestrator.execution.join import check_address, check_workers, join, token_mode
+from orchestrator.execution.join import check_address, check_workers, join, own_token, token_mode
 from orchestrator.execution.process import delay_interrupt, environment_variables
 from orchestrator.util.scratch import ScratchFolder
 
@@ -88,7 +88,7 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
         ray_constants.ENABLE_RAY_CLUSTER = False  # listen on the loopback interface only, as is checked below
     root = str(Path(__file__).resolve().parents[2])  # workers import this project from there, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    with delay_interrupt(), environment_variables({**worker_env, "PYTHONPATH": python_path}):
+    with delay_interrupt(), environment_variables({**worker_env, **own_token(), "PYTHONPATH": python_path}):
         ray.init(
             address="local",
             num_cpus=cpus,

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import re
+import secrets
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -34,6 +35,9 @@ CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 
 _WRONG_TOKEN = b"InvalidAuthToken"
 """Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
+_TOKEN = secrets.token_hex(32)
+"""One for all instances of this process: Ray reads it once."""
+
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 """Ray's error for a cluster of other versions names both, the cluster's first."""
 
@@ -45,10 +49,20 @@ def token_mode() -> dict[str, str]:
     is for the time of the connection alone: Ray reads it once, and an instance that this process starts later with
     another mode would refuse it.
     """
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
-        return {"RAY_AUTH_MODE": "token"}
-    return {}
+    return {"RAY_AUTH_MODE": "token"} if "RAY_AUTH_MODE" not in os.environ and _has_token() else {}
+
+
+def own_token() -> dict[str, str]:
+    """Return the environment variable with a token for an instance of this process, where this machine has none.
+
+    Ray would write one into the home folder, which may be read-only.
+    """
+    return {} if _has_token() else {"RAY_AUTH_TOKEN": _TOKEN}
+
+
+def _has_token() -> bool:
+    file = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    return "RAY_AUTH_TOKEN" in os.environ or os.path.isfile(file)
 
 
 def check_address(address: str) -> None:

@@ -34,6 +34,7 @@ from orchestrator.report.registry import group_tables, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.sharing.frames import check_finished, row_records, to_csv
 from orchestrator.store import Store
+from orchestrator.store.files import LARGEST
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
@@ -45,6 +46,9 @@ FORMAT = 1
 MANIFEST, CELLS, TEXT_LIMITS = "manifest.json", "cells.json", "text_limits.json"
 MOST_GROWTH = 100
 """A file that unpacks to more than this times its size is no bundle: the largest grid's shrinks to a twentieth."""
+
+MOST_BYTES = 2**32
+"""The same of one that unpacks to more than this, or has a file of more than :data:`LARGEST` bytes."""
 
 _COMMENT = b"sha256:"
 _COMMENT_SIZE = len(_COMMENT) + 64
@@ -184,6 +188,8 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
 def read_bundle(path: Path) -> Bundle:
     """Read a bundle and check every byte and every record. Raises ``UserError`` if there is no such file."""
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            return Bundle({}, {}, {"archive": f"it is no bundle: it has {size / 2**30:.0f} GiB"})
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror or error}", where=str(path)) from None
@@ -217,12 +223,14 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
     """Yield the name of every file in an archive with its content, or with the error that reading it raises."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
-        if sum(entry.file_size for entry in entries) > MOST_GROWTH * len(content):
-            raise ValueError(f"it would unpack to more than {MOST_GROWTH} times its size")
+        if (size := sum(entry.file_size for entry in entries)) > min(MOST_GROWTH * len(content), MOST_BYTES):
+            raise ValueError(f"it would unpack to {size} bytes, more than any bundle or {MOST_GROWTH} times its size")
         for entry in entries:
             try:
                 if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
                     raise ValueError("another program has compressed it")  # by a method that can grow without limit
+                if entry.file_size > LARGEST:
+                    raise ValueError(f"it has {entry.file_size / 2**20:.0f} MiB, more than any file of a bundle")
                 with archive.open(entry) as stream:
                     yield entry.filename, stream.read(entry.file_size)
             except _UNREADABLE as error:

@@ -102,8 +102,8 @@ def _merge_cell(
         adapter_files: the files of the adapter that it lacks, the index last.
     """
     name = f"results/{cell_id}"
-    names = [f"{name}.json", f"{name}.npz", *(f"adapters/{cell_id}/{file}" for file in adapter_files)]
-    content, predictions, *parts = other.files.read_many(names)
+    content, predictions = other.files.read_many([f"{name}.json", f"{name}.npz"])
+    parts = other.files.read_many([f"adapters/{cell_id}/{file}" for file in adapter_files], most=None)
     if content is None:
         return MergedCell(cell_id, "gone")
     try:

@@ -18,7 +18,6 @@ from pydantic import BaseModel, PrivateAttr
 from orchestrator.store.files import FOLDER, Files
 from orchestrator.store.node_cache import ChecksumMismatch, node_cache
 from orchestrator.store.results import Checksum, Count, field_named
-from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode, file_digest
 
 HASHED_BYTES = 256 * 2**20
@@ -84,7 +83,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
         """
         stored, size, digest = self.files[name]
         if self._store.is_local:
-            path = self._in_folder(stored)
+            path = self._store.path_inside(stored)
             if not os.environ.get(FOLDER):
                 return path
         try:
@@ -108,24 +107,13 @@ class Artifact(BaseModel, strict=True, frozen=True):
                 has = f"has {found.size} bytes" if found else "is missing"
                 raise CorruptArtifact(f"{self.address}/{name} {has}, its manifest says {size} bytes")
             if self._store.is_local:
-                changed = size <= HASHED_BYTES and file_digest(self._in_folder(stored)) != digest
+                changed = size <= HASHED_BYTES and file_digest(self._store.path_inside(stored)) != digest
             elif changed := found.tag != self.tags.get(name, found.tag):
                 with node_cache().scratch() as folder:  # past the cache's own copies
                     self._store.download(stored, folder / name)
                     changed = file_digest(folder / name) != digest
             if changed:
                 raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
-
-    def _in_folder(self, stored: str) -> Path:
-        path = self._store.local_path(stored)
-        real, root = os.path.realpath(path), os.path.realpath(self._store.root)
-        if os.path.commonpath((real, root)) != root:
-            raise UserError(
-                f"{path} is a link that leads out of the store",
-                where=self._store.url,
-                hint="files outside of a store are not read; link the whole store instead, or move the file into it",
-            )
-        return path
 
 
 def discard(files: Files, address: str) -> None:

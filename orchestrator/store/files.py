@@ -35,6 +35,9 @@ MAX_REQUESTS = 32
 CONNECTIONS = 64
 """Largest number of concurrent requests of the driver; botocore's default is ten."""
 
+LARGEST = 256 * 2**20
+"""Bytes of the largest record: no result, manifest or predictions file comes near it. Larger files are not read."""
+
 MAX_NAME = 900
 MAX_PART = 240
 """Bytes. S3 allows keys of 1024, file systems allow names of 255; temporary names are a little longer."""
@@ -68,6 +71,7 @@ class Files:
         self.url = os.fspath(url)
         self._filesystem, self.root = _open_filesystem(self.url)
         self._process = os.getpid()
+        self._inside: set[Path] = set()
         protocol = self._filesystem.protocol
         protocols = protocol if isinstance(protocol, tuple) else (protocol,)
         self.is_local = "file" in protocols
@@ -103,6 +107,22 @@ class Files:
         if not self.is_local:
             raise StoreUnavailable(f"{self.url} is not a folder on this machine", where=name)
         return Path(self.path(name))
+
+    def path_inside(self, name: str) -> Path:
+        """Return :meth:`local_path`. Raises ``UserError`` for a link out of the store: files outside are not read."""
+        path = self.local_path(name)
+        if path.parent in self._inside and not os.path.islink(path):  # many records lie in one folder
+            return path
+        real, root = os.path.realpath(path), os.path.realpath(self.root)
+        if os.path.commonpath((real, root)) != root:
+            raise UserError(
+                f"{path} is a link that leads out of the store",
+                where=self.url,
+                hint="files outside of a store are not read; link the whole store instead, or move the file into it",
+            )
+        if not os.path.islink(path):
+            self._inside.add(path.parent)
+        return path
 
     # -- listing ---------------------------------------------------------------------------------------------------
 
@@ -140,17 +160,25 @@ class Files:
 
     # -- reading and writing ---------------------------------------------------------------------------------------
 
-    def read(self, name: str) -> bytes:
-        """Read a file; raises ``FileNotFoundError``."""
+    def read(self, name: str, most: int | None = LARGEST) -> bytes:
+        """Read a file; raises ``FileNotFoundError``, and ``UserError`` for a link out of the store or too many bytes.
+
+        The size of a remote file is not asked for.
+        """
         with translate_errors(self.url):
+            if self.is_local:
+                size = self.path_inside(name).stat().st_size
+                if most is not None and size > most:
+                    what = f"{self.location(name)} has {size / 2**20:.0f} MiB, more than any file of its kind"
+                    raise UserError(what, where=self.url, hint="move it away; a missing result is measured again")
             return bytes(self._fs.cat_file(self.path(name), **self._reading))
 
-    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
+    def read_many(self, names: Sequence[str], most: int | None = LARGEST) -> list[bytes | None]:
         """Read many files, in their order; ``None`` for those that do not exist."""
 
         def read_or_none(name: str) -> bytes | None:
             with contextlib.suppress(FileNotFoundError):
-                return self.read(name)
+                return self.read(name, most)
             return None
 
         return self.map(read_or_none, names)

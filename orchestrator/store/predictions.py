@@ -13,19 +13,23 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.store.results import Evaluation, PredictionsFile, Result
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.lib.npyio import NpzFile
     from numpy.typing import NDArray
 
 MAX_CLASSES = 2**16
 FULL_PROBABILITY = 255
 """The stored value that stands for a probability of 1."""
+
+_HEADER, _LARGEST_ITEM = 1024, 4
+"""Bytes of an array in its file: at most so many, and so many for each image."""
 
 _TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
 
@@ -98,12 +102,16 @@ def parse_predictions(content: bytes, evaluations: Sequence[Evaluation]) -> tupl
         raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
 
 
-def _of_split(arrays: Mapping[str, NDArray[Any]], scored: Evaluation) -> StoredPredictions:
+def _of_split(arrays: NpzFile, scored: Evaluation) -> StoredPredictions:
     found = {}
     for name, kind in _TYPES.items():
         key = f"{scored.dataset}/{name}"
         if name == "rows" and key not in arrays:
             continue
+        assert arrays.zip is not None
+        size = arrays.zip.getinfo(f"{key}.npy").file_size
+        if size > _HEADER + _LARGEST_ITEM * scored.total:
+            raise ValueError(f"{key}: it would unpack to {size} bytes")
         array = found[name] = arrays[key]
         if array.dtype != kind or array.shape != (scored.total,):
             raise ValueError(f"{key}: type {array.dtype} and shape {array.shape}, not {kind} and ({scored.total},)")

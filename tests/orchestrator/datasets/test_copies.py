@@ -36,6 +36,8 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "larger": lambda image: image.resize((80, 80), Image.Resampling.LANCZOS),
     "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.15),
     "cropped": lambda image: image.crop((1, 1, 31, 31)),
+    "cropped on one side": lambda image: image.crop((0, 0, 31, 32)),
+    "cropped on three sides": lambda image: _jpeg(image.crop((1, 1, 31, 32))),
     "the same pixels": lambda image: image.copy(),
 }
 

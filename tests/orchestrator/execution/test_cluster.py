@@ -81,6 +81,15 @@ def test_a_token_for_a_cluster_that_was_not_there_does_not_close_a_local_instanc
     assert done.stdout.split() == ["answered", "answered"], done.stderr
 
 
+def test_a_local_instance_needs_no_home_that_can_be_written(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_AFTER_A_TRY_TO_JOIN],
+        env={**environment, "HOME": "/dev/null"}, capture_output=True, text=True, timeout=TIMEOUT,
+    )  # fmt: skip
+    assert done.stdout.split() == ["answered", "answered"], done.stderr
+
+
 LOSES_ITS_RAYLET = """
 import contextlib, os, sys, tempfile
 from pathlib import Path

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -24,6 +26,7 @@ from orchestrator.sharing.bundle import MANIFEST, MOST_GROWTH, make_bundle, read
 from orchestrator.sharing.rerun import rerun_bundle
 from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
+from orchestrator.store.files import LARGEST
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 from tests.orchestrator.sharing.conftest import Stores
@@ -280,3 +283,25 @@ def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path) -
     found = read_bundle(tmp_path / "large.zip")
     assert list(found.problems) == ["archive"]
     assert str(MOST_GROWTH) in found.problems["archive"]
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_large_member_is_not_read(tmp_path: Path, compression: int) -> None:
+    """The archive is large enough for what it unpacks to."""
+    path = tmp_path / "large.zip"
+    with zipfile.ZipFile(path, "w", compression) as archive, archive.open("rows.csv", "w", force_zip64=True) as member:
+        noise = os.urandom(2**20)
+        for number in range(LARGEST // 2**20 + 1):
+            member.write(noise if number < 4 else bytes(2**20))
+    tracemalloc.start()
+    found = read_bundle(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "257 MiB" in found.problems["rows.csv"]
+    assert peak - path.stat().st_size < 2**24
+
+
+def test_a_file_that_is_larger_than_any_bundle_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "huge.zip").open("wb") as stream:
+        stream.truncate(2**33)  # takes no place on the disk
+    assert "8 GiB" in read_bundle(tmp_path / "huge.zip").problems["archive"]

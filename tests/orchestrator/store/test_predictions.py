@@ -154,6 +154,11 @@ def test_a_file_that_disagrees_with_its_result_is_refused(store: Store, content:
     assert store.result_ids() == frozenset()
 
 
+def test_an_array_that_would_fill_the_memory_is_not_unpacked() -> None:
+    with pytest.raises(ValueError, match="it would unpack to 40000128 bytes"):
+        parse_predictions(spoil(labels=np.zeros(20_000_000, np.uint16)), RESULT.evaluations)
+
+
 def test_predictions_of_several_splits_are_in_the_order_of_the_scores() -> None:
     (split,) = parse_predictions(CONTENT, RESULT.evaluations)
     scores = tuple(replace(RESULT.evaluations[0], dataset=name) for name in ("b", "a"))

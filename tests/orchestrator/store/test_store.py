@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.sharing.merge import merge_stores
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.artifact import discard
 from orchestrator.store.errors import StoreUnavailable
@@ -201,6 +202,48 @@ def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path, linked: str) ->
         found.path("numbers.bin")
     with pytest.raises(UserError, match="leads out of the store"):
         found.verify()
+
+
+@pytest.mark.parametrize("linked", ["result", "predictions", "folder", "failure"])
+def test_a_record_linked_to_outside_the_store_is_not_read(tmp_path: Path, linked: str) -> None:
+    store, cell = Store(tmp_path / "store"), samples.cell()
+    result = samples.result(cell)
+    store.write_result(result)
+    store.write_failure(Failure(samples.cell(9).id, "x", "", "", 1, ""))
+    (tmp_path / "store" / "results" / f"{cell.id}.npz").write_bytes(b"x")
+    path = {
+        "result": tmp_path / "store" / "results" / f"{cell.id}.json",
+        "predictions": tmp_path / "store" / "results" / f"{cell.id}.npz",
+        "folder": tmp_path / "store" / "results",
+        "failure": tmp_path / "store" / "failures" / f"{samples.cell(9).id}.json",
+    }[linked]
+    assert store.read_result(cell.id) == result
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    folder, _, name = path.with_suffix("").relative_to(tmp_path / "store").as_posix().partition("/")
+    names = [f"{folder}/{name or cell.id}{ending}" for ending in (".json", ".npz")]
+    with pytest.raises(UserError, match="leads out of the store"):
+        Store(tmp_path / "store").files.read_many(names)
+    if linked == "result":
+        with pytest.raises(UserError, match="leads out of the store"):
+            store.read_results([cell.id])
+        (other := Store(tmp_path / "other")).write_result(samples.result(samples.cell(2)))
+        with pytest.raises(UserError, match="leads out of the store"):
+            merge_stores(other, store)
+
+
+def test_a_record_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (tmp_path / "results").mkdir()
+    for name in ("x.json", "x.npz"):
+        with (tmp_path / "results" / name).open("wb") as stream:
+            stream.truncate(2**31)  # takes no place on the disk
+        with pytest.raises(UserError, match="2048 MiB, more than any file of its kind"):
+            store.files.read(f"results/{name}")
+    with pytest.raises(UserError, match="2048 MiB"):
+        store.read_results(["x"])
+    with pytest.raises(UserError, match="2048 MiB"):
+        merge_stores(Store(tmp_path / "other"), store)
 
 
 def test_a_store_that_is_a_link_itself_is_read(tmp_path: Path) -> None:

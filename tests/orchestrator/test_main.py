@@ -1,0 +1,65 @@
+"""The entry point: what it says of a disk that the store is not on, and of names that the locale does not know."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orchestrator.cli.app
+from orchestrator.__main__ import main
+from tests.helpers.photographs import write_photographs
+from tests.helpers.waiting import TIMEOUT
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+def test_an_error_of_a_disk_names_the_file_and_does_not_blame_the_store(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise OSError(number, "no", "/home/me/.ray\x1b[31m")
+
+    monkeypatch.setattr(orchestrator.cli.app, "app", fail)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("error: /home/me/.ray\\x1b[31m cannot be used: no")
+    assert "store" not in text
+
+
+ASCII = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+def run(place: Path, *words: str | bytes, module: str = "orchestrator") -> subprocess.CompletedProcess[bytes]:
+    """Run a command line where the locale knows ASCII only."""
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(command, cwd=place, capture_output=True, env=ASCII, timeout=TIMEOUT)
+
+
+@pytest.mark.slow
+def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "bücher", 6)
+    (tmp_path / "bücher" / "red_mug").rename(tmp_path / "bücher" / "grün")
+    added = run(tmp_path, "data", "add", "bücher", "--name", "mine")
+    assert "BlueBottle -> 'blue bottle', 'grün'" in added.stdout.decode(), added.stderr.decode()
+    grid = run(tmp_path, "grid", "smoke", "--limit", "1", "--only", "method=zero_shot", "--store", "störe", "--local")
+    assert grid.returncode == 0, grid.stderr.decode()
+    assert len(list((tmp_path / "störe" / "results").glob("*.json"))) == 1
+    none = run(tmp_path, "predict", "größe", "bücher", module="bolt")
+    assert none.returncode == 2
+    assert none.stderr.decode().startswith("error: größe ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("status", "smoke", "--store", b"st\xf6re"), ("adapt", b"b\xfccher")])
+def test_a_name_that_is_not_utf8_is_one_line(tmp_path: Path, words: tuple[str | bytes, ...]) -> None:
+    done = run(tmp_path, *words)
+    assert done.returncode == 2
+    assert b"is not UTF-8\n  rename the file or folder\n" in done.stderr
+    assert b"Traceback" not in done.stderr
