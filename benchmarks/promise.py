@@ -42,7 +42,7 @@ from orchestrator.drawn_world.tasks import TASKS
 METHODS = ("tip_adapter", "gda", "zero_shot", "logistic_probe")
 COPIED = ("exact copies", "near copies")
 KINDS = ("no copies", *COPIED, "wrong labels")
-LEAST_IMAGES, LEAST_PER_CLASS, WRONG = 100, 6, 0.05
+LEAST_PER_CLASS, WRONG = 6, 0.05
 ACCURACIES = (80, 95)
 
 
@@ -80,12 +80,12 @@ def changed(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.open(stream)
 
 
-def run(task: str, kind: str, draw: int, place: Path) -> Run:
+def run(task: str, kind: str, draw: int, least: int, place: Path) -> Run:
     """Adapt to some pictures of a task, and predict the others."""
     rng, names = numpy_generator("promise", task, kind, draw), TASKS[task].class_names
     parts = [draw_split(task, "train"), draw_split(task, "test")]
     pictures, labels = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
-    per_class, wrong, learnt = max(LEAST_PER_CLASS, -(-LEAST_IMAGES // len(names))), set[str](), []
+    per_class, wrong, learnt = max(LEAST_PER_CLASS, -(-least // len(names))), set[str](), []
     for label, name in enumerate(names):
         for number in rng.permutation(np.flatnonzero(labels == label))[:per_class]:
             given, learnt = name, [*learnt, number]
@@ -126,12 +126,13 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=16)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--draw", type=int, default=1)
+    parser.add_argument("--images", type=int, default=100, help="to learn from")
     arguments = parser.parse_args()
     for kind in arguments.kinds:
         runs = []
         for task in list(TASKS)[: arguments.targets]:
             with tempfile.TemporaryDirectory() as place:
-                runs.append(run(task, kind, arguments.draw, Path(place)))
+                runs.append(run(task, kind, arguments.draw, arguments.images, Path(place)))
             print(f"{kind:<13} {task:<20} {_line(runs[-1])}", flush=True)
         for line in _sums(runs):
             print(f"{kind}: {line}")

@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 
 
-def wilson_interval(share: float, images: int, *, comparisons: int = 1) -> tuple[float, float]:
+def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tuple[float, float]:
     """Return the 95 % interval in per cent of a share of ``images`` independent images (Wilson, 1927).
 
     Of so many ``comparisons``, all intervals together hold their shares in 95 % of cases (Bonferroni).

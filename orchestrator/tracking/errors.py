@@ -30,6 +30,10 @@ _REFUSALS = {
     ("file is not a database", "disk image is malformed"): (
         "the database of runs is damaged; `python -m orchestrator sync GRID --rebuild` makes a new one"
     ),
+    ("out-of-date database schema", "Can't locate revision"): (
+        "the database of runs is of another version of MLflow; `python -m orchestrator sync GRID --rebuild` makes "
+        "a new one, `mlflow db upgrade URI` brings an older one up to date (back it up first)"
+    ),
     ("attempt to write a readonly database", "unable to open database file"): (
         "the database of runs may not be written to"
     ),

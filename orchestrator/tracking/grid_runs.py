@@ -121,6 +121,7 @@ class GridRuns:
         except KeyboardInterrupt:
             return False, f"MLflow: stopped; the results are safe, and {later}"
         except Exception as error:  # a tracking server that is away is no reason to lose the report
-            message = classify_tracking_error(error).message
-            return False, f"MLflow could not be written to: {message}; {later}"
+            problem = classify_tracking_error(error)
+            later = f"after that, {later.removesuffix(' later')}" if problem.kind == "refused" else later
+            return False, f"MLflow could not be written to: {problem.message}; {later}"
         return True, f"MLflow: {pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed"

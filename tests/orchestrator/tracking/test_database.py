@@ -95,6 +95,24 @@ def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_
     )
 
 
+@pytest.mark.parametrize("version", ["cc1f77228345", "ffffffffffff"], ids=["older", "newer"])
+def test_a_database_of_another_mlflow_is_said_with_what_helps(
+    version: str, sqlite_store: tuple[str, str], tracker: Tracker, tmp_path: Path
+) -> None:
+    tracker.sync(some_results()[:1], describe)
+    path = tmp_path / "other.db"  # MLflow looks at a database once
+    with contextlib.closing(sqlite3.connect(sqlite_store[0].removeprefix("sqlite:///"))) as connection:
+        connection.execute("vacuum into ?", (str(path),))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("update alembic_version set version_num = ?", (version,))
+    with pytest.raises(Exception, match=r"schema|locate revision") as found:
+        open_client(f"sqlite:///{path}").search_experiments()
+    problem = classify_tracking_error(found.value)
+    assert problem.kind == "refused"
+    assert "sync GRID --rebuild" in problem.message
+    assert "mlflow db upgrade" in problem.message
+
+
 @pytest.mark.parametrize("damage", ["not a database", "torn"])
 def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tuple[str, str], tracker: Tracker) -> None:
     results = some_results()[:3]
