@@ -22,6 +22,7 @@ from orchestrator.store import Store
 from orchestrator.store.results import Result
 from orchestrator.util.errors import UserError
 from tests.helpers.small_results import DATASETS, cell, failure, grid, label, result, write
+from tests.helpers.synthetic_results import everything
 
 
 class Loads(HTMLParser):
@@ -194,6 +195,13 @@ def test_the_terminal_has_a_line_for_each_domain_and_one_table_unless_verbose() 
     assert (short.count("Accuracy by method"), whole.count("Accuracy by method")) == (1, 2)
     assert "1 more table" in short
     assert len(short.splitlines()) < 16 < len(whole.splitlines())
+
+
+def test_the_terminal_of_the_demo_has_at_most_forty_lines() -> None:
+    """On a terminal of 80 columns; the session adds two empty lines and four of where to look."""
+    console = Console(width=80, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_summary(everything("demo").grid_results()))
+    assert console.file.getvalue().count("\n") + 6 <= 40  # type: ignore[attr-defined]
 
 
 def test_a_report_of_no_finished_cell_is_refused_and_the_old_page_stays(tmp_path: Path) -> None:

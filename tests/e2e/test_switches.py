@@ -1,0 +1,48 @@
+"""Every switch of the protocol goes through a grid, its report and MLflow, by the commands that people give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from bolt.protocol import STRICT, SWITCHES, Protocol
+from orchestrator.cli.app import app
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+NEEDS_FILES = {("support_draw", "listed")}
+"""Reads lists that a lab has beside its data."""
+
+
+def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path) -> None:
+    hints = get_type_hints(Protocol)
+    changes = [
+        (switch, value)
+        for switch in SWITCHES
+        for value in get_args(hints[switch]) or (False, True)
+        if value != getattr(STRICT, switch) and (switch, value) not in NEEDS_FILES
+    ]
+    assert {switch for switch, _ in changes} == set(SWITCHES)
+    block = {
+        "track": "fewshot",
+        "backbones": ["tiny-clip"],
+        "datasets": ["glyph-digits"],
+        "shots": [1],
+        "seeds": [1],
+        "methods": ["zero_shot", {"linear_probe": {"epochs": 2}}],
+    }
+    protocols = [{"name": "strict"}, *({"name": "strict", switch: value} for switch, value in changes)]
+    grid = {"title": "Switches", "blocks": [{**block, "protocol": protocol} for protocol in protocols]}
+    path, store = tmp_path / "switches.yaml", str(tmp_path / "runs")
+    path.write_text(yaml.safe_dump(grid))
+    ran = CliRunner().invoke(app, ["grid", str(path), "--local", "--store", store], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    assert "MLflow could not" not in ran.output
+    synced = CliRunner().invoke(app, ["sync", str(path), "--store", store], catch_exceptions=False)
+    assert synced.exit_code == 0, synced.output
+    assert "MLflow: 0 runs added" in synced.output
+    effects = (tmp_path / "runs" / "reports" / "switches" / "tables" / "effects.csv").read_text()
+    assert all(f"{switch} = {value}" in effects for switch, value in changes)
