@@ -61,7 +61,7 @@ class EmDirichletSettings:
 
 def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
     """Return the maximum likelihood alpha (C, C) for each class's mean log q, by majorisation from ``alpha_CC``."""
-    for step in range(1, _MOST_STEPS + 1):
+    for step in range(_MOST_STEPS):
         next_a = alpha_CC + 1
         curvature = (2 * (torch.digamma(next_a) * alpha_CC - torch.lgamma(next_a)) / alpha_CC.square()).abs()
         curvature = torch.where(alpha_CC > _NEAR_ZERO, curvature, torch.pi**2 / 6)
@@ -70,7 +70,7 @@ def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
         updated = (-b + (b.square() + 4 * curvature).sqrt()) / (2 * curvature)
         change = (updated - alpha_CC).square().sum() / alpha_CC.square().sum()
         alpha_CC = updated
-        if step > 1 and step % _STEPS_BETWEEN_TESTS == 0 and change < _NEAR_ZERO:
+        if step > 0 and step % _STEPS_BETWEEN_TESTS == 0 and change < _NEAR_ZERO:
             break
     return alpha_CC
 
@@ -116,6 +116,7 @@ register(
         paper="https://arxiv.org/abs/2405.18437",
         settings_class=EmDirichletSettings,
         adapt=adapt,
+        version=2,
         tracks=frozenset({"tta"}),
     )
 )

@@ -14,7 +14,7 @@ from bolt.methods.em_dirichlet import EmDirichletSettings, cluster
 from bolt.methods.em_dirichlet import adapt as adapt_dirichlet
 from bolt.methods.stata import StatASettings, adapt, start, transduce
 from bolt.task.task import Unlabelled
-from tests.bolt.methods.third_vectors import close, vector
+from tests.bolt.methods.third_vectors import close, exact, vector
 from tests.helpers.frozen_tasks import Problem, clip_like
 
 
@@ -23,22 +23,26 @@ def test_start_rounds_and_probabilities_are_the_official_ones() -> None:
     close(start(unit, text, 100.0).variances_CD[0], "stata/init_variance")
     first = transduce(unit, text, 100.0, StatASettings(rounds=1))
     close(first.z_nC, "stata/z_first")
-    last = transduce(unit, text, 100.0, StatASettings())
+    second, last = (transduce(unit, text, 100.0, StatASettings(rounds=rounds)) for rounds in (2, 10))
     close(last.z_nC, "stata/z_last")
-    for name, value in (("beta", last.beta_C), ("mu", last.means_CD), ("cov", last.variances_CD)):
-        close(value, f"stata/{name}_last")
+    for state, at in ((second, "first"), (last, "last")):  # the last round updates z alone
+        close(state.beta_C, f"stata/beta_{at}")
+        close(state.means_CD, f"stata/mu_{at}")
+        close(state.variances_CD, f"stata/cov_{at}")
     close(transduce(unit, text, 100.0, StatASettings(soft_counts=True)).z_nC, "stata/z_last_soft_beta")
 
 
 @pytest.mark.parametrize(("form", "name"), [("hard", "hard_em_dirichlet"), ("soft", "em_dirichlet")])
 def test_dirichlet_clusters_are_the_official_ones(form: str, name: str) -> None:
-    q = vector("em_dirichlet/q")
+    q = (30 * vector("world/test").double() @ vector("world/text").double().T).softmax(dim=-1)
     settings = EmDirichletSettings(assignment=form)  # type: ignore[arg-type]
     u, alpha = cluster(q, settings)
-    torch.testing.assert_close(alpha, vector(f"em_dirichlet/{name}_alpha_last").double(), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(u, vector(f"em_dirichlet/{name}_u_last").double(), rtol=0, atol=1e-3)
-    without, _ = cluster(q, replace(settings, balance=0.0))
-    torch.testing.assert_close(without, vector(f"em_dirichlet/{name}_u_last_lambda0").double(), rtol=0, atol=1e-3)
+    exact(alpha, f"em_dirichlet/{name}_alpha_last")
+    exact(u, f"em_dirichlet/{name}_u_last")
+    exact(cluster(q, replace(settings, balance=0.0))[0], f"em_dirichlet/{name}_u_last_lambda0")
+    exact(cluster(q, replace(settings, rounds=1))[1], f"em_dirichlet/{name}_alpha_first")
+    soft, _ = cluster(q, EmDirichletSettings(assignment="soft", rounds=1))
+    exact(soft, f"em_dirichlet/{name}_u_first_soft")
 
 
 @pytest.fixture
