@@ -2,9 +2,10 @@
 
 ``rows`` has one row per cell and test split. ``verdict`` turns rows into the answers that pages, the terminal, MLflow
 and ``verdict.json`` share; start there. ``best_set`` compares methods over datasets and returns a ``comparison``;
-``race`` applies its test while a grid is still measured.
-``one_dataset`` makes the same record from the test images of one dataset. ``recommendation`` names the cheapest of the
-best methods by their ``costs``. ``comparable`` says which rows take part, ``scores`` by which metric they are compared.
+``one_dataset`` makes the same record from the test images of one dataset. ``race`` decides while a grid is measured
+which methods need no more cells, and ``raced_places`` which cells those are. ``recommendation`` names the cheapest of
+the best methods by their ``costs``. ``comparable`` says which rows take part, ``scores`` by which
+metric they are compared.
 """
 
 from typing import Literal

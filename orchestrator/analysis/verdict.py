@@ -15,6 +15,7 @@ from orchestrator.analysis.comparable import methods_without_seeds, seedless_met
 from orchestrator.analysis.comparison import RULE, Comparison
 from orchestrator.analysis.costs import costs_of
 from orchestrator.analysis.one_dataset import best_set_on_dataset, correct_by_method
+from orchestrator.analysis.raced_places import RacedPlace
 from orchestrator.analysis.recommendation import Verdict, recommend
 from orchestrator.analysis.rows import Row, sign_of
 from orchestrator.analysis.scores import ReadPredictions
@@ -76,6 +77,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
         "scope": comparison.scope,
         "n": comparison.n,
         "images": comparison.images,
+        "raced": comparison.raced,
         "smallest_difference": comparison.smallest_difference,
         "outcome": comparison.outcome,
         "best_set": comparison.best_set,
@@ -97,6 +99,7 @@ def answers_of(
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
     saves: CostKind = "operations",
+    raced: Sequence[RacedPlace] = (),
 ) -> tuple[VerdictSeries, ...]:
     """One answer for each track, protocol, backbone and domain, in the order of the rows.
 
@@ -112,7 +115,10 @@ def answers_of(
         read_predictions: reads the predictions of results; without it there is no answer about single datasets.
         smallest_difference: in points of the metric; methods that differ by less are level.
         saves: the kind of cost that the recommendation saves first.
+        raced: the races that decide at their places. They are within one domain, so nothing is said about all domains
+            together where there is one.
     """
+    races = {(race.place, race.k): race for race in raced}
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:
         if row.averaged:
@@ -121,10 +127,11 @@ def answers_of(
     by_id = {result.cell.id: result for result in results}
     for (track, protocol, backbone), by_domain in places.items():
         groups = dict(by_domain)
-        if len(by_domain) > 1:
+        if len(by_domain) > 1 and not any(place[:3] == (track, protocol, backbone) for place, _ in races):
             groups[""] = [row for own in by_domain.values() for row in own]
         for domain, own in groups.items():
-            comparisons = _comparisons(own, smallest_difference)
+            own_races = {k: race for (place, k), race in races.items() if place == (track, protocol, backbone, domain)}
+            comparisons = _comparisons(own, smallest_difference, own_races)
             verdicts = (Verdict(k, found, costs_of(rows, by_id), saves) for k, found, rows in comparisons)
             metric = own[0].metric
             answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=metric))
@@ -161,15 +168,21 @@ def _dataset_answers(
             yield VerdictSeries(first.track, first.protocol, first.domain, first.backbone, tuple(verdicts), test)
 
 
-def _comparisons(rows: Sequence[Row], smallest_difference: float) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
-    """Yield every k with the comparison over the datasets, and the rows that it is made of."""
+def _comparisons(
+    rows: Sequence[Row], smallest_difference: float, races: Mapping[int, RacedPlace]
+) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
+    """Yield every k with the comparison over the datasets, and the rows that it is made of.
+
+    ``races``: those that decide, by k.
+    """
     without_seeds, sign = methods_without_seeds(rows), sign_of(rows[0].metric)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
         for row in own:
             # A test split may have the same name in two domains.
             scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
-        found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference)
+        decisions = races[k].decisions if k in races else None
+        found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
         # Leads stay positive for the better method where lower scores are better.
         yield k, replace(found, methods=tuple(replace(one, mean=sign * one.mean) for one in found.methods)), own
 

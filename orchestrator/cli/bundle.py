@@ -48,7 +48,7 @@ def create(
 
     values = values_seen(grid, settings, set_)
     workspace = open_workspace(grid, settings, overrides=values)
-    plan = workspace.plan()
+    plan = workspace.seen_plan()
     results, failures = make_bundle(plan, grid_files(grid), workspace.store, output, values)
     counts = f"{results} of {pluralize(len(plan.grid.cells), 'cell')}, {pluralize(failures, 'failure')}"
     print_line(f"{output}: {counts}, {human_bytes(output.stat().st_size)}")

@@ -17,7 +17,7 @@ from orchestrator.cli.options import (
     with_settings,
 )
 from orchestrator.cli.workspace import Workspace, open_workspace
-from orchestrator.util.console import Console
+from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
 
@@ -35,6 +35,7 @@ Only = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
 DiskBudget = Annotated[int | None, _size("--disk-budget", "what the artifacts may take, e.g. 200GB")]
 GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
+Race = Annotated[bool, typer.Option("--race", help="stop measuring methods that cannot be the best any more")]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
 
 
@@ -44,6 +45,7 @@ def grid(
     only: Only = None,
     set_: SetValues = None,
     limit: Limit = None,
+    race: Race = False,
     plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
     local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
@@ -77,10 +79,10 @@ def grid(
         raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     if plan:
-        _print_plan(workspace, retry_failed, disk_budget, gpu_memory)
+        _print_plan(workspace, retry_failed, disk_budget, gpu_memory, raced=race)
         return
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
-    options = RunOptions(local, address, retry_failed, disk_budget, longest)
+    options = RunOptions(local, address, retry_failed, disk_budget, longest, race)
     code = run_session(workspace, options, Console(), verbose=verbose)
     if not (only or limit):
         write_listing(grid, workspace.grid, workspace.catalog, settings, set_ or ())
@@ -93,6 +95,7 @@ def plan(
     only: Only = None,
     set_: SetValues = None,
     limit: Limit = None,
+    race: Race = False,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     gpu_memory: GpuMemory = None,
@@ -113,18 +116,30 @@ def plan(
     kind = find_gpu(gpu) if gpu is not None else None
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     if as_json:
-        from orchestrator.planning.plan_record import plan_record
+        from orchestrator.planning.plan_record import plan_record, race_record
 
         made = workspace.plan(retry_failed=retry_failed)
-        print_json(plan_record(made, workspace.store, disk_budget, kind))
+        record = plan_record(made, workspace.store, disk_budget, kind)
+        print_json({**record, "race": race_record(made, workspace.store, kind)} if race else record)
         return
-    _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind)
+    _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind, raced=race)
 
 
 def _print_plan(
-    workspace: Workspace, retry_failed: bool, disk_budget: int | None, gpu: int | None, kind: GpuKind | None = None
+    workspace: Workspace,
+    retry_failed: bool,
+    disk_budget: int | None,
+    gpu: int | None,
+    kind: GpuKind | None = None,
+    *,
+    raced: bool,
 ) -> None:
+    from orchestrator.planning.plan import raced_plan
     from orchestrator.planning.plan_view import plan_view
+    from orchestrator.planning.race_view import race_line, race_range
 
     made = workspace.plan(retry_failed=retry_failed)
     Console().print(plan_view(made, workspace.store, disk_budget, gpu, kind))
+    if raced:
+        first = raced_plan(made, workspace.store)
+        print_line(f"{race_range(made, first, kind)}\n{race_line(first)}")

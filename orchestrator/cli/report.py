@@ -58,7 +58,7 @@ def report(
         from orchestrator.report.write import write_report
 
         workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
-        grid_results = read_finished_results(workspace.plan(), workspace.store, metric)
+        grid_results = read_finished_results(workspace.seen_plan(), workspace.store, metric)
         try:
             if output is not None:
                 written = f"report: {write_report(grid_results, output)}"

@@ -16,7 +16,8 @@ from orchestrator.cli.workspace import Workspace
 from orchestrator.execution.run import RunOptions, check_ray, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import assumed_gflops, estimate_line
-from orchestrator.planning.plan import make_plan
+from orchestrator.planning.plan import make_plan, raced_plan
+from orchestrator.planning.race_view import race_line, race_range
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
@@ -43,7 +44,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     runs = GridRuns(grid, catalog, store)
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
-        check_inputs(plan)
+        check_inputs(plan)  # of a race too everything that it may come to
         check_disk_space(plan, store, options.disk_budget)
         if plan.todo and not options.local:
             check_ray()
@@ -52,6 +53,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
                 fetch_weights(catalog.backbone(name), console, where=grid.name)
         print_line(f"{grid.name}: {grid.title}", console, "bold")
         print_sentence(plan.counts, console)
+        if options.raced:
+            whole, plan = plan, raced_plan(plan, store)
+            print_sentence(race_range(whole, plan, None), console)
 
         status = StatusFile(store.files, grid.name, grid.title, command_line())
         built, started, untracked = 0, 0, ""
@@ -71,6 +75,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
                 build_progress=store.build_progress,
                 log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
             )
+            counter.race = race_line(plan)
             progress = ProgressDisplay(counter, status, console)
             try:
                 with two_step_interrupt(progress.stopping), progress, runs.track_in_background(console) as tracker:
@@ -90,6 +95,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     console.print()
     console.print(terminal_summary(results, verbose=verbose))
     console.print()
+    if options.raced:
+        print_line(race_line(finished), console)
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,

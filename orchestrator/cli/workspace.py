@@ -36,11 +36,18 @@ class Workspace:
     store: Store
     settings: RunSettings
 
-    def plan(self, *, retry_failed: bool = False) -> Plan:
+    def plan(self, *, retry_failed: bool = False, raced: bool = False) -> Plan:
         """Compare the grid with the store as it is now. Failed cells count as open if retried."""
         from orchestrator.planning.plan import make_plan
 
-        return make_plan(self.grid, self.catalog, self.store, self.settings.data_folder, retry_failed=retry_failed)
+        data = self.settings.data_folder
+        return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
+
+    def seen_plan(self) -> Plan:
+        """Return the plan that results are read with: that of a race if the last run was one."""
+        from orchestrator.progress.status_file import was_raced
+
+        return self.plan(raced=was_raced(self.store.files, self.grid.name))
 
 
 def open_workspace(

@@ -22,7 +22,8 @@ from orchestrator.execution.backend import LOCAL, Backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.packing import Packing, uses_gpus
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, next_block
+from orchestrator.planning.race_view import race_line
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Store
 from orchestrator.store.errors import RunStopped, retry_store, store_error
@@ -45,6 +46,7 @@ class RunOptions:
         address: a running Ray cluster to join; ``None`` starts an instance on this machine.
         retry_failed: run cells again that have a failure on record.
         disk_budget: bytes that the artifacts to build may take; ``None`` for what is free.
+        raced: stop measuring methods that cannot be the best any more.
         cell_limit: seconds after which a cell's worker is ended and the cell counts as failed, if not ``local``; 0 for
             no limit.
     """
@@ -54,6 +56,7 @@ class RunOptions:
     retry_failed: bool = False
     disk_budget: int | None = None
     cell_limit: float = CELL_LIMIT_SECONDS
+    raced: bool = False
 
 
 def check_ray() -> None:
@@ -68,6 +71,8 @@ def execute(
 ) -> tuple[int, int]:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
+    A race goes on with what it wants next, until it wants nothing.
+
     Args:
         counter: counts what happens, and learns what Ray is waited for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
@@ -79,14 +84,16 @@ def execute(
     for that reason.
     """
     store = Store(settings.store_url)
-    packing = Packing(plan.catalog, plan.costs)
+    costs = plan.costs
+    packing = Packing(plan.catalog, costs)
+    built, started = 0, 0
 
     def wait_for(phase: str) -> None:
         if not options.local:
             counter.phase = phase
 
     def on_event(event: CellEvent) -> None:
-        plan.costs.learn_memory(event.cell, event.gpu_mib)
+        costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, retryable=event.retryable)
@@ -94,22 +101,29 @@ def execute(
         if event.kind == "finished":
             on_finished(event.cell.id)
 
-    store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
     wait_for("joining the Ray cluster" if options.address else "starting Ray")
     with nullcontext(LOCAL) if options.local else on_ray as backend:
         wait_for("starting Ray workers")
         check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
-        failed = build_artifacts(plan.missing, settings, store, counter.on_event, backend, packing.share_of_build)
-        blocked = find_blocked(plan, failed)
-        for cell, cause in blocked.items():
-            reason = f"needs {cause.key}, which could not be built: {cause.error}"
-            _record_failure(store, cell.id, reason, retryable=cause.retryable)
-            counter.on_event(CellEvent(cell, "failed", error=reason))
-        cells = [cell for cell in plan.todo if cell not in blocked]
-        wait_for("starting Ray workers for the cells")
-        backend.run_cells(cells, settings, on_event)
-    return len(plan.missing) - len(failed), len(cells)
+        while plan.todo:
+            store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
+            failed = build_artifacts(plan.missing, settings, store, counter.on_event, backend, packing.share_of_build)
+            blocked = find_blocked(plan, failed)
+            for cell, cause in blocked.items():
+                reason = f"needs {cause.key}, which could not be built: {cause.error}"
+                _record_failure(store, cell.id, reason, retryable=cause.retryable)
+                counter.on_event(CellEvent(cell, "failed", error=reason))
+            cells = [cell for cell in plan.todo if cell not in blocked]
+            wait_for("starting Ray workers for the cells")
+            backend.run_cells(cells, settings, on_event)
+            built, started = built + len(plan.missing) - len(failed), started + len(cells)
+            if not plan.raced:
+                break
+            plan = next_block(plan, store)
+            counter.extend(plan.todo, {spec.address: spec.gflops(plan.catalog) for spec in plan.missing})
+            counter.race = race_line(plan)
+    return built, started
 
 
 def build_artifacts(

@@ -8,6 +8,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from bolt.methods import METHODS
+from orchestrator.analysis.raced_places import RacedPlace, race_scores, raced_places, wanted_cells
+from orchestrator.analysis.rows import labels_of, row_list
+from orchestrator.analysis.scores import scores_of
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
@@ -18,7 +21,7 @@ from orchestrator.grid import Grid
 from orchestrator.planning.cell_counts import count_cells
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
-from orchestrator.store.results import Failure, Result
+from orchestrator.store.results import Failure, Result, failed_for_good
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class Plan:
         cells: every cell of the grid, in the order they will run.
         sources: the artifact behind every source model of the grid.
         retry_failed: whether cells with a recorded failure run again.
+        raced: whether only the cells run that the races of its places want; see ``analysis/race.py``.
+        places: those races, on what is finished.
+        tried: ids of the cells that this session has run already.
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
@@ -48,6 +54,9 @@ class Plan:
     damaged: tuple[str, ...] = ()
     artifacts: tuple[ArtifactSpec, ...] = ()
     missing: tuple[ArtifactSpec, ...] = ()
+    raced: bool = False
+    places: tuple[RacedPlace, ...] = ()
+    tried: frozenset[str] = frozenset()
 
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
@@ -55,10 +64,11 @@ class Plan:
 
         A failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
         """
-        excluded = {result.cell.id for result in self.done}
+        excluded = {result.cell.id for result in self.done} | self.tried
         if not self.retry_failed:
-            excluded |= {failure.id for failure in self.failed if not failure.retryable}
-        return tuple(cell for cell in self.cells if cell.id not in excluded)
+            excluded |= failed_for_good(self.failed)
+        wanted = wanted_cells(self.cells, self.places) if self.raced else None
+        return tuple(c for c in self.cells if c.id not in excluded and (wanted is None or c.id in wanted))
 
     @property
     def counts(self) -> str:
@@ -81,17 +91,45 @@ class Plan:
         The store moves damaged results aside, and reads only new results.
         """
         done, failed, damaged = store.read_outcomes([cell.id for cell in self.cells])
-        return replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged))
+        places: tuple[RacedPlace, ...] = ()
+        if self.raced:
+            labels = labels_of(self.grid.cells, self.grid.label)
+            rows = row_list(done, labels, scores=scores_of(done, self.grid.metric, store.read_predictions))
+            ended = failed_for_good(failed) | {result.cell.id for result in done}
+            smallest = self.grid.smallest_difference
+            places = raced_places(self.grid.cells, labels, race_scores(rows), ended, smallest_difference=smallest)
+        return replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged), places=places)
 
 
 def make_plan(
-    grid: Grid, catalog: Catalog, store: Store, data_root: Path | None = None, *, retry_failed: bool = False
+    grid: Grid,
+    catalog: Catalog,
+    store: Store,
+    data_root: Path | None = None,
+    *,
+    retry_failed: bool = False,
+    raced: bool = False,
 ) -> Plan:
     """Compare a grid with a store. Damaged results are moved aside; nothing else changes."""
     cells = tuple(in_running_order(grid.cells))
     sources = source_models(grid, catalog, data_root)
-    plan = Plan(grid, catalog, data_root, cells, sources, retry_failed).with_outcomes(store)
-    specs = required_artifacts(plan.todo, cells, catalog, sources)
+    return _compared(Plan(grid, catalog, data_root, cells, sources, retry_failed, raced=raced), store)
+
+
+def raced_plan(plan: Plan, store: Store) -> Plan:
+    """Return the plan of what a race of the same grid wants first."""
+    return _compared(replace(plan, raced=True), store)
+
+
+def next_block(plan: Plan, store: Store) -> Plan:
+    """Return the plan of what a race wants next, when the cells of ``plan`` have ended."""
+    return _compared(replace(plan, tried=plan.tried | {cell.id for cell in plan.todo}), store)
+
+
+def _compared(plan: Plan, store: Store) -> Plan:
+    """Return the plan with what the store has now, cells and artifacts."""
+    plan = plan.with_outcomes(store)
+    specs = required_artifacts(plan.todo, plan.cells, plan.catalog, plan.sources)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
     missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)
     return replace(plan, artifacts=tuple(specs), missing=missing)

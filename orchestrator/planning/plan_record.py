@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, free_bytes
 from orchestrator.planning.estimate import gpu_hours
 from orchestrator.planning.gpu_speeds import GpuKind
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, raced_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 
@@ -49,4 +49,14 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
         "bytes_free": free_bytes(store),
         "gpu_hours": None if gpu is None else dict(gpu_hours(plan, gpu)),
         "problems": problems,
+    }
+
+
+def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
+    """Return the least that a race of the plan runs; the most is everything."""
+    first = raced_plan(plan, store)
+    return {
+        "places": len(first.places),
+        "least_to_do": len(first.todo),
+        "least_gpu_hours": None if gpu is None else dict(gpu_hours(first, gpu)),
     }

@@ -62,6 +62,7 @@ class ProgressCounter:
 
     Attributes:
         phase: what the run waits for now. An event sets it to nothing: a cell starts, or an artifact ends.
+        race: what a race has decided so far, in one line.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class ProgressCounter:
         log_of: Callable[[str], str] = lambda failed: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.phase = ""
+        self.phase, self.race = "", ""
         self._costs, self._slots, self._gflops = costs or CostModel(), slots, gflops
         self._finished_before = finished_before
         self._build_progress, self._log_of, self._clock = build_progress, log_of, clock
@@ -91,6 +92,16 @@ class ProgressCounter:
         self._start, self._first_cell, self._first_end = clock(), float("inf"), float("inf")
         self._ends: deque[float] = deque()
         self._most_running = 0
+
+    def extend(self, cells: Iterable[Cell], artifacts: Mapping[str, float]) -> None:
+        """Add more cells and artifacts to the run, when those before have ended."""
+        with self._lock:
+            for pieces, work in (
+                (self._cells, {cell.id: self._costs.work(cell) for cell in cells}),
+                (self._artifacts, {address: artifact_work(address, gflop) for address, gflop in artifacts.items()}),
+            ):
+                pieces.work.update(work)
+                pieces.waiting.update(work)
 
     def on_event(self, event: CellEvent | TaskEvent) -> None:
         """Count what happened to a cell or an artifact."""
@@ -156,6 +167,7 @@ class ProgressCounter:
                 measured=left.measured,
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
                 phase=self.phase,
+                race=self.race,
             )
 
     def _left(self, now: float) -> Prediction:

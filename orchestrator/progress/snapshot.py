@@ -62,6 +62,7 @@ class Snapshot:
             less.
         memory, gpus: of the driver's machine.
         phase: what the run waits for while nothing has ended yet, such as ``starting Ray workers``; empty otherwise.
+        race: what a race has decided so far, in one line; empty without one. What it has not asked for is not counted.
     """
 
     elapsed: float = 0.0
@@ -79,6 +80,7 @@ class Snapshot:
     memory: Memory | None = None
     gpus: tuple[Gpu, ...] = ()
     phase: str = ""
+    race: str = ""
 
     @property
     def total(self) -> int:
@@ -134,7 +136,7 @@ class Snapshot:
         if self.left:
             parts += [self.rate_text] if self.rate else []
             parts.append(self.phase or self.eta_text)
-        return ", ".join(parts)
+        return ", ".join([*parts, self.race] if self.race else parts)
 
     @property
     def summary(self) -> str:

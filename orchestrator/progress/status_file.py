@@ -126,6 +126,12 @@ def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] 
     return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
 
+def was_raced(files: Files, grid: str) -> bool:
+    """Whether the last run of a grid was a race, so that its results are those of one."""
+    status = read_status(files, grid)
+    return status is not None and "--race" in shlex.split(status.command)
+
+
 def _file_name(grid: str) -> str:
     return f"status/{grid}.json"
 

@@ -66,6 +66,8 @@ class LiveView:
         counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
         counts.append(f"{shot.failed} failed", style="red" if shot.failed else "")
         yield counts
+        if shot.race:
+            yield Text(shot.race)
         if shot.left:
             rate = f"{shot.rate_text}, " if shot.rate else ""
             clock = "%H:%M" if shot.eta < 24 * 3600 else "%a %d %b, %H:%M"

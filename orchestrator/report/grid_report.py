@@ -14,6 +14,7 @@ from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import local_folder, upload_folder
+from orchestrator.store.results import failed_for_good
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
@@ -40,6 +41,7 @@ def read_grid_results(plan: Plan, store: Store, metric: MetricName | None = None
         smallest_difference=grid.smallest_difference,
         saves=grid.saves,
         metric=metric or grid.metric,
+        raced=failed_for_good(plan.failed) if plan.raced else None,
     )
 
 

@@ -40,6 +40,7 @@ from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_ov
 from orchestrator.report.tables.whole_grid import (
     cells_without_result_table,
     costs_tables,
+    left_out_table,
     missing_table,
     short_classes_table,
     sources_table,
@@ -117,6 +118,7 @@ REPORT_TABLES: list[tuple[str, Callable[[GridResults], Table | Iterable[Table] |
     ("costs", costs_tables),
     ("short_classes", short_classes_table),
     ("missing", missing_table),
+    ("left_out", left_out_table),
     ("files", cells_without_result_table),
 ]
 """What makes the tables that a report has once, by the section that shows them unless they are empty."""

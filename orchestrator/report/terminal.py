@@ -59,6 +59,10 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
             parts.append(Text(f"  ... and {more_failed} more, all of them in the report"))
     if grid.missing:
         parts.append(Text(f"{len(grid.missing)} of {len(grid.planned)} planned cells were not run", style="yellow"))
+    if grid.left_out:
+        parts += [Text(place.line) for place in grid.raced] if verbose else []
+        what = f"a race left out {len(grid.left_out)} of {len(grid.planned)} planned cells, which it does not need"
+        parts.append(Text(f"{what}; without --race the same command measures them", style="yellow"))
     return Group(*parts)
 
 

@@ -36,7 +36,7 @@ from orchestrator.sharing.frames import check_finished, row_records, to_csv
 from orchestrator.store import Store
 from orchestrator.store.files import LARGEST
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
-from orchestrator.store.results import Result
+from orchestrator.store.results import Result, failed_for_good
 from orchestrator.tracks import MetricName
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
@@ -131,6 +131,7 @@ class Bundle:
             smallest_difference=float(self.manifest["smallest_difference"]),
             saves=self.manifest["cost"],
             metric=self.manifest["metric"],
+            raced=None if (ended := self.manifest["raced"]) is None else frozenset(ended),
         )
         tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
         tables += [table for own in report_tables(arranged).values() for table in own]
@@ -245,6 +246,7 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
         known = manifest["format"] == FORMAT and isinstance(manifest["files"], dict)
         known &= manifest.setdefault("cost", "operations") in get_args(CostKind)
         known &= manifest.setdefault("metric", None) in (None, *get_args(MetricName))
+        known &= isinstance(manifest.setdefault("raced", None), list | None)
         return dict(manifest) if known and type(smallest) in (int, float) and smallest > 0 else {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -263,6 +265,7 @@ def _manifest(plan: Plan) -> dict[str, Any]:
         "smallest_difference": grid.smallest_difference,
         "cost": grid.saves,
         "metric": grid.metric,
+        "raced": sorted(failed_for_good(plan.failed)) if plan.raced else None,
         "project": {"name": "bolt-orchestrator", "version": __version__},
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "measured_with": [json.loads(text) for text in measured_with],

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
-from orchestrator.progress.status_file import set_values
+from orchestrator.progress.status_file import set_values, was_raced
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions
-from orchestrator.store.results import Result
+from orchestrator.store.results import Result, failed_for_good
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
@@ -119,14 +119,17 @@ def verdict(
 
     opened = Store(store)
     loaded, _ = expand_grid(grid, _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_))
+    results, failed, _ = opened.read_outcomes([cell.id for cell in loaded.cells])
+    check_finished(results, loaded.name, opened)
     return arrange_results(
-        results=finished_results(opened, loaded.name, [cell.id for cell in loaded.cells]),
+        results=results,
         planned=loaded.cells,
         label_of=loaded.label,
         read_predictions=opened.read_predictions,
         smallest_difference=loaded.smallest_difference,
         saves=loaded.saves,
         metric=metric or loaded.metric,
+        raced=failed_for_good(failed) if was_raced(opened.files, loaded.name) else None,
     ).answers
 
 

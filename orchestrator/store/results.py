@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, asdict, dataclass, fields
 from functools import cache
@@ -303,3 +303,8 @@ def field_named() -> Iterator[None]:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         path = ".".join(map(str, first["loc"]))
         raise ValueError(f"{path}: {first['msg']}" if path else first["msg"]) from None
+
+
+def failed_for_good(failures: Iterable[Failure]) -> frozenset[str]:
+    """Return the ids of what the same command does not try again."""
+    return frozenset(failure.id for failure in failures if not failure.retryable)

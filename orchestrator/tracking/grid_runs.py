@@ -16,7 +16,7 @@ from orchestrator.report.analysis.grid_results import GridResults, arrange_resul
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
 from orchestrator.store import Store
-from orchestrator.store.results import Result
+from orchestrator.store.results import Result, failed_for_good
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import tracking_location
@@ -94,14 +94,16 @@ class GridRuns:
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
         every = self._grid.all_cells
         if every != self._grid.cells:
+            finished, failed, _ = self._store.read_outcomes([cell.id for cell in every])
             results = arrange_results(
-                results=self._store.read_results(cell.id for cell in every)[0],
+                results=finished,
                 planned=every,
                 label_of=self._grid.label,
                 read_predictions=self._store.read_predictions,
                 smallest_difference=self._grid.smallest_difference,
                 saves=self._grid.saves,
                 metric=results.metric,
+                raced=failed_for_good(failed) if results.raced else None,
             )
 
         def attempt(on_progress: OnProgress) -> SyncReport:

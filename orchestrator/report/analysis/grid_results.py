@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
+from orchestrator.analysis.raced_places import RacedPlace, left_out_cells, race_scores, raced_places
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.analysis.verdict import VerdictSeries, answers_of
@@ -31,9 +32,11 @@ class GridResults:
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
         answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
-        missing: planned cells that have neither a result nor a failure.
+        missing: planned cells that have neither a result nor a failure, without those that a race leaves out.
         metric: what methods are compared by; ``None`` for the metric of each track.
         unscored: results without a score, because the metric needs predictions and the store has none of them.
+        raced: the races that decided which cells were measured.
+        left_out: planned cells without a result that the races need no more.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
         text_limits: the classes of equal text vectors of each backbone and dataset that has any.
     """
@@ -57,6 +60,8 @@ class GridResults:
     unscored: tuple[Result, ...] = ()
     names_of: NamesOf | None = None
     text_limits: tuple[EqualClasses, ...] = ()
+    raced: tuple[RacedPlace, ...] = ()
+    left_out: tuple[Cell, ...] = ()
 
     @property
     def main_groups(self) -> tuple[ComparisonGroup, ...]:
@@ -144,11 +149,13 @@ def arrange_results(
     smallest_difference: float = SMALLEST_DIFFERENCE,
     saves: CostKind = "operations",
     metric: MetricName | None = None,
+    raced: Set[str] | None = None,
 ) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
     ``metric``: what methods are compared by, instead of the metric of each track. Answers about single datasets need
-    ``read_predictions``, and so do most metrics.
+    ``read_predictions``, and so do most metrics. Where a race decides, ``raced`` has the ids of the planned cells that
+    will have no result.
     """
     by_id = {result.cell.id: result for result in results}
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
@@ -159,6 +166,11 @@ def arrange_results(
     rows = row_list(ordered, labels, published_of, scores)
     ablations = ablations_of(cells.values(), labels)
     ended = {result.cell.id for result in ordered} | {failure.id for failure in failures}
+    races: tuple[RacedPlace, ...] = ()
+    if raced is not None:
+        ended_here = raced | {result.cell.id for result in ordered}  # a result may have no score
+        races = raced_places(planned, labels, race_scores(rows), ended_here, smallest_difference=smallest_difference)
+    not_needed = left_out_cells(races) - ended
     methods = tuple(dict.fromkeys(labels[id_] for id_ in cells))
     curves = {
         result.cell.id: result.curves["accuracy"]
@@ -185,12 +197,15 @@ def arrange_results(
             read_predictions=read_predictions,
             smallest_difference=smallest_difference,
             saves=saves,
+            raced=races,
         ),
-        missing=tuple(cell for cell in planned if cell.id not in ended),
+        missing=tuple(cell for cell in planned if cell.id not in ended | not_needed),
         metric=metric,
         unscored=tuple(result for result in ordered if result.cell.id not in scored),
         names_of=names_of,
         text_limits=tuple(text_limits),
+        raced=races,
+        left_out=tuple(cell for cell in planned if cell.id in not_needed),
     )
 
 

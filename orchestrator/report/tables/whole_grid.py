@@ -131,6 +131,33 @@ def missing_table(grid: GridResults) -> Table | None:
     return table.without_constant_columns(2, 3)
 
 
+def left_out_table(grid: GridResults) -> Table | None:
+    """List the methods that a race has stopped, with the reason; ``None`` if it has left out no cell."""
+    if not grid.left_out:
+        return None
+    left_out = {cell.id for cell in grid.left_out}
+    rows = []
+    for place in grid.raced:
+        for m, method in enumerate(place.methods):
+            look = place.race.measured(m)
+            cells = {cell.id for (position, _, _), cell in place.cells.items() if position == m} & left_out
+            if look is None or not cells:
+                continue
+            rival, p = place.decisions.get(method, ("", None))
+            reason = f"worse than {grid.display_names.get(rival, rival)}" if rival else "the race is over"
+            texts = map(Entry, (*place.place, reason))
+            counts = (number(count, "d") for count in (place.k, look.datasets, look.seeds, len(cells)))
+            rows.append((method_entry(grid, method), *texts, *counts, number(p, ".2g")))
+    note = (
+        "A race stops a method that cannot be the best any more, and all methods where the place is settled; p is of "
+        "the test that did it. Means of stopped methods are over fewer datasets, and their order is not known."
+    )
+    titles = ("method", "track", "protocol", "backbone", "domain", "why")
+    header = (*titles, "k", "datasets", "seeds", "cells left out", "p")
+    table = Table("left_out", "What the race left out", note, header, tuple(rows), text_columns=len(titles))
+    return table.without_constant_columns(2, 3)
+
+
 def cells_without_result_table(grid: GridResults) -> Table | None:
     """List every planned cell without a result and every failure; ``None`` if there are none."""
     if not (grid.missing or grid.failures):

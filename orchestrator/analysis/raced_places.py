@@ -1,0 +1,172 @@
+"""The places of a grid as races: which cells each of them still wants, and which it leaves out.
+
+A place is a track, protocol, backbone, domain and k. Its methods race if they may take part in verdicts, if there are
+two of them or more, and if there is more than one look. All other cells are wanted at once.
+
+Everything follows from the planned cells and what is known of them, so a race that was killed goes on as it was.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from orchestrator.analysis.comparable import Place, ablations_of, changed_places
+from orchestrator.analysis.race import Race, planned_looks, race
+from orchestrator.analysis.rows import Row, sign_of
+from orchestrator.core.cell import Cell
+from orchestrator.tracks import stored_track
+from orchestrator.util.identity import fingerprint
+from orchestrator.util.units import pluralize
+
+Key = tuple[Place, int]
+"""A place of a comparison, and k."""
+
+
+@dataclass(frozen=True)
+class RacedPlace:
+    """A race with the names and cells that it is about.
+
+    Attributes:
+        methods: labels, in the order of the race's positions.
+        cells: of each method, dataset and seed, by their positions. A method without seeds has one cell for all seeds.
+    """
+
+    place: Place
+    k: int
+    methods: tuple[str, ...]
+    race: Race
+    cells: Mapping[tuple[int, int, int], Cell]
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """Ids of the cells that decisions were made from, and of those that the next one needs."""
+        looks = [self.race.out_at[m] or self.race.next or self.race.at for m in range(len(self.methods))]
+        return frozenset(
+            cell.id
+            for (m, d, s), cell in self.cells.items()
+            if (look := looks[m]) is not None and d < look.datasets and s < look.seeds
+        )
+
+    @cached_property
+    def left_out(self) -> frozenset[str]:
+        """Ids of the cells that the race needs no more, whatever the others will show."""
+        looks = [
+            self.race.out_at[m] or (self.race.at if self.race.next is None else None) for m in range(len(self.methods))
+        ]
+        return (
+            frozenset(
+                cell.id
+                for (m, d, s), cell in self.cells.items()
+                if (look := looks[m]) is not None and not (d < look.datasets and s < look.seeds)
+            )
+            - self.wanted
+        )
+
+    @property
+    def decisions(self) -> dict[str, tuple[str, float]]:
+        """Return the methods that are out, each with the method that it lost to and its p."""
+        both = zip(self.methods, self.race.beaten_by_M, self.race.p_M, strict=True)
+        return {method: (self.methods[rival], float(p)) for method, rival, p in both if rival >= 0}
+
+    @property
+    def line(self) -> str:
+        """How the race stands, in a sentence."""
+        track, _, backbone, domain = self.place
+        at = f" at k = {self.k}" if self.k else ""
+        where = f"{domain}, {track}, {backbone}{at}"
+        done = self.race.at
+        after = f" after {pluralize(done.datasets, 'dataset')}" if done else ""
+        seeds = f" and {done.seeds} seeds" if done and done.seeds > 1 else ""
+        ended = "" if self.race.next else "; settled" if len(self.race.left) == 1 or self.race.level else "; complete"
+        return f"{where}: {len(self.decisions)} of {pluralize(len(self.methods), 'method')} out{after}{seeds}{ended}"
+
+
+def race_scores(rows: Iterable[Row]) -> dict[str, float]:
+    """Return what a verdict counts of each cell, by its id; higher is better."""
+    return {row.cell_id: sign_of(row.metric) * row.score for row in rows if row.averaged}
+
+
+def raced_places(
+    cells: Sequence[Cell],
+    labels: Mapping[str, str],
+    scores: Mapping[str, float],
+    ended: Collection[str],
+    *,
+    smallest_difference: float,
+) -> tuple[RacedPlace, ...]:
+    """Race every place of a grid that can be, on what is known.
+
+    Args:
+        cells: all planned cells; ``labels`` has their labels, by id.
+        scores: what :func:`race_scores` returns.
+        ended: ids of the cells that have a result, or will have none.
+        smallest_difference: in points; methods that differ by less are level.
+    """
+    ablations = ablations_of(cells, labels)
+    by_place: dict[Place, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
+        if (*place, labels[cell.id]) not in ablations and _is_one_number(cell):
+            by_place[place].append(cell)
+    changed = changed_places(by_place)
+    found = []
+    for place, own in by_place.items():
+        drawn = {labels[cell.id] for cell in own if cell.shots or cell.seed}
+        fixed = {labels[cell.id] for cell in own} - drawn if drawn else set()
+        for k in [] if place in changed else sorted({cell.shots for cell in own} - {0}) or [0]:
+            at_k = [cell for cell in own if cell.shots == k or labels[cell.id] in fixed]
+            found += _raced(place, k, at_k, labels, fixed, scores, ended, smallest_difference)
+    return tuple(found)
+
+
+def wanted_cells(cells: Iterable[Cell], places: Sequence[RacedPlace]) -> frozenset[str]:
+    """Return the ids of the cells that a race measures up to its next decisions: those that no place can do without."""
+    raced = {cell.id for place in places for cell in place.cells.values()}
+    return frozenset(cell.id for cell in cells if cell.id not in raced).union(*(place.wanted for place in places))
+
+
+def left_out_cells(places: Sequence[RacedPlace]) -> frozenset[str]:
+    """Return the ids of the cells that no place needs any more."""
+    needed = {cell.id for place in places for cell in place.cells.values() if cell.id not in place.left_out}
+    return frozenset().union(*(place.left_out for place in places)) - needed
+
+
+def _is_one_number(cell: Cell) -> bool:
+    """Whether a verdict counts one number of the cell, so that its dataset is one unit of the sample."""
+    return stored_track(cell.track).group_mean is not None or cell.evaluate_on == (cell.dataset,)
+
+
+def _raced(
+    place: Place,
+    k: int,
+    cells: Sequence[Cell],
+    labels: Mapping[str, str],
+    fixed: Collection[str],
+    scores: Mapping[str, float],
+    ended: Collection[str],
+    smallest_difference: float,
+) -> list[RacedPlace]:
+    """Return the race of one place; none if there is nothing to decide."""
+    methods = list(dict.fromkeys(labels[cell.id] for cell in cells))
+    # The order has to be fixed before anything is measured, and must not follow what the datasets are like.
+    datasets = sorted({cell.dataset.name for cell in cells}, key=fingerprint)
+    seeds = sorted({cell.seed for cell in cells if labels[cell.id] not in fixed}) or [0]
+    if len(methods) < 2 or len(planned_looks(len(datasets), len(seeds))) < 2:
+        return []
+    by_position = {
+        (methods.index(labels[cell.id]), datasets.index(cell.dataset.name), s): cell
+        for cell in cells
+        for s in (range(len(seeds)) if labels[cell.id] in fixed else [seeds.index(cell.seed)])
+    }
+    scores_MDS = np.full((len(methods), len(datasets), len(seeds)), np.nan)
+    known_MDS = np.ones(scores_MDS.shape, dtype=bool)
+    for position, cell in by_position.items():
+        scores_MDS[position] = scores.get(cell.id, np.nan)
+        known_MDS[position] = cell.id in scores or cell.id in ended
+    raced = race(scores_MDS, known_MDS, smallest_difference=smallest_difference)
+    return [RacedPlace(place, k, tuple(methods), raced, by_position)]
