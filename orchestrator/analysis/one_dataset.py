@@ -47,6 +47,9 @@ from orchestrator.store.predictions import StoredPredictions
 
 MIN_IMAGES = 2
 
+Correct = NDArray[np.bool_] | Floats
+"""Whether each test image was classified correctly, or what it adds to balanced accuracy, (N,) or (S, N)."""
+
 
 @dataclass(frozen=True)
 class VarianceParts:
@@ -135,7 +138,7 @@ def one_sided_p(t: Floats, seed_share: Floats, seeds: Floats, images: Floats) ->
     return np.where(np.isnan(t), 1.0, p)
 
 
-def variance_parts(first_SN: NDArray[np.bool_], second_SN: NDArray[np.bool_]) -> VarianceParts:
+def variance_parts(first_SN: Correct, second_SN: Correct) -> VarianceParts:
     """Mean squares of the differences between two tables of correct predictions, seeds x images.
 
     Raises:
@@ -160,8 +163,8 @@ def variance_parts(first_SN: NDArray[np.bool_], second_SN: NDArray[np.bool_]) ->
 
 def correct_by_method(
     rows: Sequence[Row], predictions: Mapping[str, Sequence[StoredPredictions]]
-) -> dict[str, dict[int, NDArray[np.bool_]]] | None:
-    """Whether each test image was classified correctly, (N,), by method and seed.
+) -> dict[str, dict[int, Correct]] | None:
+    """Whether each test image was classified correctly, (N,), by method and seed; by balanced accuracy what it adds.
 
     Args:
         rows: the rows of one test split under one track, protocol and backbone, at one k.
@@ -172,19 +175,36 @@ def correct_by_method(
         than two images, or the cells were scored on different images (a protocol can draw the support from the test
         split).
     """
-    correct: dict[str, dict[int, NDArray[np.bool_]]] = {row.method: {} for row in rows}
+    correct: dict[str, dict[int, Correct]] = {row.method: {} for row in rows}
     images = set()
     for row in rows:
         for split in predictions.get(row.cell_id, ()):
             if split.dataset == row.evaluated_on:
                 correct[row.method][row.seed] = split.correct
                 images.add((split.labels.tobytes(), b"" if split.rows is None else split.rows.tobytes()))
-    comparable = len(images) == 1 and all(correct.values()) and rows[0].total >= MIN_IMAGES
-    return correct if comparable else None
+    if len(images) != 1 or not all(correct.values()) or rows[0].total < MIN_IMAGES:
+        return None
+    if rows[0].metric != "balanced_accuracy":
+        return correct
+    labels_N = np.frombuffer(next(iter(images))[0], dtype=np.uint16)
+    return {method: balanced(own, labels_N) for method, own in correct.items()}
+
+
+def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> dict[int, Correct]:
+    """Return what each test image adds to the balanced accuracy of a method, by seed.
+
+    The mean over images is the balanced accuracy of the seed. An image counts by the size of its class. The recalls
+    themselves do not count as scatter between images: every sample of images has the same classes.
+    """
+    _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
+    values_SN = np.stack(list(correct.values())).astype(np.float64)
+    recall_C = np.bincount(class_N, weights=values_SN.mean(axis=0)) / sizes_C
+    weight_N = len(labels_N) / (len(sizes_C) * sizes_C[class_N])
+    return dict(zip(correct, weight_N * (values_SN - recall_C[class_N]) + recall_C.mean(), strict=True))
 
 
 def best_set_on_dataset(
-    correct: Mapping[str, Mapping[int, NDArray[np.bool_]]],
+    correct: Mapping[str, Mapping[int, Correct]],
     *,
     without_seeds: Collection[str] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
@@ -195,7 +215,8 @@ def best_set_on_dataset(
     no pair has, its scope is ``draw``: it is about these support images only.
 
     Args:
-        correct: for each method and seed whether each test image was predicted correctly, in the same order of images.
+        correct: for each method and seed whether each test image was predicted correctly, in the same order of images;
+            or what it adds to balanced accuracy.
         without_seeds: methods that draw nothing at random. Their one entry is compared with every seed of the others.
 
     Raises:
@@ -236,13 +257,13 @@ def best_set_on_dataset(
     )
 
 
-def _table(correct: Mapping[int, NDArray[np.bool_]], seeds: Sequence[int]) -> NDArray[np.bool_]:
+def _table(correct: Mapping[int, Correct], seeds: Sequence[int]) -> Floats:
     """Return the rows of ``seeds``; the one row of a method without seeds stands for each of them."""
     only = next(iter(correct.values()))
-    return np.stack([correct.get(seed, only) for seed in seeds] or [only])
+    return np.stack([correct.get(seed, only) for seed in seeds] or [only]).astype(np.float64)
 
 
-def _score(method: str, correct: Mapping[int, NDArray[np.bool_]], seeds: int) -> MethodScore:
+def _score(method: str, correct: Mapping[int, Correct], seeds: int) -> MethodScore:
     accuracies = [100 * float(row.mean()) for row in correct.values()]
     return MethodScore(method, math.fsum(accuracies) / len(accuracies), len(accuracies), seeds)
 

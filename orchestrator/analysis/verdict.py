@@ -22,6 +22,9 @@ from orchestrator.analysis.scores import ReadPredictions
 from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
 
+_ON_IMAGES: frozenset[MetricName] = frozenset({"accuracy", "balanced_accuracy"})
+"""The metrics that are means over images, so that single datasets have verdicts."""
+
 
 @dataclass(frozen=True)
 class VerdictSeries:
@@ -105,7 +108,7 @@ def answers_of(
 
     Where several domains are measured, an answer about all of them together follows theirs, with ``domain`` empty.
     A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. An answer about each of its
-    datasets follows, if their cells have predictions and the metric is accuracy.
+    datasets follows, if their cells have predictions and the metric is accuracy or balanced accuracy.
 
     Only rows that a mean over test splits counts (``Row.averaged``) are compared.
 
@@ -135,7 +138,7 @@ def answers_of(
             verdicts = (Verdict(k, found, costs_of(rows, by_id), saves) for k, found, rows in comparisons)
             metric = own[0].metric
             answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=metric))
-            if domain and read_predictions is not None and metric == "accuracy":
+            if domain and read_predictions is not None and metric in _ON_IMAGES:
                 answers += _dataset_answers(own, by_id, read_predictions, smallest_difference, saves)
     return tuple(answers)
 
@@ -165,7 +168,8 @@ def _dataset_answers(
                 verdicts.append(Verdict(k, comparison, costs_of(own, results), saves))
         if verdicts:
             first = rows[0]
-            yield VerdictSeries(first.track, first.protocol, first.domain, first.backbone, tuple(verdicts), test)
+            place = (first.track, first.protocol, first.domain, first.backbone)
+            yield VerdictSeries(*place, tuple(verdicts), test, first.metric)
 
 
 def _comparisons(

@@ -91,3 +91,23 @@ def test_cells_that_were_scored_on_different_images_are_not_compared(tmp_path: P
     first = results[0].cell.id
     others = [replace(split, rows=np.arange(100, 200, dtype=np.uint32)) for split in read[first]]
     assert correct_by_method(rows, {**read, first: others}) is None
+
+
+def test_an_imbalanced_dataset_is_judged_by_balanced_accuracy(tmp_path: Path) -> None:
+    """The linear probe is right on nearly all images of the frequent class, and on few of the rare one."""
+    results = []
+    for name, counts in {"bolt": (600, 180), "linear_probe": (790, 20)}.items():
+        for seed in (0, 1, 2):
+            one = result(cell(name, seed=seed, track="imbalanced"), 50.0)
+            (scored,) = one.evaluations
+            correct = sum(counts)
+            scored = replace(
+                scored, accuracy=correct / 10, correct=correct, per_class=((counts[0], 800), (counts[1], 200))
+            )
+            results.append(replace(one, evaluations=(scored,)))
+    store = Store(tmp_path)
+    _, on_dataset = answers(stored(store, results), store.read_predictions)
+    comparison = on_dataset.verdicts[0].comparison
+    assert on_dataset.metric == "balanced_accuracy"
+    assert comparison.best_set == ("BOLT",)
+    assert [score.mean for score in comparison.methods] == [pytest.approx(82.5), pytest.approx(54.375)]

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from orchestrator.analysis.one_dataset import best_set_on_dataset, one_sided_p, t_quantile, variance_parts
+from orchestrator.analysis.one_dataset import balanced, best_set_on_dataset, one_sided_p, t_quantile, variance_parts
 
 Table = dict[int, NDArray[np.bool_]]
 IMAGES = 2000
@@ -139,3 +139,20 @@ def test_images_must_be_the_same() -> None:
 def test_one_method_and_none() -> None:
     assert best_set_on_dataset({"a": table(0.7, range(3))}).statement() == "one method only on this dataset: a"
     assert best_set_on_dataset({}).best_set == ()
+
+
+def test_balanced_accuracy_on_one_dataset_holds_the_truth() -> None:
+    """Two methods of equal recalls, one class three times as frequent and much easier: the interval holds 0."""
+    rng, held, draws = np.random.default_rng(5), [], 400
+    recall_N = np.repeat([0.9, 0.4], [225, 75])
+    labels_N = np.repeat(np.array([0, 1], dtype=np.uint16), [225, 75])
+    for _ in range(draws):
+        tables = {m: {s: rng.random(300) < recall_N for s in range(3)} for m in ("a", "b")}
+        values = {m: balanced(own, labels_N) for m, own in tables.items()}
+        for method, own in tables.items():
+            for seed, row_N in own.items():
+                expected = (row_N[:225].mean() + row_N[225:].mean()) / 2
+                assert values[method][seed].mean() == pytest.approx(expected)
+        intervals = [pair.interval for pair in best_set_on_dataset(values).pairs]
+        held.append(any(interval is not None and interval[0] <= 0 <= interval[1] for interval in intervals))
+    assert np.mean(held) >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / draws)
