@@ -91,7 +91,8 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
                 write_table(journal, file, as_json=output.suffix == ".jsonl", threshold=score)
         elif labelled and not links:
             out = io.TextIOWrapper(sys.stdout.buffer, "utf-8", "backslashreplace", newline="", write_through=True)
-            write_table(journal, out, as_json=False, threshold=score)
+            printed = (row.shown() for row in journal) if sys.stdout.isatty() else journal
+            write_table(printed, out, as_json=False, threshold=score)
             out.detach()
         sure = sum(score is None or row.score >= score for row in journal if not row.error)
         journal.remove()

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -52,6 +52,11 @@ class Row:
     second_label: str = ""
     margin: float = 0.0
     error: str = ""
+
+    def shown(self) -> Row:
+        """Return the row as a terminal may print it."""
+        words = {name: shown(value) for name, value in asdict(self).items() if isinstance(value, str)}
+        return replace(self, **words)
 
 
 def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) -> Iterator[str]:

@@ -16,9 +16,9 @@ from orchestrator.grid.schema import Block
 from orchestrator.grid.sources import SourceResolver, draw_sources
 from orchestrator.tracks import TRACKS, Track
 
-MOST_CELLS = 250_000
-"""Cells that a block may have: planning takes seconds for each 100,000. The project's largest grids have some ten
-thousand; without a limit, a mistyped range of seeds would take minutes before it is noticed."""
+MOST_CELLS = 100_000
+"""Cells that a grid may have: planning takes 25 s for so many. The project's largest grids have some ten thousand;
+without a limit, a mistyped range of seeds would take minutes before it is noticed."""
 
 
 def expand_block(
@@ -47,7 +47,7 @@ def expand_block(
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))
     if count > MOST_CELLS:
-        raise at.block.error(f"it has up to {count:,} cells, and a block may have {MOST_CELLS:,}", "give fewer seeds")
+        raise at.block.error(f"it has up to {count:,} cells, and a grid may have {MOST_CELLS:,}", "give fewer seeds")
     choice, sources_at = block.sources, at("sources")
     listed = track.gives_support and track.support_draw(switches) == "listed"
     for backbone, target in product(block.backbones, targets):

@@ -14,7 +14,7 @@ from orchestrator.catalog.validation import validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.grid.expand import expand_block
+from orchestrator.grid.expand import MOST_CELLS, expand_block
 from orchestrator.grid.labels import cell_labels
 from orchestrator.grid.options import OPTION, Overrides, select_cells
 from orchestrator.grid.resolve import ResolvedMethod, resolve_protocol
@@ -99,6 +99,10 @@ def load_grid(
     planned: dict[Cell, ResolvedMethod] = {}
     for cell, entry in _expand_file(path, overrides, resolver, ()):
         first = planned.setdefault(cell, entry)
+        if len(planned) > MOST_CELLS:
+            raise Location.of(path).error(
+                f"a grid may have {MOST_CELLS:,} cells, and it has more", "make several grids"
+            )
         if first.label != entry.label:
             names = " and ".join(repr(label) if label else "no label" for label in (first.label, entry.label))
             raise entry.location.error(

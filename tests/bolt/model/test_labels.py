@@ -223,3 +223,18 @@ def test_equal_scores_are_taken_together_and_an_accuracy_that_cannot_be_had_name
     for notes in ({}, {NOTE: None}, {NOTE: {"correct": "x", "wrong": []}}):
         with pytest.raises(NoThreshold, match=r"held-out|damaged"):
             choose_threshold(notes, 95)
+
+
+def test_a_terminal_is_not_obeyed_and_a_file_has_the_true_path(model: tuple[Path, Model], pictures: Path) -> None:
+    name = "\x1b[31m\u202e.png"
+    picture(0).save(pictures / name)
+    assert f"{name}," in run(model[0], name).stdout
+    read, write = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "bolt", "predict", str(model[0]), name], stdout=write, stderr=subprocess.PIPE
+    )
+    os.close(write)
+    printed = os.read(read, 10_000).decode()
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in printed
+    assert "\\x1b[31m\\u202e.png," in printed

@@ -56,7 +56,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("epochs: 2", "learning_rate: .inf", "fine_tuning", ("learning_rate", "finite")),
     ("- trained", "- trained: {rate: .inf}", "blocks[0].methods[1]", ("trained.rate", "finite")),
     ("- trained", "- trained: {rate: .nan}", "blocks[0].methods[1]", ("trained.rate", "finite")),
-    ("seeds: [1, 2]", f"seeds: {list(range(1, 60_001))}", "blocks[0]", ("cells", "250,000", "fewer seeds")),
+    ("seeds: [1, 2]", f"seeds: {list(range(1, 60_001))}", "blocks[0]", ("cells", "100,000", "fewer seeds")),
     ("epochs: 2", "clip_norm: 0", "fine_tuning", ("clip_norm", "greater than 0")),
     ("epochs: 2", "warmup_steps: -1", "fine_tuning", ("warmup_steps", "-1")),
     ("epochs: 2", "batch_size: 0", "fine_tuning", ("batch_size", "0")),
@@ -121,6 +121,12 @@ def test_short_classes_can_be_taken_whole(load: LoadGrid) -> None:
     assert load(text + "    protocol: {name: strict, short_classes: take_all}\n").cells
     assert load(text, set_=["protocol.short_classes=take_all"]).cells
     assert load("protocol: published\n" + text).cells
+
+
+def test_many_blocks_have_the_limit_of_one(load: LoadGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.grid.load.MOST_CELLS", 8)
+    with pytest.raises(UserError, match="a grid may have 8 cells, and it has more"):
+        load(GRID)
 
 
 def test_an_empty_grid_is_refused(load: LoadGrid) -> None:
