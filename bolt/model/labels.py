@@ -55,8 +55,8 @@ class Row:
 
     def shown(self) -> Row:
         """Return the row as a terminal may print it."""
-        words = {name: shown(value) for name, value in asdict(self).items() if isinstance(value, str)}
-        return replace(self, **words)
+        path, label, second_label = map(shown, (self.path, self.label, self.second_label))
+        return replace(self, path=path, label=label, second_label=second_label)
 
 
 def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) -> Iterator[str]:
