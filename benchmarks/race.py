@@ -1,7 +1,8 @@
 """What a race would have saved on complete results, and what it would have lost. No cell is run again.
 
-    python benchmarks/race.py                                      # the paper's and the field's printed tables
-    python benchmarks/race.py --grid leaderboard --store runs      # a grid that is measured as a whole
+    python benchmarks/race.py                                    # the paper's and the field's printed tables
+    python benchmarks/race.py --grid leaderboard --store runs    # a grid that is measured as a whole
+    python benchmarks/race.py --equal 5                          # made-up scores: five equal methods, four worse
 
 Every place (track, domain, backbone, k) is raced in 200 random orders of its datasets, by four procedures:
 
@@ -32,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.coverage import DEVIATION
 from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets, exclusion_test, mean_over_seeds
 from orchestrator.analysis.comparison import eliminate
 from orchestrator.analysis.paired_tests import Floats, Ints
@@ -241,12 +243,30 @@ def compare(pool: ProcessPoolExecutor, title: str, places: list[Place], orders: 
             print(f"| (lowest: {worst[1].name}) | {worst[0][:, 0].mean():.3f} | | | | | |")
 
 
+def left_when_equal(methods: int, datasets: int, draws: int) -> None:
+    """Print how often each procedure keeps one of the methods that are the best, with and without 4 that are worse."""
+    print(f"{methods} methods are equally good, {datasets} datasets, {draws} draws: how often one of them is left")
+    print("| | none is worse | four are 5 points worse |\n|---|---|---|")
+    scores = DEVIATION * np.random.default_rng(0).normal(size=(draws, methods + 4, datasets, 1))
+    scores[:, methods:] -= 5
+    for name, procedure in (("race", by_race), ("F-race", by_f_race), ("halving", by_halving)):
+        columns = []
+        for own in (scores[:, :methods], scores):
+            left_R = np.array([(procedure(drawn)[0] < methods).sum() / methods for drawn in own])
+            columns.append(f"{left_R.mean():.3f} ± {left_R.std() / math.sqrt(draws):.3f}")
+        print(f"| {name} | {' | '.join(columns)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orders", type=int, default=ORDERS)
     parser.add_argument("--grid", help="a measured grid instead of the printed tables")
     parser.add_argument("--store", default="runs")
+    parser.add_argument("--equal", type=int, metavar="METHODS", help="made-up scores instead of printed ones")
     options = parser.parse_args()
+    if options.equal:
+        left_when_equal(options.equal, 16, options.orders)
+        return
     with ProcessPoolExecutor() as pool:
         if options.grid:
             compare(pool, options.grid, measured_places(options.grid, options.store), options.orders)
