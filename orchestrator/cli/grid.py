@@ -35,7 +35,12 @@ Only = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
 DiskBudget = Annotated[int | None, _size("--disk-budget", "what the artifacts may take, e.g. 200GB")]
 GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
-Race = Annotated[bool, typer.Option("--race", help="stop measuring methods that cannot be the best any more")]
+Race = Annotated[
+    bool | None,
+    typer.Option(
+        "--race/--no-race", help="stop measuring methods that cannot be the best any more, or measure them all"
+    ),
+]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
 
 
@@ -45,7 +50,7 @@ def grid(
     only: Only = None,
     set_: SetValues = None,
     limit: Limit = None,
-    race: Race = False,
+    race: Race = None,
     plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
     local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
@@ -78,6 +83,7 @@ def grid(
     if local and cell_limit is not None:
         raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
+    race = workspace.grid.race if race is None else race
     if plan:
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory, raced=race)
         return
@@ -95,7 +101,7 @@ def plan(
     only: Only = None,
     set_: SetValues = None,
     limit: Limit = None,
-    race: Race = False,
+    race: Race = None,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     gpu_memory: GpuMemory = None,
@@ -115,6 +121,7 @@ def plan(
 
     kind = find_gpu(gpu) if gpu is not None else None
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
+    race = workspace.grid.race if race is None else race
     if as_json:
         from orchestrator.planning.plan_record import plan_record, race_record
 

@@ -47,7 +47,7 @@ class Workspace:
         """Return the plan that results are read with: that of a race if the last run was one."""
         from orchestrator.progress.status_file import was_raced
 
-        return self.plan(raced=was_raced(self.store.files, self.grid.name))
+        return self.plan(raced=was_raced(self.store.files, self.grid.name, self.grid.race))
 
 
 def open_workspace(

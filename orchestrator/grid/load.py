@@ -41,6 +41,7 @@ class Grid:
         smallest_difference: the smallest difference between two methods that matters, in points of the metric.
         saves: the kind of cost that the recommendation saves first.
         metric: what methods are compared by; ``None`` for the metric of each track.
+        race: whether methods that cannot be the best any more are not measured further.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Grid:
     smallest_difference: float
     saves: CostKind = "operations"
     metric: MetricName | None = None
+    race: bool = False
 
     def label(self, cell: Cell) -> str:
         """Return what reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
@@ -139,6 +141,7 @@ def load_grid(
         smallest_difference=file.verdict.smallest_difference,
         saves=file.verdict.cost,
         metric=file.verdict.metric,
+        race=file.race,
     )
 
 

@@ -155,6 +155,7 @@ class GridFile(StrictModel):
             that of the device.
         fine_tuning: the recipe of the source models, where it differs from the default.
         verdict: how methods are compared.
+        race: whether methods that cannot be the best any more are not measured further; ``--no-race`` measures them.
         blocks: each block is a product of its lists; the grid is their union.
     """
 
@@ -165,6 +166,7 @@ class GridFile(StrictModel):
     precision: Precision | None = None
     fine_tuning: dict[str, Any] = Field(default={})
     verdict: VerdictChoice = VerdictChoice()
+    race: StrictBool = False
     blocks: tuple[dict[str, Any], ...] = ()
 
     @model_validator(mode="after")

@@ -126,10 +126,11 @@ def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] 
     return [value if word == "--set" else word.removeprefix("--set=") for word, value in found]
 
 
-def was_raced(files: Files, grid: str) -> bool:
-    """Whether the last run of a grid was a race, so that its results are those of one."""
+def was_raced(files: Files, grid: str, planned: bool) -> bool:
+    """Whether the last run of a grid was a race, and so are its results. ``planned``: whether its file asks for one."""
     status = read_status(files, grid)
-    return status is not None and "--race" in shlex.split(status.command)
+    words = shlex.split(status.command) if status else []
+    return "--race" in words or (planned and "--no-race" not in words)
 
 
 def _file_name(grid: str) -> str:

@@ -129,7 +129,7 @@ def verdict(
         smallest_difference=loaded.smallest_difference,
         saves=loaded.saves,
         metric=metric or loaded.metric,
-        raced=failed_for_good(failed) if was_raced(opened.files, loaded.name) else None,
+        raced=failed_for_good(failed) if was_raced(opened.files, loaded.name, loaded.race) else None,
     ).answers
 
 

@@ -17,7 +17,7 @@ from orchestrator.core.events import CellEvent
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import Status, StatusFile, read_status
+from orchestrator.progress.status_file import Status, StatusFile, read_status, was_raced
 from orchestrator.progress.status_view import status_view, store_view, watch
 from orchestrator.store import Store
 from orchestrator.store.files import Files
@@ -85,6 +85,18 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
         assert found.shot.waiting == 1
     assert status_in(tmp_path).state == "ended"
     assert [entry.name for entry in path.parent.iterdir()] == ["demo.json"]
+
+
+@pytest.mark.parametrize(
+    ("option", "planned", "raced"),
+    [("", False, False), ("", True, True), (" --race", False, True), (" --no-race", True, False)],
+)
+def test_the_last_run_says_whether_results_are_those_of_a_race(
+    tmp_path: Path, option: str, planned: bool, raced: bool
+) -> None:
+    assert was_raced(Files(tmp_path), "demo", planned) == planned
+    StatusFile(Files(tmp_path), "demo", "Demo", COMMAND + option).write("ended", Snapshot())
+    assert was_raced(Files(tmp_path), "demo", planned) == raced
 
 
 DIES = """
