@@ -35,6 +35,7 @@ class FeatureTower(ImageTower):
         self.visual = visual
         self.shape = shape
         self.precision: Precision | None = None
+        self.prompts = None
         self.requires_grad_(False).eval()
 
     def forward(self, images_B3SS: Tensor) -> Tensor:
@@ -51,6 +52,9 @@ class FeatureTower(ImageTower):
         if list(trainable):
             raise UnsupportedTower(f"the tensors of a {type(self.visual).__name__} cannot be trained")
         return copy.copy(self)
+
+    def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
+        raise UnsupportedTower(f"learned tokens have no place in a {type(self.visual).__name__}")
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the values of all tensors into this tower. Raises ``TensorMismatch`` for other names or shapes."""

@@ -15,6 +15,9 @@ from bolt.clip.tower_shape import UnsupportedTower
 PROJECTION = "proj"
 """The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
 
+DEEP_PROMPTS = "prompts"
+"""Learned tokens of an image tower, :attr:`bolt.clip.tower.ImageTower.prompts`; open_clip's towers have none."""
+
 BLOCKS = "transformer.resblocks"
 """What stands before the number of a block in open_clip's names of its tensors."""
 

@@ -3,7 +3,8 @@
 open_clip's text tower takes tokens, so it cannot take trained context vectors, and no adapter can be attached to its
 attention (see :mod:`bolt.clip.tower`). Here both are possible, and the outputs are the same.
 
-Shape legend: P prompts, L tokens of the longest prompt, W width of the text tower, D joint embedding width.
+Shape legend: P prompts, L tokens of the longest prompt, W width of the text tower, D joint embedding width, J blocks
+with learned tokens, K learned tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bolt.clip.precision import forward_pass
 from bolt.clip.tensor_names import BLOCKS, matrix_module_paths, tensor_names
-from bolt.clip.tower import Block
+from bolt.clip.tower import Block, check_prompts, put_prompt
 from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
 from bolt.protocol import Precision
 
@@ -30,6 +31,8 @@ class TextTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
+        prompts: learned tokens (J, K, W) that stand behind the start token instead of words: each of the first J
+            blocks has K of its own. ``None``, as in CLIP, for no such tokens.
         block_names: what stands before the number of a block in the names of its tensors.
     """
 
@@ -39,6 +42,7 @@ class TextTower(nn.Module):
         super().__init__()
         self.shape = shape
         self.precision: Precision | None = None
+        self.prompts: nn.Parameter | None = None
         self.token_embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positional_embedding = nn.Parameter(torch.empty(shape.context_length, shape.width))
         self.blocks = nn.ModuleList(Block(shape, causal=True) for _ in range(shape.layers))
@@ -73,6 +77,16 @@ class TextTower(nn.Module):
         shared = {id(tensor): tensor for tensor in self.parameters()}
         return copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
 
+    def with_prompts(self, prompts_JKW: Tensor) -> TextTower:
+        """Return a copy with these learned tokens, which are trainable; it shares all tensors.
+
+        Raises ``TensorMismatch`` if they do not fit.
+        """
+        check_prompts(prompts_JKW, self.shape, self.shape.layers)
+        clone = self.copy()
+        clone.prompts = nn.Parameter(prompts_JKW.detach())
+        return clone
+
     def embed(self, tokens_PL: Tensor) -> Tensor:
         """Embed token numbers (P, L): (P, L, W), without the embeddings of the positions."""
         return cast(Tensor, self.token_embedding(tokens_PL))
@@ -94,10 +108,10 @@ class TextTower(nn.Module):
 
     def _encode(self, embeddings_PLW: Tensor, ends_P: Tensor) -> Tensor:
         length = embeddings_PLW.shape[1]
-        x_PLW = embeddings_PLW + self.positional_embedding[:length]
+        x_PLW = put_prompt(embeddings_PLW, self.prompts, 0, at=1) + self.positional_embedding[:length]
         with forward_pass(self.precision, x_PLW.device):
-            for block in self.blocks:
-                x_PLW = block(x_PLW, length)
+            for index, block in enumerate(self.blocks):
+                x_PLW = block(put_prompt(x_PLW, self.prompts, index, at=1) if index else x_PLW, length)
             last_PW = x_PLW[torch.arange(len(ends_P), device=ends_P.device), ends_P]
             embeddings_PD = cast(Tensor, self.proj(self.ln_final(last_PW)))
         return embeddings_PD.float() if self.precision == "bfloat16" else embeddings_PD

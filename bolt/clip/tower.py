@@ -5,7 +5,8 @@ parameter, so no adapter can be attached to them (a LoRA around ``attn.out_proj`
 Here each of them is an ``nn.Linear``, and the outputs are the same. State dictionaries use open_clip's tensor names
 (:mod:`bolt.clip.tensor_names`).
 
-Shape legend: B images, S image side, T tokens (the class token first), W width, H heads, D embedding width.
+Shape legend: B images, S image side, T tokens (the class token first), W width, H heads, D embedding width, J blocks
+with prompts, K tokens of a prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from torch.nn import functional as F
 from bolt.clip.activation import QuickGELU
 from bolt.clip.precision import forward_pass
 from bolt.clip.recomputation import linear_after
-from bolt.clip.tensor_names import BLOCKS, PROJECTION, check_tensors, matrix_module_paths, tensor_names
+from bolt.clip.tensor_names import (
+    BLOCKS,
+    DEEP_PROMPTS,
+    PROJECTION,
+    TensorMismatch,
+    check_tensors,
+    matrix_module_paths,
+    tensor_names,
+)
 from bolt.clip.tower_shape import BlockShape, TowerShape, shape_from_open_clip
 from bolt.protocol import Precision
 
@@ -68,11 +77,32 @@ class Block(nn.Module):
         return cast(Tensor, x + linear_after(self.activation, hidden, self.c_proj))
 
 
+def check_prompts(prompts_JKW: Tensor, shape: BlockShape, layers: int) -> None:
+    """Raise ``TensorMismatch`` unless deep prompts (J, K, W) fit a tower of this shape and number of blocks."""
+    if prompts_JKW.ndim != 3 or prompts_JKW.shape[2] != shape.width or not 1 <= len(prompts_JKW) <= layers:
+        raise TensorMismatch(
+            f"deep prompts {tuple(prompts_JKW.shape)} do not fit a tower of {layers} blocks and width {shape.width}"
+        )
+
+
+def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
+    """Put a block's prompt into its input: K tokens from position ``at`` on, in place of those that are there.
+
+    A block without a prompt of its own keeps what the blocks before it made of theirs.
+    """
+    if prompts_JKW is None or block >= len(prompts_JKW):
+        return x_BTW
+    prompt_BKW = prompts_JKW[block].to(x_BTW.dtype).expand(len(x_BTW), -1, -1)
+    return torch.cat([x_BTW[:, :at], prompt_BKW, x_BTW[:, at + prompt_BKW.shape[1] :]], dim=1)
+
+
 class ImageTower(nn.Module):
     """A vision transformer: normalised images (B, 3, S, S) -> raw joint embeddings (B, D).
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
+        prompts: learned tokens (J, K, W) behind the patches: the first J blocks have K of their own (deep visual
+            prompts, Jia et al., 2022, arXiv:2203.12119). ``None``, as in CLIP, for no such tokens.
         block_names: what stands before the number of a block in the names of its tensors.
     """
 
@@ -82,6 +112,7 @@ class ImageTower(nn.Module):
         super().__init__()
         self.shape = shape
         self.precision: Precision | None = None
+        self.prompts: nn.Parameter | None = None
         tokens = (shape.image_size // shape.patch_size) ** 2 + 1
         self.class_embedding = nn.Parameter(torch.empty(shape.width))
         self.positional_embedding = nn.Parameter(torch.empty(tokens, shape.width))
@@ -121,16 +152,18 @@ class ImageTower(nn.Module):
         patches_BTW = self.conv1(images_B3SS).flatten(2).transpose(1, 2)
         class_token = self.class_embedding.to(patches_BTW.dtype).expand(len(patches_BTW), 1, -1)
         x = torch.cat([class_token, patches_BTW], dim=1) + self.positional_embedding.to(patches_BTW.dtype)
-        x = self.ln_pre(x)
+        plain = x.shape[1]
+        x = self.ln_pre(put_prompt(x, self.prompts, 0, plain))
         tokens = x.shape[1]
         for index, block in enumerate(self.blocks):
+            x = put_prompt(x, self.prompts, index, plain) if index else x
             # Only the class token is read after the last block, so only it is computed there.
             x = block(x, 1 if index == self.shape.layers - 1 else tokens)
         return cast(Tensor, self.proj(self.ln_post(x[:, 0])))
 
     def tensor_paths(self) -> dict[str, str]:
         """Map the names of :meth:`state_dict_open_clip` to this module's parameters, in network order."""
-        return tensor_names(self.shape.layers)
+        return tensor_names(self.shape.layers) | ({} if self.prompts is None else {DEEP_PROMPTS: "prompts"})
 
     def matrix_paths(self) -> dict[str, str]:
         """Map the names of the weight matrices to this module's linear modules, in network order."""
@@ -167,6 +200,16 @@ class ImageTower(nn.Module):
         clone = copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
         for name, tensor in clone.named_parameters():
             tensor.requires_grad_(name in wanted)
+        return clone
+
+    def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
+        """Return a frozen tower with these deep prompts, which are trainable; it shares all tensors.
+
+        Raises ``TensorMismatch`` if they do not fit, and ``UnsupportedTower`` for another than CLIP's own transformer.
+        """
+        check_prompts(prompts_JKW, self.shape, self.shape.layers)
+        clone = self.copy()
+        clone.prompts = nn.Parameter(prompts_JKW.detach())
         return clone
 
     def _check(self, tensors: Mapping[str, Tensor]) -> None:

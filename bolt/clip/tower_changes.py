@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import PROJECTION, check_tensors
+from bolt.clip.tensor_names import DEEP_PROMPTS, PROJECTION, check_tensors
 from bolt.clip.tower import ImageTower
 
 
@@ -20,7 +20,8 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
     changed = [
         name
         for name, path in tower.tensor_paths().items()
-        if own[path].data_ptr() != before[path].data_ptr() and not torch.equal(own[path], before[path])
+        if path not in before
+        or (own[path].data_ptr() != before[path].data_ptr() and not torch.equal(own[path], before[path]))
     ]
     state = tower.state_dict_open_clip()
     return {name: state[name] for name in changed}
@@ -29,8 +30,12 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
 def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
     """Return a copy of a frozen tower with some tensors replaced, by open_clip's names; it shares the other tensors.
 
+    It gets the deep prompts that are among them.
+
     Raises ``bolt.clip.tensor_names.TensorMismatch`` for tensors that do not fit.
     """
+    if DEEP_PROMPTS in tensors:
+        frozen = frozen.with_prompts(tensors[DEEP_PROMPTS])
     state = frozen.state_dict_open_clip()
     check_tensors({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
     clone = frozen.copy(tensors).requires_grad_(False)

@@ -86,7 +86,7 @@ class Method:
             class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         reads_matrices: ``reads_matrices(settings)`` -> whether it reads or trains weight matrices of the image tower,
             which not every tower has. ``None``: where it changes the tower or reads sources.
-        trains_projection: whether it trains the projection of CLIP's own image tower, which timm's have not.
+        clips_own_tower: whether it needs CLIP's own vision transformer: it trains its projection, or adds tokens to it.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
         training_forwards: operations of taking an image or a prompt through a tower forward and backward, in forward
             passes of the frozen tower. Differentiating a frozen tower's output in its input makes 2, the gradients of
@@ -118,7 +118,7 @@ class Method:
     uses_validation: bool = False
     trains_text: Callable[[Any], bool] = lambda settings: False
     reads_matrices: Callable[[Any], bool] | None = None
-    trains_projection: bool = False
+    clips_own_tower: bool = False
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     training_forwards: float = 3.0
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)

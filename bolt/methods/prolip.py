@@ -139,7 +139,7 @@ register(
         paper="https://arxiv.org/abs/2410.05270",
         settings_class=ProLipSettings,
         adapt=adapt,
-        trains_projection=True,
+        clips_own_tower=True,
         tracks=frozenset({"fewshot", "ood"}),
         changes_tower=True,
         names_new_classes=True,

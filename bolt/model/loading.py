@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.huggingface import from_huggingface
-from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tensor_names import DEEP_PROMPTS, TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import TowerShape
@@ -122,6 +122,8 @@ def _read_tower(folder: Path, index: Mapping[str, Any], backbone: Backbone | Non
         return replace_tensors(backbone.tower, tensors)
     with torch.device("meta"):  # allocates no memory and draws no random numbers
         tower = ImageTower(TowerShape(**index["tower"]))
+        if DEEP_PROMPTS in tensors:
+            tower = tower.with_prompts(torch.empty(tensors[DEEP_PROMPTS].shape))
     tower = tower.to_empty(device="cpu")
     tower.load_open_clip(tensors)
     return tower.requires_grad_(False).eval()

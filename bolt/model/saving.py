@@ -61,7 +61,8 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
         ValueError: for an unknown form, for an adapter of a model that was loaded without its backbone, and for another
-            form than an adapter of a backbone that gives features only; for ``huggingface`` of timm's tower.
+            form than an adapter of a backbone that gives features only; for ``huggingface`` of timm's tower, or of one
+            with learned tokens.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
@@ -69,6 +70,8 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         raise ValueError(f"{model.about.backbone} gives features only, so its models are saved as adapters")
     if form == "huggingface" and isinstance(model.tower, FeatureTower):
         raise ValueError(f"{model.about.backbone} is no CLIP of transformers; save an adapter or a state_dict")
+    if form == "huggingface" and model.tower.prompts is not None:
+        raise ValueError("a tower with learned tokens is no CLIP of transformers; save an adapter or a state_dict")
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty")

@@ -56,6 +56,11 @@ def export(
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
     made = restore_model(result, loaded)
+    if form == "huggingface" and made.model.tower.prompts is not None:
+        what = (
+            f"{result.cell.method.name} learned tokens of the image tower, and transformers' CLIP has no place for them"
+        )
+        raise UserError(what, where="--as", hint="take --as adapter or --as state_dict")
     difference = save_model(made, result, loaded, folder, form, with_basis=with_basis)
     how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
     recorded = f"recorded {result.accuracies[0]:.2f} %" if made.warnings else "equal to the recorded one"

@@ -25,8 +25,8 @@ def missing_part(method: Method, settings: Any, entry: BackboneEntry) -> str | N
     """Return what the method needs of a backbone and this one has not, with the reason; ``None`` if it has all."""
     if method.needs_matrices(settings) and not entry.has_matrices:
         return f"the weight matrices of the image tower, and those of {entry.name} have no names"
-    if method.trains_projection and entry.timm:
-        return f"CLIP's projection of image features, and the image tower of {entry.name} is timm's"
+    if method.clips_own_tower and entry.timm:
+        return f"CLIP's own vision transformer, and the image tower of {entry.name} is timm's"
     if method.trains_text(settings) and not entry.trainable_text:
         return f"a causal text transformer to train, and {entry.name} has another text side"
     return None

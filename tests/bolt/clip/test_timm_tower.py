@@ -31,7 +31,7 @@ ADAPTING = sorted(
     (name, track)
     for name, method in METHODS.items()
     for track in ("fewshot", "tta", "tta_stream", "tta_image")
-    if track in method.tracks and method.changes_tower and name != "auto" and not method.trains_projection
+    if track in method.tracks and method.changes_tower and name != "auto" and not method.clips_own_tower
 )
 
 

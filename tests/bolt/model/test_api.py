@@ -277,6 +277,8 @@ def test_what_is_read_is_what_was_saved(
     method: str, form: Form, backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:
     model = adapted(backbone, method, sources)
+    if form == "huggingface" and model.tower.prompts is not None:
+        pytest.skip("transformers has no place for learned tokens, and saving is refused")
     model.save(tmp_path / "model", form)
     again = bolt.load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
     assert torch.equal(again.logits(IMAGES), model.logits(IMAGES))

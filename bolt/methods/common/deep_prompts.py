@@ -1,0 +1,76 @@
+"""Learned tokens of several blocks in both towers (deep prompts), as in MaPLe and PromptSRC.
+
+In the text tower the tokens stand behind the start token, in place of the first words of the prompt. In the image tower
+they stand behind the patches and have no position embedding; the layer norm before the blocks sees them. Each of the
+first ``depth`` blocks has tokens of its own, which replace those that the block before it returned.
+
+Shape legend: J blocks with tokens, K tokens of a block, W width of the text tower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tower import ImageTower
+from bolt.methods.common.coop_training import coop_recipe
+from bolt.methods.common.prompts import word_embeddings
+from bolt.methods.common.trained_text import TrainedText
+from bolt.seeds import torch_generator
+from bolt.task.task import Task
+from bolt.training.loop import TrainingRecipe
+
+_DEVIATION = 0.02
+
+
+@dataclass(frozen=True)
+class DeepPromptSettings:
+    """The tokens and the training recipe.
+
+    Attributes:
+        depth: blocks with tokens of their own, at most as many as the shorter tower has.
+        tokens: tokens of a block in each tower.
+        initial_words: words before the class name; the first text tokens start from the first of them.
+        epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
+    """
+
+    depth: int = 9
+    tokens: int = 4
+    initial_words: str = "a photo of a"
+    epochs: int = 20
+    batch_size: int = 4
+    learning_rate: float = 2.5e-3
+    weight_decay: float = 5e-4
+
+    def __post_init__(self) -> None:
+        self.recipe(self.epochs)  # checks it
+        if min(self.depth, self.tokens) < 1:
+            raise ValueError("depth and tokens must be at least 1")
+
+    def recipe(self, epochs: int) -> TrainingRecipe:
+        """Return the training recipe of this number of epochs."""
+        return coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
+
+
+def drawn_tokens(task: Task, *shape: int, tower: str) -> Tensor:
+    """Draw tokens of a tower from N(0, 0.02^2), keyed by the dataset and the seed."""
+    generator = torch_generator("deep prompts", tower, task.dataset, task.seed)
+    return _DEVIATION * torch.randn(shape, generator=generator).to(task.backbone.device)
+
+
+def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTower, TrainedText]:
+    """Return both towers with tokens to train. The first block's of the texts start from words, all others are drawn.
+
+    Raises ``ValueError`` if there are fewer words than tokens, and ``UnsupportedTower`` for other towers than CLIP's.
+    """
+    image, text = task.backbone.tower, task.backbone.text_tower
+    depth = min(settings.depth, image.shape.layers, text.shape.layers)
+    tower = image.with_prompts(drawn_tokens(task, depth, settings.tokens, image.shape.width, tower="image"))
+    first_KW = word_embeddings(task.backbone, settings.initial_words)[: settings.tokens]
+    if len(first_KW) < settings.tokens:
+        raise ValueError(f"initial_words has {len(first_KW)} tokens, and {settings.tokens} are to be learned")
+    drawn_JKW = drawn_tokens(task, depth - 1, *first_KW.shape, tower="text").to(first_KW)
+    prompted = text.with_prompts(torch.cat([first_KW[None], drawn_JKW]))
+    return tower, TrainedText(task, prompted, f"{settings.initial_words} {{}}.")

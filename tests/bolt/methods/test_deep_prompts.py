@@ -1,0 +1,90 @@
+"""Learned tokens in towers: how many there are, what holds them when a model is saved, and which towers take them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower_shape import UnsupportedTower
+from bolt.methods import METHODS
+from bolt.model.loading import load_model
+from bolt.model.model import Model
+from bolt.model.saving import Form
+from tests.helpers.towers import make_task, random_backbone, tokenize
+
+METHODS_WITH_TOKENS = sorted(name for name, method in METHODS.items() if hasattr(method.settings_class, "depth"))
+
+
+def wide_backbone() -> Backbone:
+    """Both towers as wide as ViT-B's, with nine blocks and narrow feed-forward layers."""
+    vision = {"image_size": 32, "patch_size": 32, "layers": 9, "width": 768, "mlp_ratio": 0.1}
+    text = {"context_length": 16, "vocab_size": 64, "width": 512, "heads": 8, "layers": 9, "mlp_ratio": 0.1}
+    return Backbone.from_open_clip(open_clip.CLIP(512, vision, text), tokenize, "wide")
+
+
+def adapted_model(name: str, backbone: Backbone) -> tuple[Model, Tensor]:
+    task = make_task(backbone)
+    adapted = METHODS[name].adapt(task, METHODS[name].configure(METHODS[name].test_settings))
+    return Model.from_adapted(backbone, adapted, ["a", "b", "c"]), task.support.pixels(0, torch.arange(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [("maple", 3_555_072)])
+def test_the_trained_numbers_of_vit_b(name: str, count: int) -> None:
+    task = make_task(wide_backbone(), shots=1)
+    defaults = METHODS[name].configure({})
+    settings = METHODS[name].configure(
+        {**METHODS[name].test_settings, "tokens": defaults.tokens, "initial_words": "a b c"}
+    )
+    assert METHODS[name].adapt(task, settings).trainable_parameters == count
+
+
+@pytest.mark.parametrize("form", ["adapter", "state_dict"])
+@pytest.mark.parametrize("name", METHODS_WITH_TOKENS)
+def test_a_saved_model_holds_the_tokens(name: str, form: Form, backbone: Backbone, tmp_path: Path) -> None:
+    model, pixels = adapted_model(name, backbone)
+    model.save(tmp_path / "model", form)
+    loaded = load_model(tmp_path / "model", random_backbone() if form == "adapter" else None)
+    assert torch.equal(loaded.logits(pixels), model.logits(pixels))
+    assert list(model.changed_tensors()) == ["prompts"]
+    without = Model(backbone.tower, model.classifier, model.about)
+    assert not torch.equal(without.logits(pixels), model.logits(pixels))
+
+
+def test_transformers_has_no_such_tokens(backbone: Backbone, tmp_path: Path) -> None:
+    model, _ = adapted_model("maple", backbone)
+    with pytest.raises(ValueError, match="learned tokens"):
+        model.save(tmp_path / "model", "huggingface")
+
+
+def test_tokens_that_do_not_fit_are_refused(backbone: Backbone) -> None:
+    for shape in ((3, 2, 32), (2, 2, 16), (2, 32)):
+        with pytest.raises(TensorMismatch, match="2 blocks and width 32"):
+            backbone.tower.with_prompts(torch.zeros(shape))
+    with pytest.raises(TensorMismatch, match="1 blocks and width 16"):
+        backbone.text_tower.with_prompts(torch.zeros(2, 1, 16))
+
+
+@pytest.mark.parametrize("name", METHODS_WITH_TOKENS)
+def test_other_towers_are_refused_before_any_work(name: str) -> None:
+    text = {"context_length": 16, "vocab_size": 64, "width": 16, "heads": 2, "layers": 1}
+    model = open_clip.CLIP(16, {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}, text)
+    task = make_task(Backbone.from_open_clip(model, tokenize, "resnet"))
+    with pytest.raises(UnsupportedTower, match="no place in a ModifiedResNet"):
+        METHODS[name].adapt(task, METHODS[name].configure(METHODS[name].test_settings))
+    assert METHODS[name].clips_own_tower
+
+
+def test_bfloat16_gives_nearly_the_same_features(backbone: Backbone) -> None:
+    tower = backbone.tower.with_prompts(torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(1)))
+    images = backbone.normalise(make_task(backbone).support.pixels(0, torch.arange(4)))
+    exact = tower(images)
+    tower.precision = "bfloat16"
+    torch.testing.assert_close(tower(images), exact, rtol=0.05, atol=0.05)
+    assert not torch.allclose(backbone.tower(images), exact, atol=0.05)
