@@ -56,7 +56,7 @@ class Place:
 
     Attributes:
         scores_MDS: accuracies in percent.
-        gflop_MD: operations of one cell of each method and dataset; all 1 if they are not known.
+        gflop_MD: operations of one cell of each method and dataset; all 1 if none are known or counted.
     """
 
     name: str
@@ -174,7 +174,8 @@ def places_of(cells: Iterable[tuple[Cell, str, float | None]], catalog: Catalog)
         complete = [own for own in scores.values() if len(own) == len(datasets) * len(seeds)]
         both = np.array([[[own[d, s] for s in seeds] for d in datasets] for own in complete])
         if len(complete) > 1 and len(datasets) > MIN_DATASETS:
-            places.append(Place(" ".join(map(str, place)), both[..., 0], both[:, :, 0, 1]))
+            gflop_MD = both[:, :, 0, 1] if both[..., 1].any() else np.ones(both.shape[:2])
+            places.append(Place(" ".join(map(str, place)), both[..., 0], gflop_MD))
     return places
 
 
