@@ -11,6 +11,8 @@ deviation of 2. With ``--rows``, datasets are drawn from a report's rows, with t
 "Loss": the last of six methods is the cheapest; how often it is recommended and more than 1 point worse than the best,
 the mean loss in points, and how often the recommendation's bound holds.
 
+"Metrics": how often the interval of each metric of one test split holds the value of very many images.
+
 On one dataset: two methods that are equal in truth, seeds x images, under the 95 % interval of
 ``orchestrator.analysis.one_dataset`` and under the usual one with Satterthwaite's degrees of freedom. The numbers say
 how often an interval holds 0.
@@ -33,9 +35,12 @@ from scipy.special import stdtrit
 from orchestrator.analysis.best_set import best_set, exclusion_test
 from orchestrator.analysis.comparison import by_pair, eliminate
 from orchestrator.analysis.costs import Cost
+from orchestrator.analysis.metric_intervals import intervals, jackknife_interval, jackknife_parts
+from orchestrator.analysis.metrics import METRICS, Answers
 from orchestrator.analysis.one_dataset import t_quantile, variance_parts
 from orchestrator.analysis.paired_tests import Floats, PairedTests, paired_t_tests
 from orchestrator.analysis.recommendation import Verdict
+from orchestrator.tracks import MetricName
 
 Procedure = Callable[[int, Floats, PairedTests], NDArray[np.bool_]]
 """``methods, differences of all pairs, their t-tests -> the best set``."""
@@ -203,6 +208,33 @@ def crossed_coverage(
     return float(ours), float(usual)
 
 
+def drawn_answers(rng: np.random.Generator, images: int, overconfidence: float = 0.0) -> Answers:
+    """Draw predictions among six classes; rare classes are harder, and probabilities may be too high."""
+    labels = rng.choice(6, images, p=(share := np.arange(1, 7)) / share.sum())
+    probability = rng.integers(100, 256, images) / 255
+    easier = np.linspace(-0.25, 0.05, 6)[labels] - overconfidence
+    right = rng.random(images) < np.clip(probability + easier, 0, 1)
+    return Answers(labels, np.where(right, labels, (labels + rng.integers(1, 6, images)) % 6), probability)
+
+
+def metric_coverage(
+    rng: np.random.Generator, draws: int, images: int, overconfidence: float = 0.0
+) -> dict[MetricName, float]:
+    """Return how often the 95 % interval of each metric holds the value of 400,000 images.
+
+    Metrics without an interval get the jackknife's, which shows why they have none.
+    """
+    whole = drawn_answers(np.random.default_rng(0), 400_000, overconfidence)
+    truth = {name: metric.of(whole) for name, metric in METRICS.items()}
+    held = dict.fromkeys(METRICS, 0)
+    for _ in range(draws):
+        answers = drawn_answers(rng, images, overconfidence)
+        for name, interval in intervals(answers).items():
+            low, high = interval or jackknife_interval(METRICS[name], answers, jackknife_parts(answers))
+            held[name] += low <= truth[name] <= high
+    return {name: count / draws for name, count in held.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=1000)
@@ -235,6 +267,12 @@ def main() -> None:
             pairs = [crossed_coverage(rng, options.draws, seeds, images, *deviations) for seeds in (2, 3, 5)]
             text = " | ".join(f"{ours:.3f} / {usual:.3f}" for ours, usual in pairs)
             print(f"| N = {images}: {deviations[0]}, {deviations[1]} | {text} |", flush=True)
+    print(f"\n| metrics of one test split, interval holds | {' | '.join(METRICS)} |\n{'|---' * (1 + len(METRICS))}|")
+    for images in (200, 1000):
+        for overconfidence in (0.0, 0.15):
+            found = metric_coverage(rng, options.draws, images, overconfidence)
+            text = " | ".join(f"{share:.3f}" for share in found.values())
+            print(f"| N = {images}, probabilities {100 * overconfidence:g} points too high | {text} |", flush=True)
 
 
 if __name__ == "__main__":

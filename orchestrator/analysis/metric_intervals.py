@@ -1,8 +1,7 @@
 """95 % intervals of metrics on one test split: what other test images of the same kind would give.
 
-``tests/orchestrator/analysis/test_metrics.py`` measures how often they hold the truth. Two metrics have none: the
-calibration error of few images is biased upwards, and the share that can be labelled at 95 % jumps between images; the
-intervals here would hold the truth in 48 and 60 % of draws.
+``benchmarks/coverage.py`` measures how often they hold the truth. Two metrics have none: the calibration error of few
+images is biased upwards, and the share that can be labelled at 95 % jumps between images.
 
 Shape legend: N images, C classes that occur among the labels, G groups.
 """
@@ -10,12 +9,13 @@ Shape legend: N images, C classes that occur among the labels, G groups.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis.metrics import METRICS, Answers
+from orchestrator.analysis.metrics import METRICS, Answers, Metric
 from orchestrator.core.intervals import wilson_interval
 from orchestrator.tracks import MetricName
 
@@ -30,22 +30,32 @@ def intervals(answers: Answers) -> dict[MetricName, tuple[float, float] | None]:
     Means of images and of classes have intervals by the jackknife over groups of images (Student's t). A class as good
     as its recall's own interval says is the worst one, so that metric's interval comes from Wilson's.
     """
-    group_N = _groups(answers.labels_N)
-    parts = [_without(answers, group_N == group) for group in range(min(GROUPS, len(group_N)))]
+    images, parts = len(answers.labels_N), jackknife_parts(answers)
     found: dict[MetricName, tuple[float, float] | None] = {}
     for name, metric in METRICS.items():
         if name in WITHOUT_INTERVAL or len(parts) < 2:
             found[name] = None
         elif name == "accuracy":
-            found[name] = wilson_interval(float(answers.correct_N.mean()), len(group_N))
+            found[name] = wilson_interval(float(answers.correct_N.mean()), images)
         elif name == "worst_class":
             found[name] = _of_worst_class(answers)
         else:
-            values_G = np.array([metric.of(part) for part in parts])
-            spread = math.sqrt((len(parts) - 1) / len(parts) * float(((values_G - values_G.mean()) ** 2).sum()))
-            half, value = float(stdtrit(len(parts) - 1, 0.975)) * spread, metric.of(answers)
-            found[name] = max(0.0, value - half), min(100.0, value + half)
+            found[name] = jackknife_interval(metric, answers, parts)
     return found
+
+
+def jackknife_parts(answers: Answers) -> list[Answers]:
+    """Return the predictions without each group of images in turn."""
+    group_N = _groups(answers.labels_N)
+    return [_without(answers, group_N == group) for group in range(min(GROUPS, len(group_N)))]
+
+
+def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers]) -> tuple[float, float]:
+    """Return the interval of a metric from its values without each group of images."""
+    values_G = np.array([metric.of(part) for part in parts])
+    spread = math.sqrt((len(parts) - 1) / len(parts) * float(((values_G - values_G.mean()) ** 2).sum()))
+    half, value = float(stdtrit(len(parts) - 1, 0.975)) * spread, metric.of(answers)
+    return max(0.0, value - half), min(100.0, value + half)
 
 
 def _groups(labels_N: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import listed, pluralize
 
 ReadPredictions = Callable[[Sequence[Result]], Mapping[str, Sequence[StoredPredictions]]]
 """``results -> predictions by cell id``, as :meth:`orchestrator.store.store.Store.read_predictions` gives them."""
@@ -35,6 +35,7 @@ class Score:
 Scores = Mapping[tuple[str, str], Score]
 """Cell id and name of the test split -> score. A result without predictions may have none."""
 
+_NAMED = 3
 _READ_TOGETHER = 256
 """Results whose predictions are in memory at the same time."""
 
@@ -68,10 +69,11 @@ def scores_of(
     return scores
 
 
-def unscored_sentence(count: int) -> str:
-    """Return a sentence about results without a score; empty if there are none."""
-    verb = "has" if count == 1 else "have"
-    return f"{pluralize(count, 'result')} without predictions {verb} no score, and {verb} no row" if count else ""
+def unscored_sentence(cell_ids: Sequence[str]) -> str:
+    """Return a sentence about the results without a score, by the ids of their cells; empty if there are none."""
+    verb = "has" if len(cell_ids) == 1 else "have"
+    what = f"{pluralize(len(cell_ids), 'result')} without predictions {verb} no score"
+    return f"{what}: {listed(cell_ids, _NAMED)}" if cell_ids else ""
 
 
 def check_scored(scored: Collection[object], metric: MetricName | None, where: str) -> None:

@@ -50,7 +50,7 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
         more = f"; {pluralize(len(tables) - 1, 'more table')} in the report" if len(tables) > 1 and not verbose else ""
         parts.append(Text(f"mean over datasets (%) ± sample standard deviation over seeds{more}", style="dim"))
     if grid.unscored:
-        parts.append(Text(unscored_sentence(len(grid.unscored)), style="yellow"))
+        parts.append(Text(unscored_sentence([result.cell.id for result in grid.unscored]), style="yellow"))
     if grid.failures:
         parts.append(Text(f"{len(grid.failures)} failed:", style="red"))
         shown = grid.failures[:_LISTED_FAILURES]

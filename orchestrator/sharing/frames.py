@@ -168,7 +168,8 @@ def result_rows(
     scores = scores_of(done, chosen, store.read_predictions)
     rows = row_list(done, listing.labels, scores=scores)
     check_scored(rows, chosen, listing.name)
-    return rows, unscored_sentence(sum((one.cell.id, one.evaluations[0].dataset) not in scores for one in done))
+    unscored = [one.cell.id for one in done if (one.cell.id, one.evaluations[0].dataset) not in scores]
+    return rows, unscored_sentence(unscored)
 
 
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
@@ -195,7 +196,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
         for split in splits
         for answers in (Answers.of(split),)
     ]
-    return records, unscored_sentence(sum(one.cell.id not in predictions for one in done))
+    return records, unscored_sentence([one.cell.id for one in done if one.cell.id not in predictions])
 
 
 def _with_intervals(answers: Answers) -> dict[str, float]:

@@ -30,9 +30,12 @@ def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = 
     The limits of the axes must be final: this fixes the layout of the figure. ``only_right``: all names stand to the
     right of their points, as at the ends of lines.
     """
+    from matplotlib.layout_engine import PlaceHolderLayoutEngine
+
     figure = axes.figure
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):  # the first axes of the figure
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
     renderer, scale = figure.canvas.get_renderer(), figure.dpi / 72
     points = [axes.transData.transform((label.x, label.y)) for label in labels]
     texts = [

@@ -66,7 +66,7 @@ def render_page(
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),
         finished_ids=finished,
-        unscored=unscored_sentence(len(grid.unscored)),
+        unscored=unscored_sentence([result.cell.id for result in grid.unscored]),
         conditions=conditions(grid),
         last=max((result.manifest.finished_at for result in grid.results), default=""),
         files_beside=files_beside,
