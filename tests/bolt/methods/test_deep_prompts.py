@@ -35,7 +35,7 @@ def adapted_model(name: str, backbone: Backbone) -> tuple[Model, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), [("maple", 3_555_072)])
+@pytest.mark.parametrize(("name", "count"), [("maple", 3_555_072), ("promptsrc", 46_080)])
 def test_the_trained_numbers_of_vit_b(name: str, count: int) -> None:
     task = make_task(wide_backbone(), shots=1)
     defaults = METHODS[name].configure({})

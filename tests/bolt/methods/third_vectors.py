@@ -1,4 +1,4 @@
-"""Numbers of official codes: ProKeR to KnOTS on features, KgCoOp, TPT and CLIPFit in small towers.
+"""Numbers of official codes: ProKeR to KnOTS on features, KgCoOp, TPT, MaPLe, PromptSRC and CLIPFit in small towers.
 
 ``third.safetensors`` holds what the official codes give for a small world of six classes: unit text and image features
 of width 16, and twelve views of each of forty test images. They ran on the CPU in float64.

@@ -14,7 +14,7 @@ from orchestrator.cells.task import make_task
 from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import World, build_world
 
-BOTH_TOWERS = ["clipfit", "maple"]
+BOTH_TOWERS = ["clipfit", "maple", "promptsrc"]
 TARGETS = ["aerial-water", "glyph-digits"]
 
 

@@ -53,6 +53,7 @@ VARIATIONS = {
         "clipfit",
         "lora",
         "maple",
+        "promptsrc",
         "prolip",
         "two_stage",
         "zero_shot",
