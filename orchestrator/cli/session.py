@@ -84,7 +84,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             except KeyboardInterrupt:  # the progress view has printed how to continue
                 return EXIT_CODE
         else:
-            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed)))
+            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed), race=race_line(plan)))
         if untracked:
             print_line(f"MLflow: {untracked}; the sync below or the `sync` command writes them", console, "yellow")
 

@@ -43,6 +43,7 @@ def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) 
         parts += [Text(f"{name}: {title}", style="bold"), Text(counts)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
+            parts += [Text(status.shot.race)] if status.shot.race else []
     for failure in failed[:SHOWN_FAILURES]:
         parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))
     if len(failed) > SHOWN_FAILURES:

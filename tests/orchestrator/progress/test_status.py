@@ -99,6 +99,11 @@ def test_the_last_run_says_whether_results_are_those_of_a_race(
     assert was_raced(Files(tmp_path), "demo", planned) == raced
 
 
+def test_the_status_of_a_race_that_ended_says_what_it_left_out(tmp_path: Path) -> None:
+    StatusFile(Files(tmp_path), "demo", "Demo", COMMAND).write("ended", Snapshot(race="race: 3 of 4 methods out"))
+    assert "race: 3 of 4 methods out" in printed(status_view(Store(tmp_path), "demo", "Demo", []))
+
+
 DIES = """
 import os, sys
 from orchestrator.progress.snapshot import Snapshot
