@@ -171,6 +171,7 @@ def arrange_results(
         ended_here = raced | {result.cell.id for result in ordered}  # a result may have no score
         races = raced_places(planned, labels, race_scores(rows), ended_here, smallest_difference=smallest_difference)
     not_needed = left_out_cells(races) - ended
+    settled = ended | not_needed
     methods = tuple(dict.fromkeys(labels[id_] for id_ in cells))
     curves = {
         result.cell.id: result.curves["accuracy"]
@@ -199,7 +200,7 @@ def arrange_results(
             saves=saves,
             raced=races,
         ),
-        missing=tuple(cell for cell in planned if cell.id not in ended | not_needed),
+        missing=tuple(cell for cell in planned if cell.id not in settled),
         metric=metric,
         unscored=tuple(result for result in ordered if result.cell.id not in scored),
         names_of=names_of,
