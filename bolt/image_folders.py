@@ -37,12 +37,16 @@ _UNREAD = frozenset({
 })  # fmt: skip
 """Suffixes of pictures that this Pillow may not read; one that it reads is an image like any other."""
 
+ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz"})
+"""Suffixes of files that may hold images, and are not opened here."""
+
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give such a folder itself"),
     "closed": ("folder", " that may not be read: not used"),
+    "archive": ("archive", ": not used; unpack what holds images"),
     "other": ("file", " without an image suffix: not used"),
 }
 """What is left out -> its noun and the rest of the sentence."""
@@ -123,6 +127,12 @@ def holds_class_folders(path: Path) -> bool:
     return path.is_dir() and bool(class_folders(path)) and not images_in(path)
 
 
+def how_to_lay_out(folder: Path) -> str:
+    """Say what to do with a folder that has no class folders."""
+    packed = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in ARCHIVES)
+    return f"unpack {packed[0]} first" if packed else "put the images of each class into a folder of its own"
+
+
 def part_folders(folder: Path) -> dict[str, Path]:
     """Map ``train``, ``test``, ``val`` and ``all`` to the folders that hold these parts, whatever their spelling."""
     parts: dict[str, Path] = {}
@@ -175,7 +185,8 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
 
 def _kind_of_other(path: Path) -> str:
     """Return the kind of a file that is no image here: its suffix if it is that of a picture."""
-    return suffix if (suffix := path.suffix.lower()) in _UNREAD else "other"
+    suffix = path.suffix.lower()
+    return suffix if suffix in _UNREAD else "archive" if suffix in ARCHIVES else "other"
 
 
 def _count(number: int, noun: str) -> str:

@@ -118,7 +118,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         held_out = [trial.held_out for trial in trials if trial.held_out is not None]
         if held_out and not done.is_at_chance:  # a guess says nothing about a label
             suspects = find_suspects(held_out, labels_N, images.raw)
-            suspects = [replace(each, origin=as_given(each.origin, request.folder, train)) for each in suspects]
+            suspects = [replace(each, origin=as_given(each.origin, request.folder, train, test)) for each in suspects]
             done = replace(done, suspects=suspects)
         with console.status(f"writing {request.model}"):
             _save(adapted, task, loaded, done)

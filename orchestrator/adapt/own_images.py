@@ -21,6 +21,7 @@ from bolt.image_folders import (
     class_folders,
     dataset_folder,
     holds_class_folders,
+    how_to_lay_out,
     images_below,
     part_folders,
     unused_notes,
@@ -117,9 +118,9 @@ def prepare_images(
         except UserError as error:
             where = error.where.replace(str(root / name), str(folder))
             what = error.what.replace(str(root / name), str(folder))
-            raise UserError(as_given(what, folder, train), where=where, hint=error.hint) from None
+            raise UserError(as_given(what, folder, train, test), where=where, hint=error.hint) from None
         unused = unused_notes(folder.expanduser().absolute(), [train, *([test] if test else [])])
-        notes = (as_given(note, folder, train) for note in added.notes if "short_classes" not in note)
+        notes = (as_given(note, folder, train, test) for note in added.notes if "short_classes" not in note)
         learnt = [[each.origin for each in group if each.part == "train"] for group in added.copies]
         found = {"stamp": stamp, "notes": list(dict.fromkeys([*unused, *notes])), "copies": learnt}
         with replacing(checked) as temporary:
@@ -148,10 +149,13 @@ def prepare_images(
     )
 
 
-def as_given(text: str, folder: Path, train: Path) -> str:
+def as_given(text: str, folder: Path, train: Path, test: Path | None) -> str:
     """Return a text about the images with their paths in the user's folder, which may have no ``train/``."""
-    listed_in = train.relative_to(folder.expanduser().absolute()).as_posix()  # train/, all/ or the folder
-    return re.sub(r"(^ *|\) = )train/", lambda at: at[1] + f"{listed_in}/".removeprefix("./"), text, flags=re.MULTILINE)
+    for part, path in (("train", train), *([("test", test)] if test else [])):
+        listed_in = path.relative_to(folder.expanduser().absolute()).as_posix()  # Training/, all/ or the folder
+        given = f"{listed_in}/".removeprefix("./").replace("\\", r"\\")
+        text = re.sub(rf"(^ *|\) = ){part}/", rf"\g<1>{given}", text, flags=re.MULTILINE)
+    return text
 
 
 def own_key(folder: Path) -> str:
@@ -186,8 +190,7 @@ def image_parts(folder: Path) -> tuple[Path, Path | None]:
         )
     train = parts.get("train") or parts.get("all") or folder
     if not holds_class_folders(train):
-        raise UserError("it holds no class folders", where=str(folder),
-                        hint="put the images of each class into a folder of its own")  # fmt: skip
+        raise UserError("it holds no class folders", where=str(folder), hint=how_to_lay_out(folder))
     return train, parts.get("test") if "train" in parts else None
 
 

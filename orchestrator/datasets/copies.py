@@ -1,7 +1,7 @@
 """Find copies of pictures: equal pixels, and pictures that were compressed, scaled, brightened or slightly cropped.
 
 A picture is compared by a small version of it, of which several crops are taken, so that a crop of one picture lines up
-with the whole other one. Two pictures are copies if they are far more alike than a picture is to its tenth nearest
+with the whole other one. Two pictures are copies if they are far more alike than a picture is to its fifth nearest
 one: photographs of products in front of white resemble each other, and drawn letters do not.
 
 The limits were set on photographs, handwriting and drawn pictures, in sets of 60 to 2,700 images.
@@ -25,22 +25,22 @@ Floats = NDArray[np.float32]
 SIDE = 32
 """Pixels of the side of the small version."""
 
-RATIO, RATIO_OF_FEW, FEW = 0.07, 0.03, 20
-"""Largest distance of two copies, as a share of the distance to the tenth nearest picture. Among fewer than ``FEW``
-pictures, the tenth nearest says little."""
+RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
+"""Largest distance of two copies, as a share of the distance to the fifth nearest picture. Among fewer than ``FEW``
+pictures, the fifth nearest says little."""
 
 TINT = 0.02
 """Largest difference of two copies in the share that a colour has in the mean brightness."""
 
 ALIKE = 0.997
-"""Correlation from which on two pictures are copies whatever the others are: there may be more than ten copies."""
+"""Correlation from which on two pictures are copies whatever the others are: there may be more than five copies."""
 
 MOST = 100_000
 """Images up to which near copies are searched: the time grows with the square of their number."""
 
 NEIGHBOURS = 20
-BACKGROUND = 9
-"""Position of the tenth nearest picture."""
+BACKGROUND = 4
+"""Position of the fifth nearest picture."""
 
 _FLAT = 2.0
 """Standard deviation, in grey levels, below which a picture is too plain to be recognised."""

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bolt.image_folders import (
+    ARCHIVES,
     PARTS,
     class_folders,
     dataset_folder,
+    how_to_lay_out,
     images_below,
     images_in,
     is_image,
@@ -110,7 +112,7 @@ def _of_folder(folder: Path) -> Layout:
     if not names[0]:
         loose = len(images_in(folder))
         what = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
-        raise UserError(what, where=str(folder), hint="put the images of each class into a folder of its own")
+        raise UserError(what, where=str(folder), hint=how_to_lay_out(folder))
     refuse_untested(names[0], names[-1], folder)
     nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not images_in(path)]
     notes = unused_notes(given, roots)
@@ -127,7 +129,9 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
         raise UserError(
             f"{path.name} is neither a folder nor a table ({', '.join(TABLES)})",
             where=str(path),
-            hint="save a spreadsheet as CSV in UTF-8",
+            hint="unpack it, and give the folder"
+            if path.suffix.lower() in ARCHIVES
+            else "save a spreadsheet as CSV in UTF-8",
         )
     folder = folder_of(path)
     columns, notes, readers = read_table(path)

@@ -8,7 +8,15 @@ import pytest
 from PIL import Image
 
 import bolt
-from bolt.image_folders import class_folders, dataset_folder, image_suffixes, images_below, part_folders, unused_notes
+from bolt.image_folders import (
+    class_folders,
+    dataset_folder,
+    how_to_lay_out,
+    image_suffixes,
+    images_below,
+    part_folders,
+    unused_notes,
+)
 
 KINDS = ("hidden", ".cr2", ".nef", "suffix:")
 
@@ -66,6 +74,14 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
     assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
     assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+
+
+def test_archives_are_called_so(tmp_path: Path) -> None:
+    fill(tmp_path / "ware" / "cat", "0.png", "more.ZIP", "old.tar")
+    assert unused_notes(tmp_path / "ware", [tmp_path / "ware"]) == ["2 archives: not used; unpack what holds images"]
+    fill(tmp_path / "packed", "b.zip", "a.7z")
+    assert how_to_lay_out(tmp_path / "packed") == "unpack a.7z first"
+    assert how_to_lay_out(tmp_path / "ware") == "put the images of each class into a folder of its own"
 
 
 def test_what_lies_beside_the_classes_and_the_parts_is_counted(tmp_path: Path) -> None:

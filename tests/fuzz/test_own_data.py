@@ -226,7 +226,9 @@ def used_and_named(folder: Path, place: Path) -> int:
     if {path.name for path in used} >= {"train", "test"}:
         used = used[:2]
     notes = unused_notes(folder, used or [folder])
-    counts = [re.search(r"(\d+) (image|file|\.\w+ file)", note) for note in notes if "hidden or system" not in note]
+    counts = [
+        re.search(r"(\d+) (image|file|archive|\.\w+ file)", note) for note in notes if "hidden or system" not in note
+    ]
     return sizes.train + sizes.test + broken + sum(int(count[1]) for count in counts if count)
 
 

@@ -21,7 +21,8 @@ def photograph(name: str, number: int, size: tuple[int, int] = (80, 60)) -> Imag
     pixels = np.clip(draw.normal(light, 12, (size[1], size[0], 3)), 0, 255).astype(np.uint8)
     image = Image.fromarray(pixels)
     left, top = draw.integers(5, 30), draw.integers(5, 20)
-    box = (int(left), int(top), int(left) + 40, int(top) + 30)
+    wide, high = draw.integers(28, 45), draw.integers(22, 36)
+    box = (int(left), int(top), int(left + wide), int(top + high))
     pen = ImageDraw.Draw(image)
     (pen.ellipse if CLASSES.index(name) % 2 else pen.rectangle)(box, fill=COLOURS[name])
     return image

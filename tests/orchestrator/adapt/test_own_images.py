@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bolt.clip.image_files import Reading
-from orchestrator.adapt.own_images import OwnImages, image_parts, prepare_images
+from orchestrator.adapt.own_images import OwnImages, as_given, image_parts, prepare_images
 from orchestrator.adapt.request import Request
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
@@ -77,3 +77,11 @@ def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
         image.save(path, exif=image.getexif())
     notes = prepare(tmp_path, DatasetOptions()).notes
     assert "images with an EXIF rotation: 9; they are rotated upright" in notes
+
+
+def test_paths_are_named_as_the_users_folders_are() -> None:
+    ware = Path("/home/me/ware")
+    text = "copies: 1\n    test/cat/1.png (cat) = train/cat/0.png (cat)"
+    given = as_given(text, ware, ware / "in" / "Training", ware / "in" / "Testing")
+    assert given == "copies: 1\n    in/Testing/cat/1.png (cat) = in/Training/cat/0.png (cat)"
+    assert as_given("train/test/0.png", ware, ware, None) == "test/0.png"
