@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_passes
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_method
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -70,7 +70,7 @@ def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
 
 
 register(
-    Method(
+    merging_method(
         name="consensus",
         title="Consensus",
         palette=45,
@@ -78,12 +78,5 @@ register(
         paper="https://arxiv.org/abs/2405.07813",
         settings_class=ConsensusSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
-        test_settings={"alphas": (0.3, 1.0)},
     )
 )

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_passes
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
 from bolt.spectral.directions import top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -56,7 +56,7 @@ def adapt(task: Task, settings: IsoCSettings) -> Adapted:
 
 
 register(
-    Method(
+    merging_method(
         name="iso_c",
         title="Iso-C",
         palette=37,
@@ -64,12 +64,5 @@ register(
         paper="https://arxiv.org/abs/2502.04959",
         settings_class=IsoCSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
-        test_settings={"alphas": (0.3, 1.0)},
     )
 )

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_passes
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
 from bolt.methods.ties import TiesSettings, merge_task_vectors
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -77,7 +77,7 @@ def adapt(task: Task, settings: KnotsSettings) -> Adapted:
 
 
 register(
-    Method(
+    merging_method(
         name="knots",
         title="KnOTS",
         palette=46,
@@ -85,13 +85,6 @@ register(
         paper="https://arxiv.org/abs/2410.19735",
         settings_class=KnotsSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
         source_directions=lambda settings, width, sources: 0,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
-        test_settings={"alphas": (0.3, 1.0)},
     )
 )

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, merging_passes, required_sources, with_update
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, merging_method, required_sources, with_update
 from bolt.methods.common.scale_selection import choose_scale
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.methods.ties import ties_update
@@ -94,7 +94,7 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
 
 
 register(
-    Method(
+    merging_method(
         name="lines",
         title="LiNeS",
         palette=44,
@@ -102,15 +102,8 @@ register(
         paper="https://arxiv.org/abs/2410.17146",
         settings_class=LinesSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
         source_directions=lambda settings, width, sources: (
             directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0
         ),
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
-        test_settings={"alphas": (0.3, 1.0)},
     )
 )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_passes
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
@@ -39,7 +39,7 @@ def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
 
 
 register(
-    Method(
+    merging_method(
         name="task_arithmetic",
         title="Task arithmetic",
         palette=13,
@@ -47,13 +47,7 @@ register(
         paper="https://arxiv.org/abs/2212.04089",
         settings_class=TaskArithmeticSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
         source_directions=lambda settings, width, sources: 0,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
         test_settings={"alphas": (0.1, 0.3)},
     )
 )

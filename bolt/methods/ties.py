@@ -28,8 +28,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_passes
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_method
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
@@ -115,7 +115,7 @@ def adapt(task: Task, settings: TiesSettings) -> Adapted:
 
 
 register(
-    Method(
+    merging_method(
         name="ties",
         title="TIES",
         palette=36,
@@ -123,11 +123,6 @@ register(
         paper="https://arxiv.org/abs/2306.01708",
         settings_class=TiesSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
-        test_settings={"alphas": (0.3, 1.0)},
+        uses_mean_task_vector=False,
     )
 )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import Method, register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_passes
+from bolt.methods.base import register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
 from bolt.spectral.bases import tsv_merge
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -51,7 +51,7 @@ def directions_of_each(settings: object, width: int, sources: int) -> int:
 
 
 register(
-    Method(
+    merging_method(
         name="tsv_merge",
         title="TSV-M",
         palette=14,
@@ -59,13 +59,6 @@ register(
         paper="https://arxiv.org/abs/2412.00081",
         settings_class=TsvMergeSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        uses_sources=True,
         source_directions=directions_of_each,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=merging_passes,
-        test_settings={"alphas": (0.3, 1.0)},
     )
 )

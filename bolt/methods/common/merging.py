@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import TowerPasses
+from bolt.methods.base import Method, TowerPasses
 from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier
@@ -90,3 +91,16 @@ def adapt_by_merging(
         details={"alpha": choice.scale, "alpha_by": choice.by},
         source_key=(settings, sources.names, choice.scale),
     )
+
+
+merging_method = partial(
+    Method,
+    tracks=frozenset({"fewshot", "ood"}),
+    uses_sources=True,
+    uses_mean_task_vector=True,
+    changes_tower=True,
+    names_new_classes=True,
+    tower_passes=merging_passes,
+    test_settings={"alphas": (0.3, 1.0)},
+)
+"""Makes a :class:`Method` that adds an update to the tower: it has the fields that all of them share."""
