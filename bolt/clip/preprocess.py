@@ -15,24 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from bolt.clip.image_files import UNREADABLE, open_image, open_named, to_rgb_or_grey
+from bolt.clip.image_files import to_rgb_or_grey
 from bolt.clip.input_size import InputSize
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
-
-__all__ = [
-    "UNREADABLE",
-    "centre",
-    "evaluation_pixels",
-    "normalise",
-    "open_image",
-    "open_named",
-    "rgb_pixels",
-    "to_rgb_or_grey",
-]
 
 
 def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:

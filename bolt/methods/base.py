@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -246,35 +246,20 @@ class UnknownName(ValueError):
         super().__init__(f"{where} has no {name!r}; {hint}it has: {', '.join(known)}")
 
 
-class Registry(Mapping[str, Method]):
+class Registry(dict[str, Method]):
     """All methods by name. Looking up an unknown name raises :class:`UnknownName`."""
-
-    def __init__(self) -> None:
-        self._methods: dict[str, Method] = {}
 
     def register(self, method: Method) -> Method:
         """Add a method. Raises ``ValueError`` for a name that is taken or is not a lower-case identifier."""
-        if method.name in self._methods:
+        if method.name in self:
             raise ValueError(f"two methods are called {method.name!r}")
         if not method.name.isidentifier() or method.name != method.name.lower():
             raise ValueError(f"a method's name is a lower-case identifier, not {method.name!r}")
-        self._methods[method.name] = method
+        self[method.name] = method
         return method
 
-    def __getitem__(self, name: str) -> Method:
-        try:
-            return self._methods[name]
-        except KeyError:
-            raise UnknownName(name, tuple(sorted(self._methods)), "the method registry") from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._methods
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._methods)
-
-    def __len__(self) -> int:
-        return len(self._methods)
+    def __missing__(self, name: str) -> Method:
+        raise UnknownName(name, tuple(sorted(self)), "the method registry")
 
 
 METHODS = Registry()

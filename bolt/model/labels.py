@@ -23,7 +23,7 @@ from typing import IO, BinaryIO
 import torch
 from torch import Tensor
 
-from bolt.clip.preprocess import UNREADABLE
+from bolt.clip.image_files import UNREADABLE
 from bolt.image_folders import iterate_images
 from bolt.model.model import Model
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from bolt.clip.image_files import UNREADABLE
+from bolt.clip.image_files import UNREADABLE, to_rgb_or_grey
 from bolt.clip.input_size import InputSize
-from bolt.clip.preprocess import rgb_pixels, to_rgb_or_grey
+from bolt.clip.preprocess import rgb_pixels
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.part import Part
 from orchestrator.util.errors import UserError, one_line

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from bolt.clip.image_files import UNREADABLE, Reading, open_image, read_as
+from bolt.clip.image_files import UNREADABLE, Reading, open_image, read_as, to_rgb_or_grey
 from bolt.clip.input_size import InputSize
-from bolt.clip.preprocess import evaluation_pixels, rgb_pixels, to_rgb_or_grey
+from bolt.clip.preprocess import evaluation_pixels, rgb_pixels
 from orchestrator.datasets.images import capped_pixels
 
 SHAPES = [(100, 75), (75, 100), (31, 90), (32, 32), (28, 28), (33, 47), (1, 5), (227, 401), (640, 224), (337, 336)]
