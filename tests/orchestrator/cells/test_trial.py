@@ -260,7 +260,7 @@ def broken_methods() -> Iterator[None]:
         bolt.methods.METHODS.register(method)
     yield
     for name in made:
-        del bolt.methods.METHODS._methods[name]
+        del bolt.methods.METHODS[name]
 
 
 @pytest.mark.usefixtures("broken_methods")

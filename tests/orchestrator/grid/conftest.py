@@ -21,7 +21,7 @@ def stub_methods() -> Iterator[None]:
         METHODS.register(method)
     yield
     for method in STUB_METHODS:
-        del METHODS._methods[method.name]
+        del METHODS[method.name]
 
 
 @pytest.fixture(scope="module")
