@@ -21,16 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from bolt.model.threshold import DEPENDENT
 from bolt.seeds import numpy_generator
 from orchestrator.core.intervals import wilson_interval
 
 DRAWS = 2000
 LEVEL = 0.05
 """A candidate is level with the best if an exact McNemar test of the two has at least this p."""
-
-DEPENDENT = 1.4
-"""So many held-out images say as much as one independent image. Measured in the drawn world by
-``benchmarks/promise.py``."""
 
 
 @dataclass(frozen=True)
