@@ -37,7 +37,10 @@ _EPOCHS = (1, 2, 5, 10, 20)
 
 def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     """Make methods x k: mean and deviation over seeds of each seed's mean over datasets, and gain over zero-shot."""
-    rows = [[method_entry(grid, method), *(mean_entry(group, method, k) for k in group.ks)] for method in group.methods]
+    rows = [
+        [method_entry(grid, method), *(mean_entry(group, method, k, raced=bool(grid.raced)) for k in group.ks)]
+        for method in group.methods
+    ]
     track = group.track
     noun = "dataset" if track.averages_target else "shifted test set"
     score = f"{track.group_mean.name} of {' and '.join(track.class_groups)}" if track.group_mean else ""
@@ -47,6 +50,8 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
         f"over seeds ({group.seeds_text}); below it the gain over zero-shot in points."
     )
     dash_note = "A dash: no seed has every dataset yet."
+    if grid.raced:
+        dash_note = "A dash: the race has stopped the method; in brackets its mean over fewer datasets."
     title = f"{group.metric.heading} by method and shots" if any(group.ks) else f"Mean {group.metric.title} by method"
     header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
     note = with_warnings(note, group, grid)

@@ -13,6 +13,8 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.gpu_speeds import find_gpu
 from orchestrator.planning.plan import Plan, make_plan, next_block, raced_plan
 from orchestrator.planning.race_view import race_line, race_range
+from orchestrator.report.grid_report import read_grid_results
+from orchestrator.report.tables.accuracy import main_table
 from orchestrator.store import Store
 from orchestrator.store.results import Result
 from tests.helpers.small_results import result
@@ -115,3 +117,19 @@ def test_words_say_what_is_saved(grid: Grid, catalog: Catalog, tmp_path: Path) -
     end = blocks(first, store)[-1]
     assert "4 of 8 methods out at 2 places, 2 of them over" in race_line(end)
     assert race_range(make_plan(grid, catalog, store), end, None) == "a race needs nothing more"
+
+
+def test_a_stopped_methods_mean_is_shown_with_its_number_of_datasets(
+    grid: Grid, catalog: Catalog, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    end = blocks(raced_plan(make_plan(grid, catalog, store), store), store)[-1]
+    results = read_grid_results(end, store)
+    table = main_table(results, next(group for group in results.groups))
+    by_method = {row[0].code: row[1] for row in table.rows}
+    measured_of = [row.accuracy for row in results.rows if row.method == "bolt" and row.k == 1]
+    mean = sum(measured_of) / len(measured_of)
+    assert by_method["bolt"].text == f"\N{EN DASH} ({mean:.2f} over 5/8 datasets)"
+    assert by_method["bolt"].value is None
+    assert by_method["tip_adapter"].value is not None
+    assert "the race has stopped the method" in table.caption
