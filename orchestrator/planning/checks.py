@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from orchestrator.artifacts.adopted_source import AdoptedSource
@@ -164,6 +165,17 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
         where=where,
         hint="--only and --set make the plan smaller, --store puts it on another disk",
     )
+
+
+def plan_problems(plan: Plan, store: Store, budget: int | None) -> list[UserError]:
+    """Return what keeps the plan from being run: too little space, and missing inputs."""
+    found = []
+    for check in (partial(check_disk_space, plan, store, budget), partial(check_inputs, plan)):
+        try:
+            check()
+        except UserError as error:
+            found.append(error)
+    return found
 
 
 def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:

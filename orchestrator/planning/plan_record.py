@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
-from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, free_bytes
+from orchestrator.planning.checks import bytes_to_build, free_bytes, plan_problems
 from orchestrator.planning.estimate import gpu_hours
 from orchestrator.planning.gpu_speeds import GpuKind
 from orchestrator.planning.plan import Plan, raced_plan
 from orchestrator.store import Store
-from orchestrator.util.errors import UserError
 
 
 def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind | None) -> dict[str, Any]:
@@ -20,12 +18,6 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
     to_do = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.todo)
     kinds = Counter(spec.title for spec in plan.artifacts)
     missing = {kind: [s.size_bytes(plan.catalog) for s in plan.missing if s.title == kind] for kind in kinds}
-    problems = []
-    for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
-        try:
-            check()
-        except UserError as error:
-            problems.append(str(error))
     return {
         "grid": plan.grid.name,
         "title": plan.grid.title,
@@ -48,7 +40,7 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
         "bytes_to_build": bytes_to_build(plan),
         "bytes_free": free_bytes(store),
         "gpu_hours": None if gpu is None else dict(gpu_hours(plan, gpu)),
-        "problems": problems,
+        "problems": [str(problem) for problem in plan_problems(plan, store, disk_budget)],
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from orchestrator.catalog.text_sizes import download_bytes
 from orchestrator.core.gpu_memory import CONTEXT_MIB
-from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
+from orchestrator.planning.checks import bytes_to_build, disk_line, plan_problems
 from orchestrator.planning.cost import same_but_seed
 from orchestrator.planning.estimate import estimate_line, gpu_hours_line
 from orchestrator.planning.gpu_speeds import GpuKind
@@ -19,7 +18,6 @@ from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Packing
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.console import plain_table
-from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes, listed
 
@@ -53,11 +51,7 @@ def plan_view(
     if gpu is not None and plan.todo:
         parts.append(Text(gpu_hours_line(plan, gpu)))
     parts += [Text(line, style="yellow") for line in plan.own_splits]
-    for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
-        try:
-            check()
-        except UserError as error:
-            parts.append(Text(f"\n{error}", style="yellow"))
+    parts += [Text(f"\n{problem}", style="yellow") for problem in plan_problems(plan, store, disk_budget)]
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
 
