@@ -87,19 +87,16 @@ TILTED = Hand(tilt=(0.35, 0.75), clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0
 ROUGH = Hand(clutter=(0.15, 0.4), noise=(0.1, 0.25))
 
 LAND = (
-    "forest",
-    "meadow",
-    "desert",
-    "lake",
-    "river",
-    "road",
-    "village",
-    "warehouse",
-    "railway",
-    "orchard",
-    "beach",
-    "stadium",
-)
+    "forest", "meadow", "desert", "lake", "river", "road", "village", "warehouse", "railway", "orchard",
+    "beach", "stadium",
+)  # fmt: skip
+INFRARED_SCENES = (
+    "forest", "desert", "ploughed field", "vegetable field", "irrigation circle", "lake", "river", "road",
+    "solar farm", "village",
+)  # fmt: skip
+COARSE_SCENES = (
+    "forest", "sea", "beach", "river", "roundabout", "runway", "tank farm", "stadium", "snowfield", "wheat field",
+)  # fmt: skip
 
 _TRAINABLE: tuple[ToyTask, ...] = (
     GlyphTask("glyph-digits", DIGITS, "character", ("digit",)),
@@ -117,15 +114,7 @@ _TRAINABLE: tuple[ToyTask, ...] = (
     ),
     AerialTask(
         "aerial-crops",
-        (
-            "wheat field",
-            "ploughed field",
-            "vegetable field",
-            "flower field",
-            "orchard",
-            "irrigation circle",
-            "meadow",
-        ),
+        ("wheat field", "ploughed field", "vegetable field", "flower field", "orchard", "irrigation circle", "meadow"),
     ),
     AerialTask(
         "aerial-roofs",
@@ -139,41 +128,9 @@ _TRAINABLE: tuple[ToyTask, ...] = (
             for season in ("spring", "summer", "autumn", "winter")
         ),
     ),
-    AerialTask(
-        "aerial-infrared",
-        (
-            "forest",
-            "desert",
-            "ploughed field",
-            "vegetable field",
-            "irrigation circle",
-            "lake",
-            "river",
-            "road",
-            "solar farm",
-            "village",
-        ),
-        bands="infrared",
-    ),
-    AerialTask(
-        "aerial-coarse",
-        (
-            "forest",
-            "sea",
-            "beach",
-            "river",
-            "roundabout",
-            "runway",
-            "tank farm",
-            "stadium",
-            "snowfield",
-            "wheat field",
-        ),
-        bands="grey",
-        pixels=12,
-    ),
+    AerialTask("aerial-infrared", INFRARED_SCENES, bands="infrared"),
+    AerialTask("aerial-coarse", COARSE_SCENES, bands="grey", pixels=12),
 )
-
 _LAND_VARIANTS: tuple[AerialTask, ...] = (
     # The task once more: what scores differ by here is chance.
     AerialTask("aerial-land-again", LAND),

@@ -24,16 +24,9 @@ COUNT = {"digit": 10, "upper": 26, "lower": 26, "greek": 24}
 """Characters of each kind."""
 
 FACES = (
-    "DejaVuSans",
-    "DejaVuSans-Bold",
-    "DejaVuSans-Oblique",
-    "DejaVuSerif",
-    "DejaVuSerif-Bold",
-    "DejaVuSerif-Italic",
-    "DejaVuSansMono",
-    "DejaVuSansMono-Bold",
-    "DejaVuSansMono-Oblique",
-)
+    "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSerif", "DejaVuSerif-Bold",
+    "DejaVuSerif-Italic", "DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique",
+)  # fmt: skip
 """Font faces of the atlas: three families, each plain, bold and slanted."""
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
