@@ -100,9 +100,10 @@ class TimmTower(FeatureTower):
 
 
 def image_tower_of(model: nn.Module) -> ImageTower:
-    """Return the frozen image tower of an open_clip model: with named matrices if it is a plain vision transformer.
+    """Return the frozen image tower of an open_clip model. A plain vision transformer gets named matrices.
 
-    The activation of another tower is that of the model's text side: a ResNet has none that could be QuickGELU.
+    For any other tower than CLIP's own, the activation is read from the whole model, text side included: a ResNet, for
+    example, has only ReLU.
 
     Raises ``UnsupportedTower`` if the images that the tower takes are not square.
     """
@@ -117,7 +118,7 @@ def image_tower_of(model: nn.Module) -> ImageTower:
     if len(sides := {*size} if isinstance(size, tuple | list) else {size}) != 1:
         raise UnsupportedTower(f"the images of this tower are not square: {size}")
     side = int(sides.pop())
-    embed_dim, computing = _try(visual, side)
+    embed_dim, computing = _encode_black(visual, side)
     shape = TowerShape(side, 0, 0, 0, 0, 0, embed_dim, "quick_gelu" if quick else "gelu")
     return TimmTower(visual, shape) if _has_named_matrices(visual, computing) else FeatureTower(visual, shape)
 
@@ -127,8 +128,8 @@ def _features(visual: nn.Module, images_B3SS: Tensor) -> Tensor:
     return cast(Tensor, made[0] if isinstance(made, tuple) else made)  # CoCa returns its tokens beside them
 
 
-def _try(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
-    """Encode a black image; return the embedding width, and the linear modules that computed something."""
+def _encode_black(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
+    """Encode a black image; return the embedding width, and the linear modules that were called."""
     computing: set[nn.Module] = set()
     linear = [part for part in visual.modules() if isinstance(part, nn.Linear)]
     hooks = [part.register_forward_hook(lambda part, *_: computing.add(part)) for part in linear]
@@ -143,8 +144,9 @@ def _try(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
 def _has_named_matrices(visual: nn.Module, computing: set[nn.Module]) -> bool:
     """Return whether an image tower is a plain vision transformer of timm that methods can train by name.
 
-    Each of its matrices is the weight of a linear module of a known kind that computes with it: an adapter in place of
-    a module that is passed by would train nothing. The tower has no dropout, and no statistics of batches.
+    Every matrix of such a tower is the weight of a linear module of a known kind, and the forward pass calls that
+    module. If it read the weight and did not call the module, an adapter in the module's place would have no effect.
+    The tower has no dropout, and no statistics of batches.
     """
     trunk: Any = getattr(visual, "trunk", None)
     patches = getattr(getattr(trunk, "patch_embed", None), "patch_size", (0, 1))

@@ -192,8 +192,8 @@ _TEXT_DEFAULTS = {
 def open_clip_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return open_clip's model configuration for the ``config.json`` of a ``CLIPModel``.
 
-    Raises ``ValueError`` for another model, another activation than GELU and QuickGELU, towers of two activations, and
-    another vocabulary than CLIP's, whose tokens open_clip could not make.
+    Raises ``ValueError`` if the model is no CLIP, if its activation is neither GELU nor QuickGELU, if its two towers
+    have different activations, or if its vocabulary is not CLIP's: open_clip could not make the tokens.
     """
     shape, text = shape_from_config(config), {**_TEXT_DEFAULTS, **(config.get("text_config") or {})}
     if text["hidden_act"] != shape.activation:

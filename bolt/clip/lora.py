@@ -57,7 +57,7 @@ def merge_lora(
         else:
             rest[name] = tensor
     if unknown := [name for name in rest if holds_lora({name: rest[name]})]:
-        raise _refused(f"it has tensors of another kind than A and B of a linear layer, such as {unknown[0]}")
+        raise _refused(f"it has other tensors than the A and B of linear layers, such as {unknown[0]}")
     alphas = {name: float(rest.pop(f"{name}.alpha")) for name in pairs if f"{name}.alpha" in rest}
     whole = any(name.endswith("class_embedding") for name in rest)
     base = rest if whole else _pretrained_alone(pairs, frozen)
@@ -86,9 +86,10 @@ def merge_lora(
 def _clip_lora(
     tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
-    """Give a LoRA of CLIP-LoRA (https://arxiv.org/abs/2405.18541) the names of peft; any other stays as it is.
+    """Rename the tensors of a LoRA that CLIP-LoRA wrote (https://arxiv.org/abs/2405.18541) to peft's names.
 
-    It numbers the blocks of the text tower first, and its scale is ``alpha / sqrt(rank)``.
+    A LoRA of any other program is returned unchanged. CLIP-LoRA numbers the blocks of the text tower first, and scales
+    an update by ``alpha / sqrt(rank)``.
     """
     found = {name: match for name in tensors if (match := _CLIP_LORA.fullmatch(name))}
     stated = {name.rpartition(".")[2]: value for name, value in settings.items()}

@@ -60,7 +60,10 @@ def read_values(
 
 
 def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None]:
-    """Read all bands of a TIFF, whether they are samples, planes or pages, and the value that means no data."""
+    """Return all bands of a TIFF, and the value that stands for missing data; ``None`` if the file names none.
+
+    The bands may be stored as samples, as planes or as pages.
+    """
     try:
         import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:

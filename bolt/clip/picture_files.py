@@ -162,7 +162,7 @@ def tiff_tag(image: Image.Image, number: int, default: int) -> int:
 
 
 def has_opacity(image: Image.Image) -> bool:
-    """Whether an image has opacity: transparent colours, or a last channel that can be nothing else."""
+    """Return whether an image has transparent colours, or a last channel that can only be opacity."""
     if not image.has_transparency_data or image.format in _WITH_OPACITY or image.mode == "P":
         return image.has_transparency_data
     if image.format == "TIFF" and tiff_tag(image, _EXTRA_SAMPLES, 0) not in (1, 2):

@@ -67,12 +67,13 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
     """Return whether the weights in a file need QuickGELU.
 
     Args:
-        file: the weights. An archive as OpenAI publishes them needs it; ``open_clip_config.json`` or ``config.json``
-            beside the file says it.
-        architecture: a model's name, which may end in ``-quickgelu``, or the path of a configuration with the key.
-        asked: what the user says.
+        file: the weights. ``open_clip_config.json`` or ``config.json`` beside the file states the activation. An
+            archive in OpenAI's own form needs QuickGELU.
+        architecture: a model's name, or the path of a configuration. The ending ``-quickgelu`` of a name states the
+            activation, and so does the key ``quick_gelu`` of a configuration.
+        asked: the activation that the user states, if any.
 
-    Raises ``UnknownActivation`` if neither says it, or if the user says the contrary.
+    Raises ``UnknownActivation`` if nothing states the activation, or if the user contradicts it.
     """
     stated, said_by = _stated(file, architecture)
     if stated is None and asked is None:
@@ -89,10 +90,11 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 
 
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
-    """Return how weights expect their images, where it is not CLIP's own way: some of resize, interpolation, mean, std.
+    """Return the preprocessing that weights expect: those of resize, interpolation, mean and std that are not CLIP's.
 
-    A pre-trained tag says it, ``open_clip_config.json`` beside a file, or else the tags of the architecture, as far as
-    all of them agree. open_clip itself takes OpenAI's values for any file, which is wrong for SigLIP and others.
+    For a pre-trained tag, open_clip lists them. For a file, ``open_clip_config.json`` or ``preprocessor_config.json``
+    beside it has them. Without either, the values are used that all tags of the architecture agree on. open_clip itself
+    takes OpenAI's values for any file, which is wrong for SigLIP and others.
 
     Args:
         config: open_clip's configuration of the model.

@@ -68,9 +68,9 @@ def with_trained_biases(frozen: TextTower) -> TextTower:
 
 
 def trainable(task: Task, settings: ClipFitSettings) -> tuple[Trainable, TrainedText]:
-    """Return what is trained: both towers with their loss, and the text tower's part of it.
+    """Return both towers in training with their loss, and the text tower alone.
 
-    Raises ``UnsupportedTower`` for an image tower without named tensors, and for another than a causal text tower.
+    Raises ``UnsupportedTower`` for an image tower without named tensors, and for a text tower that is not causal.
     """
     frozen = task.backbone.tower
     frozen.tensor_paths()  # refuses a tower whose tensors have no names

@@ -1,7 +1,7 @@
 """DMN: a memory of features for each class that answers every query anew, without training (Zhang et al., CVPR 2024).
 
 Paper: "Dual memory networks", arXiv:2403.17589. The static memory has the support images, the dynamic one the test
-images that came by; the text embedding is a row of both. A class answers a query f with its rows m, weighted by
+images so far; the text embedding is a row of both. A class answers a query f with its rows m, weighted by
 ``exp(-beta (1 - f . m))`` and normalised; p' are the probabilities by these answers, and the prediction is ``p + factor
 p'``, p those of the text alone.
 
@@ -44,10 +44,10 @@ class DmnSettings:
         beta: sharpness of the weights of rows.
         factor: weight of the memory's probabilities beside those of the text.
         capacity: test images that a class remembers.
-        when_full: a full class takes an image only for one of ``higher_entropy``, or ``always``, as a benchmark of
-            test-time methods has it.
-        views: views of each test image, the un-augmented one among them, that tell its class.
-        kept: share of the views, those of lowest entropy, that do.
+        when_full: when an image enters a class whose rows are all taken. ``higher_entropy``: only if it replaces an
+            image of higher entropy. ``always``: in any case, as in a benchmark of test-time methods.
+        views: views of each test image, the un-augmented one included.
+        kept: share of these views that predict the image's class: those of lowest entropy.
     """
 
     beta: float = 5.5
@@ -65,7 +65,7 @@ class DmnSettings:
 
 
 class DynamicMemory:
-    """The memory of test images while they come; the first row of each class is its text.
+    """The memory of the test images so far. The first row of each class is its text embedding.
 
     Attributes:
         classifier: what classifies with the memory as it is now.
@@ -81,7 +81,10 @@ class DynamicMemory:
         self._entropies, self._settings = LowestEntropies(settings.capacity), settings
 
     def insert(self, number: int, unit_VD: Tensor) -> None:
-        """Put an image, given as its views, into the memory of the class that the text predicts, if that takes it."""
+        """Insert an image, given as its views, into the memory of the class that the text predicts.
+
+        ``when_full`` of :class:`DmnSettings` says whether a full class takes it.
+        """
         logits_VC = self.classifier.scale * unit_VD @ self.classifier.head_CD.T
         surest = entropies(logits_VC).argsort(stable=True)[: max(1, int(self._settings.kept * len(logits_VC)))]
         p_C = logits_VC[surest].softmax(dim=-1).mean(dim=0)

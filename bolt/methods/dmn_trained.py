@@ -1,7 +1,7 @@
 """DMN, trained: the static memory of the support with five biases for each class (Zhang et al., CVPR 2024).
 
 Paper: "Dual memory networks", arXiv:2403.17589. As in :mod:`bolt.methods.dmn` a class answers a query f with its rows,
-its text and the un-augmented support m. Five biases (C x D) are trained from zero, and what each is added to is
+its text and the un-augmented support m. Five biases (C x D) are trained from zero. Every sum with one of them is
 normalised::
 
     q = f + mean_c query_c,    key = m + key_c,    value = m + value_c,    text = t_c + text_c

@@ -80,8 +80,8 @@ class GdaSettings:
     Attributes:
         views: augmented views of each image, A; each view is a sample.
         alpha: weight of the Gaussian's logits; by default it is chosen by leave-one-out on the support.
-        one_shot_share: if a class has a single image, so that none can be left out: the spread of the Gaussian's logits
-            over the classes, as a share of that of the text's logits.
+        one_shot_share: sets alpha if a class has a single image, so that none can be left out. The Gaussian's logits
+            then spread over the classes by this share of the spread of the text's logits.
     """
 
     views: int = 10
@@ -186,7 +186,7 @@ def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor
     """Return the alpha of ``ALPHAS`` that is correct most often in ``text + alpha gaussian``; ties go to the smallest.
 
     Args:
-        gaussians_NC: logits of one or several Gaussian classifiers, whose correct images are added.
+        gaussians_NC: logits of one or several Gaussian classifiers. Their counts of correct images are added up.
     """
 
     def correct(alpha: float) -> int:

@@ -49,10 +49,10 @@ class LogisticProbeSettings:
 
     Attributes:
         c: inverse strength of the penalty; by default it is searched.
-        one_shot_c: the value used if a class has a single image, so that none can be left out, and the one that is
-            preferred among equally good values.
-        folds: of the cross-validation; fewer if a class has fewer images.
-        max_iterations: of L-BFGS.
+        one_shot_c: the value of ``c`` if a class has a single image, so that none can be left out. Of equally
+            good values, a search takes the one nearest to it.
+        folds: number of cross-validation folds; fewer if a class has fewer images.
+        max_iterations: largest number of L-BFGS iterations.
     """
 
     c: float | None = None

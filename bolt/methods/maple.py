@@ -1,4 +1,4 @@
-"""MaPLe: learned tokens in both towers, those of the images made of those of the texts (Khattak et al., CVPR 2023).
+"""MaPLe: learned tokens in the text tower, mapped linearly to tokens of the image tower (Khattak et al., CVPR 2023).
 
 Paper: arXiv:2210.03117. Each of the first J = 9 blocks of the text tower has K = 2 learned tokens P_l
 (:mod:`bolt.methods.common.deep_prompts`). The tokens of the same block in the image tower are a linear map of them::
@@ -43,7 +43,7 @@ class MapleSettings(DeepPromptSettings):
     """The tokens and the training recipe; the defaults are the official ones for base to new classes.
 
     Attributes:
-        min_steps: more epochs than ``epochs`` are made until there are this many steps.
+        min_steps: fewest steps of a training. If ``epochs`` epochs have fewer, training goes on for more epochs.
     """
 
     tokens: int = 2
@@ -66,7 +66,7 @@ def initial_maps(task: Task, text_JKW: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedText]:
-    """Return what is trained, tokens, weights and biases, and the text tower's part of it.
+    """Return the towers in training, and their text tower. The tokens and the maps' weights and biases are trained.
 
     Raises what :func:`bolt.methods.common.deep_prompts.prompted_towers` raises.
     """

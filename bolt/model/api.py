@@ -51,8 +51,8 @@ def load_backbone(
     Args:
         architecture: a model name of open_clip, or the path of a model configuration (``.json``).
         weights: a pre-trained tag of open_clip, which may download the weights, or a file of a whole CLIP.
-        quick_gelu: whether the weights were trained with QuickGELU. ``None`` uses what open_clip lists for a tag; of a
-            file, what it, a configuration beside it or the architecture's name says.
+        quick_gelu: whether the weights were trained with QuickGELU. ``None``: for a tag, open_clip lists it. A file, a
+            configuration beside it or the architecture's name states it.
         mean: of the pixels that the weights expect, per channel; ``None`` uses what
             :func:`bolt.clip.whole_clip.preprocessing` finds.
         std: of the same pixels, per channel, in the same way.

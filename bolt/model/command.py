@@ -74,7 +74,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     with tempfile.TemporaryDirectory() as scratch:
         target = output or links or Path(scratch, "table")
         journal = Journal(target.with_name(f".{target.name}.part"), file_digest(folder / INDEX))
-        rest, quiet = journal.take(image_paths(given, sys.stdin.buffer, unused)), not console.is_terminal
+        rest, quiet = journal.resume(image_paths(given, sys.stdin.buffer, unused)), not console.is_terminal
         rows = label_images(model, rest)
         for row in track(rows, "labelling", total, journal.count, console=console, transient=True, disable=quiet):
             journal.write(row)

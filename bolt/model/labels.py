@@ -60,7 +60,9 @@ class Row:
 
 
 def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) -> Iterator[str]:
-    """Yield the paths of images: files, those in folders, and for ``-`` those on a list of both, one path a line.
+    """Yield the paths of images: those given, and those in the folders given.
+
+    ``-`` stands for the paths in ``listed``, one a line, which may be files and folders too.
 
     ``unused`` counts what is left out, as :func:`bolt.image_folders.iterate_images` does.
     """
@@ -131,8 +133,11 @@ class Journal:
         except OSError:
             raise CannotLabel(f"another process is writing {shown(str(path))}") from None
 
-    def take(self, paths: Iterator[str]) -> Iterator[str]:
-        """Take the paths of which the journal has the rows, as far as both are in the same order; return the others."""
+    def resume(self, paths: Iterator[str]) -> Iterator[str]:
+        """Return the paths that are still to be labelled, without the first ones, whose rows the journal has.
+
+        If a row is not that of the next path, the journal drops it and all rows after it.
+        """
         self._file.seek(0)
         good, rest = 0, paths
         if self._file.readline() == self._mark:

@@ -180,9 +180,10 @@ def _spectral_change(
 
 
 def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
-    """Find the source models of a saved basis, in its order: by the digests of their files, else by their names.
+    """Return the source models of a saved basis, in its order.
 
-    The given ones as they are if neither fits, such as renamed files of another format.
+    They are found by the digests of their files, else by their names. If neither fits, as for renamed files of another
+    format, ``sources`` is returned unchanged.
     """
     for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
         if wanted == found:

@@ -91,8 +91,8 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     if found is None:
         reached = next((wanted for wanted in range(math.ceil(accuracy) - 1, 0, -1) if _lowest(pairs, wanted)), 0)
         raise NoThreshold(
-            f"no score is known to mean an accuracy of {accuracy:g} %: {len(pairs)} images were held out, and "
-            + (f"what they allow is --accuracy {reached}" if reached else "they allow none")
+            f"the {len(pairs)} held-out images support no threshold for an accuracy of {accuracy:g} %; "
+            + (f"the highest that they support is --accuracy {reached}" if reached else "they support none at all")
         )
     return found
 

@@ -59,7 +59,7 @@ class Classifier(ABC):
     def add_classes(self, head_CD: Tensor) -> Self:
         """Return the classifier of its own classes followed by new ones with the given unit text embeddings.
 
-        Raises ``NoNewClasses`` unless a class is nothing but its text embedding for this kind of classifier.
+        Raises ``NoNewClasses`` if this kind of classifier needs more of a class than its text embedding.
         """
         raise NoNewClasses(f"a {self.kind} classifier cannot classify classes that it was not adapted to")
 

@@ -43,7 +43,7 @@ class Candidate:
         return self.method.needs_sources(self.settings)
 
     def adapt(self, task: Task) -> Adapted:
-        """Adapt to a task. It gets the sources and the class names only if it declares them, as outside of a choice."""
+        """Adapt to a task. As everywhere, the method gets sources and class names only if it declares them."""
         sources = task.sources if self.uses_sources else None
         text = task.text if self.method.trains_text(self.settings) else None
         return self.method.adapt(replace(task, sources=sources, text=text), self.settings)

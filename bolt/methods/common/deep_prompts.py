@@ -32,7 +32,7 @@ class DeepPromptSettings:
     Attributes:
         depth: blocks with tokens of their own, at most as many as the shorter tower has.
         tokens: tokens of a block in each tower.
-        initial_words: words before the class name; the first text tokens start from the first of them.
+        initial_words: words before the class name. The text tokens of the first block start as their embeddings.
         epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
     """
 
@@ -61,7 +61,9 @@ def drawn_tokens(task: Task, *shape: int, tower: str) -> Tensor:
 
 
 def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTower, TrainedText]:
-    """Return both towers with tokens to train. The first block's of the texts start from words, all others are drawn.
+    """Return both towers with tokens to train.
+
+    The tokens of the text tower's first block start as the embeddings of words. All other tokens are drawn at random.
 
     Raises ``ValueError`` if there are fewer words than tokens, and ``UnsupportedTower`` for other towers than CLIP's.
     """
