@@ -188,8 +188,9 @@ def more_datasets(
     """About how many more datasets would settle a pair with a probability of 80 %, if its numbers stay as they are.
 
     The pair is settled when one method is significantly better, or when the interval of the difference lies within plus
-    or minus ``smallest_difference``. N is the smallest number whose t quantiles for the significance and for the power
-    add up to the root of N times the difference, or its distance from that range, over the deviation.
+    or minus ``smallest_difference``. N datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of
+    two t quantiles: one for the significance, one for the power. The distance is that of the difference from 0 or from
+    the nearer end of the range; the smaller N counts.
 
     Args:
         difference: observed mean difference in points, in either direction.
@@ -218,10 +219,11 @@ def more_seeds(
     significance: float,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> int | None:
-    """About how many more seeds on the same datasets would settle a pair as :func:`more_datasets` says it.
+    """Return about how many more seeds on the same datasets would settle a pair, as :func:`more_datasets` defines it.
 
-    The variance of a dataset's difference has a part of the datasets and a part of the seeds, which falls with their
-    number. ``None`` if the datasets' part is the larger one or too large alone, and if no dataset has two seeds.
+    The variance of a dataset's difference is the sum of a part of the datasets and a part of the seeds. More seeds make
+    only the second part smaller. ``None`` if the first part is larger than the second, if it is too large by itself, or
+    if no dataset has two seeds.
 
     Args:
         differences_DS: the differences by dataset and seed, NaN where there is none.

@@ -1,10 +1,10 @@
 """From tests of all pairs of methods to a comparison: the methods that may be the best, and what is known of them.
 
-A method is out of the best set if the others that are still in it hold a significantly better one. Methods that are
-out stop counting, and those that are left are tested again, until no more of them leaves. The truly best method leaves
-only if it loses one of these tests, so it stays with a probability of 95 % (docs/verdict.md has the simulations). These
-are comparisons with the best (Hsu, Annals of Statistics 12, 1984), in steps. Choosing the winner first and testing it
-against the others would not keep the 95 %.
+A method leaves the best set if another method of the set is significantly better. The methods that are left are then
+tested again among themselves, until none leaves any more. The truly best method leaves only if it loses one of these
+tests, so it stays with a probability of 95 % (docs/verdict.md has the simulations). These are comparisons with the best
+(Hsu, Annals of Statistics 12, 1984), in steps. Choosing the winner first and testing it against the others would not
+keep the 95 %.
 
 ``best_set`` makes the tests over datasets, ``one_dataset`` on one dataset.
 

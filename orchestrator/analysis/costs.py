@@ -59,7 +59,11 @@ def kinds(first: CostKind) -> tuple[str, ...]:
 
 
 def cheapest(methods: Sequence[str], costs: Mapping[str, Cost], first: CostKind) -> str:
-    """Return the method that costs least: kind by kind, those remain that cost the least within ``FELT``."""
+    """Return the method that costs least.
+
+    The kinds of costs are compared one after the other. In each, the methods remain that cost at most ``FELT`` times
+    the least.
+    """
     left = list(methods)
     for kind in kinds(first):
         paid = {method: costs.get(method, Cost()).of(kind) for method in left}
@@ -122,7 +126,7 @@ def _settings(method: MethodRef, track: str) -> Any:
 
 
 def frontier(scores: Mapping[str, float], costs: Mapping[str, float]) -> list[str]:
-    """Return the methods than which none is better for as much or less, by increasing cost.
+    """Return the methods on the Pareto frontier, by increasing cost: no other is better at the same or a lower cost.
 
     Costs within ``FELT`` count as equal. Methods of unknown cost are left out.
 

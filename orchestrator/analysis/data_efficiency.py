@@ -23,12 +23,12 @@ WIDEST_STEP = 4
 
 @dataclass(frozen=True)
 class Images:
-    """A number of images per class.
+    """The number of images per class at which a method's mean score equals a mean to reach.
 
     Attributes:
-        k: where the means are equal; ``None`` if they are not, between the smallest and the largest k.
+        k: the number; ``None`` if the means are equal nowhere between the smallest and the largest k.
         low, high: ends of the 95 % interval; ``None`` where it is open, because it reaches the smallest or largest k.
-        reached: whether the mean is at least the other one at the largest k.
+        reached: whether the method's mean at the largest k is at least the mean to reach.
     """
 
     k: float | None

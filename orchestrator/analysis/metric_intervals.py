@@ -27,8 +27,9 @@ WITHOUT_INTERVAL: frozenset[MetricName] = frozenset({"calibration_error", "share
 def intervals(answers: Answers) -> dict[MetricName, tuple[float, float] | None]:
     """Return the 95 % interval of every metric in per cent; ``None`` for those that have none.
 
-    Means of images and of classes have intervals by the jackknife over groups of images (Student's t). A class as good
-    as its recall's own interval says is the worst one, so that metric's interval comes from Wilson's.
+    Accuracy has Wilson's interval. The worst class has one made of Wilson's intervals of all classes: any of them may
+    be the worst one (:func:`_of_worst_class`). All other metrics have intervals by the jackknife over groups of images
+    (Student's t).
     """
     images, parts = len(answers.labels_N), jackknife_parts(answers)
     found: dict[MetricName, tuple[float, float] | None] = {}
@@ -73,10 +74,11 @@ def _without(answers: Answers, left_out_N: NDArray[np.bool_]) -> Answers:
 
 
 def _of_worst_class(answers: Answers) -> tuple[float, float]:
-    """Return an interval of the lowest recall of any class.
+    """Return an interval of the lowest recall of any class: from the smallest lower end to the smallest upper end.
 
-    It is above the smallest lower end unless the worst class itself is below its own; it is below the smallest upper
-    end unless some class is above its own, so the upper ends allow for C classes.
+    Each class has an interval of its own. The lowest recall can lie below the smallest lower end only if the recall of
+    the worst class lies below its own interval. It can lie above the smallest upper end if the recall of any class lies
+    above its own interval, so the upper ends allow for C classes.
     """
     totals_C, hits_C = np.bincount(answers.labels_N), np.bincount(answers.labels_N, weights=answers.correct_N)
     counts = [(hits / total, int(total)) for hits, total in zip(hits_C, totals_C, strict=True) if total]

@@ -71,7 +71,7 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The seeds' part of the variance, times S N, the rest included: so it is at least ``rest_square``."""
+        """The seeds' part of the variance, times the numbers of seeds and images. It includes the rest's part."""
         return max(self.seed_square, self.rest_square)
 
     @property
@@ -164,7 +164,9 @@ def variance_parts(first_SN: Correct, second_SN: Correct) -> VarianceParts:
 def correct_by_method(
     rows: Sequence[Row], predictions: Mapping[str, Sequence[StoredPredictions]]
 ) -> dict[str, dict[int, Correct]] | None:
-    """Whether each test image was classified correctly, (N,), by method and seed; by balanced accuracy what it adds.
+    """Return whether each test image was classified correctly, (N,), by method and seed.
+
+    If the metric is balanced accuracy, return what each image adds to it instead (:func:`balanced`).
 
     Args:
         rows: the rows of one test split under one track, protocol and backbone, at one k.

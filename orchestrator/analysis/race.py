@@ -105,11 +105,12 @@ def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float,
 
 @cache
 def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
-    """Return the levels of tests after these shares of the information that together spend ``RACE_LEVEL``.
+    """Return a level for the test after each share of the information, so that all tests spend ``RACE_LEVEL``.
 
-    The statistics of the looks are correlated like a Brownian motion. Its density among the paths that are still in is
-    carried from look to look, and each boundary is where the level spent there leaves (Armitage, McPherson and Rowe,
-    Journal of the Royal Statistical Society A 132, 1969).
+    The statistics of the looks are correlated like a Brownian motion. The density of the paths that have not crossed a
+    boundary is carried from look to look. Each boundary is placed so that paths cross it with the
+    probability that its look spends (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132,
+    1969).
     """
     found: list[float] = []
     spent, before = 0.0, 0.0
@@ -128,7 +129,7 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
 
 
 def _excess(bound: float, points: Floats, weights: Floats, step: float, to_spend: float) -> float:
-    """Return the probability of paths that first leave above the bound after this step, minus what may leave."""
+    """Return the probability that a path first crosses the bound in this step, minus the level to spend."""
     return float(weights @ ndtr((points - bound) / step)) - to_spend
 
 

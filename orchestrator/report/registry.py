@@ -146,7 +146,9 @@ def group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
 
 
 def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kind[FigureFile]]) -> Figures:
-    """Draw the figures of one group. ``kinds`` are ``GROUP_FIGURES``, which another process may lack a line of.
+    """Draw the figures of one group.
+
+    ``kinds`` are ``GROUP_FIGURES``. They are an argument because another process may lack a kind that was added here.
 
     A group of a changed protocol has none: a table shows its effect. A group of ablations has only figures of variants,
     if there are any: the other figures would show the same numbers again.

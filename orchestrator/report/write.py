@@ -88,10 +88,11 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
 
 @contextmanager
 def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[ComparisonGroup, Figures]]]:
-    """Draw the figures of every group, in other processes from now on if there are several. The function returns them.
+    """Yield a function that returns the figures of every group.
 
-    Other processes import the main module again, so a script that writes a large report must do so under
-    ``if __name__ == "__main__"``. If one of them is killed, for example for its memory, this process draws.
+    With ``processes`` of 2 or more, other processes start to draw at once, while the block runs. Otherwise the function
+    draws when it is called. Other processes import the main module again, so a script that writes a large report must
+    do so under ``if __name__ == "__main__"``. If one of them is killed, for example for its memory, this process draws.
     """
 
     def here() -> dict[ComparisonGroup, Figures]:

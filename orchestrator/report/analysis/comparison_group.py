@@ -124,10 +124,10 @@ class ComparisonGroup:
     def mean(
         self, method: str, k: int, value_of: ValueOf = _SCORE, *, tests: Sequence[str] | None = None
     ) -> Summary | None:
-        """Return mean and deviation over seeds of each seed's mean of a value of the method's rows.
+        """Return the mean and deviation over seeds of one method at one k.
 
-        It is over the averaged test splits, or over ``tests``. A seed that lacks a row, or whose value is ``None``, on
-        any of them is left out; ``None`` if no seed remains.
+        For each seed, ``value_of(row)`` is averaged over ``tests``, by default the test splits that a mean counts.
+        A seed is left out if a row is missing or a value is ``None`` on any of them. ``None`` if no seed remains.
         """
         tests = self.tests(k, averaged=True) if tests is None else tests
         scores: dict[str, dict[int, float]] = {}

@@ -1,4 +1,4 @@
-"""Costs of the methods of a group, and the methods than which none is better for less."""
+"""Costs of the methods of a group, and their Pareto frontiers: the methods that none beats at a lower cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def group_costs(grid: GridResults, group: ComparisonGroup, k: int) -> Mapping[st
 
 
 def frontiers(group: ComparisonGroup, means: Mapping[str, Summary], costs: Mapping[str, Cost]) -> dict[str, list[str]]:
-    """Return, for each kind of cost, the methods than which none is better for as much or less, by the means."""
+    """Return for each kind of cost the methods on the Pareto frontier of that cost and the means."""
     sign = -1 if group.metric.lower_is_better else 1
     scores = {method: sign * mean.mean for method, mean in means.items()}
     return {kind: frontier(scores, {method: cost.of(kind) for method, cost in costs.items()}) for kind in KINDS}

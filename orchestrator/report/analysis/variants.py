@@ -99,7 +99,10 @@ def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float,
 
 
 def paired_difference(group: ComparisonGroup, label: str, base: str, k: int) -> Summary | None:
-    """Return mean and deviation over the common seeds of the difference between two labels' means over test splits."""
+    """Return the score of ``label`` minus that of ``base``: mean and deviation over the seeds that both have.
+
+    The score of a seed is its mean over test splits. ``None`` without a common seed.
+    """
     tests, means = group.tests(k, averaged=True), []
     for method in (label, base):
         rows = {test: group.rows_by_seed(method, k, test) for test in tests}

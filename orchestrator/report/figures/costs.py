@@ -1,4 +1,4 @@
-"""Accuracy against what it costs, with a line through the methods than which none is better for less."""
+"""Accuracy against what it costs, with the Pareto frontier: the methods that none beats at a lower cost."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _SHORTEST = 1e-3
 def accuracy_against_costs(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
     """Draw mean accuracy against the operations to adapt, and against all other costs, at the largest k that is drawn.
 
-    Nothing if fewer than two methods that draw a support have a mean. The first figure is against trainable parameters
-    if operations are not known.
+    If operations are not known, the first figure is against trainable parameters. There are no figures if fewer than
+    two methods with a support have a mean.
     """
     k = drawn_ks(group)[-1]
     means = {method: mean for method in group.methods if (mean := group.mean(method, k))}

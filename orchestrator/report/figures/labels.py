@@ -25,10 +25,11 @@ class PointLabel:
 
 
 def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = False) -> None:
-    """Write every name beside its point, at the nearest place that is free; a thin line joins the two if it is far.
+    """Write every name at the nearest free place beside its point.
 
-    The limits of the axes must be final: this fixes the layout of the figure. ``only_right``: all names stand to the
-    right of their points, as at the ends of lines.
+    A thin line joins a name to its point if the two are far apart. The limits of the axes must be final, because this
+    function fixes the layout of the figure. ``only_right`` puts all names to the right of their points, as at the ends
+    of lines.
     """
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 

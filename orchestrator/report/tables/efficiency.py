@@ -1,4 +1,4 @@
-"""What accuracy costs: the methods than which none is better for less, and the images that each needs."""
+"""What accuracy costs: the methods on the Pareto frontiers, and the images per class that the best methods need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _REFERENCES = 3
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make methods x (mean, costs) at one k, and the frontiers that each is on; ``None`` with fewer than two means."""
+    """Make methods x (frontiers that the method is on, mean, costs) at one k.
+
+    ``None`` if fewer than two methods have a mean.
+    """
     means = {method: mean for method in group.methods if (mean := group.mean(method, k))}
     if len(means) < 2:
         return None
@@ -57,7 +60,11 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
 
 
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
-    """Make methods x images that the best ones need to reach them at the largest k; ``None`` if nothing can be said."""
+    """Make methods x reference methods: how many images per class the reference needs for the method's score.
+
+    The score is the one at the largest k. The references are methods that may be the best. ``None`` if nothing can be
+    said.
+    """
     last = group.ks[-1]
     verdicts = [answer.at(last) for answer in grid.answers_about(group) if not answer.dataset]
     best = [method for verdict in verdicts if verdict for method in verdict.comparison.best_set]
