@@ -43,7 +43,7 @@ class AdaptCommand(TyperCommand):
 
 
 def _methods_with(setting: str) -> list[str]:
-    """Return the default candidates that have a setting."""
+    """Return the default candidates that have a setting of this name."""
     from bolt.methods import METHODS
     from orchestrator.adapt.candidates import WITH_SOURCES
 

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from orchestrator import __version__
 from orchestrator.cli.options import ComputeSettings, GridName, SetValues, StoreSettings, with_settings
-from orchestrator.cli.workspace import open_workspace, values_seen
+from orchestrator.cli.workspace import open_workspace, results_overrides
 from orchestrator.util.console import print_line
 from orchestrator.util.units import human_bytes, pluralize
 
@@ -46,9 +46,9 @@ def create(
     from orchestrator.grid.load import grid_files
     from orchestrator.sharing.bundle import make_bundle
 
-    values = values_seen(grid, settings, set_)
+    values = results_overrides(grid, settings, set_)
     workspace = open_workspace(grid, settings, overrides=values)
-    plan = workspace.seen_plan()
+    plan = workspace.results_plan()
     results, failures = make_bundle(plan, grid_files(grid), workspace.store, output, values)
     counts = f"{results} of {pluralize(len(plan.grid.cells), 'cell')}, {pluralize(failures, 'failure')}"
     print_line(f"{output}: {counts}, {human_bytes(output.stat().st_size)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from orchestrator.cli.options import GridName, SetValues, StoreSettings, table_console, with_settings
-from orchestrator.cli.workspace import open_workspace, values_seen
+from orchestrator.cli.workspace import open_workspace, results_overrides
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import pluralize
 
@@ -62,7 +62,7 @@ def cells(
         "backbone": backbone, "domain": domain, "protocol": protocol,
     }  # fmt: skip
     states = {state for state, asked in (("finished", finished), ("failed", failed), ("open", open_)) if asked}
-    workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
+    workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
     filters = [f"{key}={value}" for key, values in wanted.items() for value in values or ()]
     selected = select_cells(workspace.grid.cells, filters, workspace.grid.label, "--")
     found = list_cells(workspace.grid, selected, workspace.store)

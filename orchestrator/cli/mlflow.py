@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, GridName, Metric, SetValues, StoreSettings, StoreUrl, with_settings
-from orchestrator.cli.workspace import open_workspace, values_seen
+from orchestrator.cli.workspace import open_workspace, results_overrides
 from orchestrator.util.console import Console, print_line
 from orchestrator.util.errors import UserError
 
@@ -33,7 +33,7 @@ def sync(
     from orchestrator.tracking.client import move_aside
     from orchestrator.tracking.grid_runs import GridRuns
 
-    workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
+    workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
     if rebuild and database is None:
@@ -43,7 +43,7 @@ def sync(
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
-        grid_results = read_finished_results(workspace.seen_plan(), workspace.store, metric)
+        grid_results = read_finished_results(workspace.results_plan(), workspace.store, metric)
         page = write_grid_report(grid_results, workspace.store, metric)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")

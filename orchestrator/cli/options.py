@@ -76,7 +76,7 @@ def check_device(device: str | None) -> str | None:
 
 
 def image_reading(bands: str | None, range_: str | None) -> Reading:
-    """Return how ``--bands`` and ``--range`` ask to read images. Raises ``UserError`` for another number of numbers."""
+    """Return how ``--bands`` and ``--range`` ask to read images. Raises ``UserError`` for a wrong form."""
     from bolt.clip.image_files import Reading
 
     reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from orchestrator.cli.options import GridName, Metric, OptionalGrid, SetValues, StoreSettings, with_settings
-from orchestrator.cli.workspace import open_workspace, values_seen
+from orchestrator.cli.workspace import open_workspace, results_overrides
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -57,8 +57,8 @@ def report(
         from orchestrator.report.grid_report import read_finished_results, report_location, write_grid_report
         from orchestrator.report.write import write_report
 
-        workspace = open_workspace(grid, settings, overrides=values_seen(grid, settings, set_))
-        grid_results = read_finished_results(workspace.seen_plan(), workspace.store, metric)
+        workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
+        grid_results = read_finished_results(workspace.results_plan(), workspace.store, metric)
         try:
             if output is not None:
                 written = f"report: {write_report(grid_results, output)}"
@@ -92,7 +92,7 @@ def results(
 
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
-    seen = values_seen(grid, settings, set_)
+    seen = results_overrides(grid, settings, set_)
     if metrics:
         records, unscored = metric_records(grid, settings, seen)
     else:

@@ -44,7 +44,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     runs = GridRuns(grid, catalog, store)
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
-        check_inputs(plan)  # of a race too everything that it may come to
+        check_inputs(plan)  # the whole plan's, even for a race, which may leave some of them out
         check_disk_space(plan, store, options.disk_budget)
         if plan.todo and not options.local:
             check_ray()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli.options import AsJson, OptionalGrid, SetValues, StoreSettings, print_json, with_settings
-from orchestrator.cli.workspace import values_seen
+from orchestrator.cli.workspace import results_overrides
 from orchestrator.util.console import Console
 from orchestrator.util.errors import UserError
 
@@ -46,7 +46,7 @@ def status(
     else:
         from orchestrator.sharing.grid_listing import list_grid
 
-        listing = list_grid(grid, settings, values_seen(grid, settings, set_))
+        listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
         Console().print(status_view(opened, listing.name, listing.title, listing.labels))
 
 
@@ -61,7 +61,7 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
 
     if grid is None:
         return {"store": store.url, "runs": [shown for name in store.files.records("status") if (shown := run(name))]}
-    listing = list_grid(grid, settings, values_seen(grid, settings, set_))
+    listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
     results, failed, _ = store.read_outcomes(listing.labels)
     return {
         "store": store.url,

@@ -43,8 +43,8 @@ class Workspace:
         data = self.settings.data_folder
         return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
 
-    def seen_plan(self) -> Plan:
-        """Return the plan that results are read with: that of a race if the last run was one."""
+    def results_plan(self) -> Plan:
+        """Return the plan to read results with: that of a race if the last run was one."""
         from orchestrator.progress.status_file import was_raced
 
         return self.plan(raced=was_raced(self.store.files, self.grid.name, self.grid.race))
@@ -60,7 +60,7 @@ def open_workspace(
 ) -> Workspace:
     """Read the catalog and the grid, and open the store.
 
-    ``overrides``: values of ``--set``; of a command that reads results, those of :func:`values_seen`.
+    ``overrides``: values of ``--set``. A command that reads results takes them from :func:`results_overrides`.
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
@@ -73,8 +73,8 @@ def open_workspace(
     return Workspace(parsed, loaded, opened, settings)
 
 
-def values_seen(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
-    """Return the values of ``--set`` that a command reads results with, by default the last run's, and say so."""
+def results_overrides(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
+    """Return the values of ``--set`` to read results with: those given, else those of the last run, with a note."""
     from orchestrator.progress.status_file import set_values
     from orchestrator.store import Store
 
