@@ -37,8 +37,8 @@ TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmu
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
     """Return the candidates that the user named, or else the default ones that run on the backbone.
 
-    Raises ``UserError`` for one that cannot be read or is given twice, for one that needs sources without any, and for
-    one that needs weight matrices of a backbone whose matrices have no names.
+    Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for one that needs sources if there
+    are none, and for one that needs named weight matrices if those of the backbone have no names.
     """
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:

@@ -100,7 +100,7 @@ def prepare_images(
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # only then, so that images that were checked before stay so
+    if options.words is not None:  # without the option, earlier checks stay valid
         said.append(file_digest(options.words) if options.words.is_file() else "")
     stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], said])
     root, catalog_file, checked = request.work / "data", request.work / "catalog.yaml", request.work / _STAMP

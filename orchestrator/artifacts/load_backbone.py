@@ -71,7 +71,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
 
 
 def has_weights(entry: BackboneEntry) -> bool:
-    """Whether a backbone's weights are on this machine: its file, or what open_clip would fetch in its cache."""
+    """Return whether a backbone's weights are on this machine: as a file, or in the cache that open_clip fills."""
     if (path := weights_path(entry)) is not None:
         return path.is_file() and missing_weights(entry) is None
     import open_clip

@@ -172,7 +172,10 @@ def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
 
 
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: InputSize) -> tuple[Head, TestFeatures]:
-    """Return the artifacts that :func:`source_accuracy` reads. It also reads the test images, an input of both."""
+    """Return the artifacts that :func:`source_accuracy` reads.
+
+    It also reads the test images. They are an input of both artifacts, so they are there.
+    """
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 
 

@@ -120,11 +120,11 @@ class ArtifactSpec(ABC):
 
 @dataclass(frozen=True)
 class FrozenTower(ArtifactSpec):
-    """The image tower of a backbone, with what else its images need.
+    """The image tower of a backbone, with the preprocessing of its images.
 
-    A process that reads it does without open_clip, whose import and model take 5 seconds for ViT-B/32 and whose modules
-    take 240 MiB. One that finds none loads the weights with open_clip; the numbers are the same. A tower that gives
-    features only is open_clip's own module, so every process loads it with open_clip.
+    A process that reads this artifact does without open_clip, whose import and model take 5 seconds for ViT-B/32 and
+    whose modules take 240 MiB. Without the artifact, a process loads the weights with open_clip; the numbers are the
+    same. A tower that gives features only is open_clip's own module, so every process loads it with open_clip.
     """
 
     kind = "backbones"
@@ -326,7 +326,7 @@ def _cache(settings: RunSettings, versions: tuple[tuple[int, int] | None, ...]) 
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """Return a file's time of change and its size; ``None`` without the file: loading the catalog says so."""
+    """Return a file's time of change and its size; ``None`` if it does not exist. Loading the catalog then raises."""
     with suppress(OSError):
         found = file.stat()
         return found.st_mtime_ns, found.st_size
@@ -349,7 +349,7 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if cache.store.artifact(spec.address, spec.identity) is None:
         with cache.store.building(spec.address, spec.identity) as builder:
             spec.build(cache, builder)
-        return_freed_memory()  # or this process's next build would start alongside it
+        return_freed_memory()  # otherwise this process would hold it during its next build
     return spec.address
 
 

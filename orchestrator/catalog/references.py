@@ -65,7 +65,10 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
 
 
 def split_blob(route: DasslRoute, folder: Path) -> str | None:
-    """Return the git id of the lists of a dataset's images; the one that everyone uses where no file is there."""
+    """Return the git id of the files that split a dataset's images.
+
+    Without the files, return the id of the files that everyone uses.
+    """
     files = [folder / route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
     texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]
     ids = [hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() for text in texts]
@@ -97,7 +100,7 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return a line that names the split files that are not those that everyone uses; none if there are none."""
+    """Return a line that names the split files that differ from those that everyone uses; no line if none differs."""
     own = [
         f"{entry.route.file} of {entry.name}"
         for entry in entries

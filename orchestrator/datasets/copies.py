@@ -107,10 +107,10 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
 def _near_pairs(small: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
     """Yield the pairs of different images (N, 3, SIDE, SIDE) that are near copies."""
     nearest_NK = _nearest(small)
-    whole_ND = _look(small, _CROPS[0], 16)
+    whole_ND = _crop_vectors(small, _CROPS[0], 16)
     alike_NK = np.full_like(nearest_NK, -1, dtype=np.float32)
     for crop in _CROPS:
-        cropped_ND = _look(small, crop, 16)
+        cropped_ND = _crop_vectors(small, crop, 16)
         for start in range(0, len(small), _BLOCK):
             rows = slice(start, start + _BLOCK)
             near_BK = nearest_NK[rows]
@@ -129,9 +129,9 @@ def _near_pairs(small: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
 
 
 def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the nearest other images of each by a blurred grey version, (N, K), without regard to order."""
+    """Return the K images that are most like each image, (N, K), in no order: by blurred grey versions."""
     count = min(NEIGHBOURS, len(small) - 1)
-    blurred_ND = _look(small.mean(axis=1, keepdims=True), _CROPS[0], 8)
+    blurred_ND = _crop_vectors(small.mean(axis=1, keepdims=True), _CROPS[0], 8)
     found = np.empty((len(small), count), dtype=np.int64)
     for start in range(0, len(small), _BLOCK):
         alike_BN = blurred_ND[start : start + _BLOCK] @ blurred_ND.T
@@ -140,10 +140,11 @@ def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
     return found
 
 
-def _look(small: NDArray[np.generic], crop: tuple[float, float, float, float], side: int) -> Floats:
-    """Return a crop of each image in ``side`` x ``side`` pixels, as a vector of unit length without its mean.
+def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, float], side: int) -> Floats:
+    """Return the same crop of each image in ``side`` x ``side`` pixels, as a vector of mean zero and length 1.
 
-    A correlation does not change with brightness and contrast. Plain pictures become zero.
+    The product of two such vectors is a correlation, so brightness and contrast do not change it. A picture of a single
+    colour becomes a vector of zeros.
     """
     top, bottom, left, right = crop
     rows, columns = _averages(top, bottom, side), _averages(left, right, side)

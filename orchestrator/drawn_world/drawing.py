@@ -62,7 +62,7 @@ def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
 
 
 def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
-    """Draw characters whose asked-for concept is the label; everything else is free."""
+    """Draw characters. The concept that the task asks for follows the label; all else is drawn at random."""
     n = len(labels)
     things = glyphs.roll(rng, n, task.kinds)
     if task.palette == "printed":

@@ -58,7 +58,7 @@ def connect(
             check_address(address)
         else:  # the loopback interface only, as is checked below; Ray reads it once, when it is imported
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        with contextlib.suppress(ImportError):  # private: it keeps Ray from a paragraph for every worker that dies
+        with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker
 
             worker._worker_logs_enabled = False

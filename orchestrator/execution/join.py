@@ -148,10 +148,10 @@ def _autoscaler_limits() -> Resources:
 
 
 def read_autoscaler_limits(gcs_address: str) -> Resources:
-    """CPUs and GPUs of all nodes that the autoscaler of the cluster at ``gcs_address`` can start besides the head.
+    """Return the CPUs and GPUs of all nodes that the autoscaler of a cluster can start besides the head.
 
-    Read on its head; no nodes where no autoscaler runs there. The nodes of a cluster with ``provider: local`` have no
-    size in the file: they are there or cannot come.
+    It has to be called on the head of the cluster at ``gcs_address``. Without an autoscaler there, the result is none.
+    The nodes of a cluster with ``provider: local`` have no size in the file, so they do not count.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):

@@ -134,7 +134,7 @@ def build_artifacts(
     backend: Backend = LOCAL,
     share_of: Callable[[ArtifactSpec], float] = lambda spec: spec.gpu_share,
 ) -> dict[str, TaskEvent]:
-    """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address."""
+    """Build artifacts, each after its inputs. Returns the last event of each that could not be built, by address."""
     addresses = {spec.address for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {

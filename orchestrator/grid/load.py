@@ -89,8 +89,8 @@ def load_grid(
         name_or_path: the name of one of the project's grids, or a path that ends in ``.yaml``.
         only: ``key=value,value`` filters on the cells.
         set_: ``key=value`` overrides of block fields, method settings, the protocol and the sources' recipe.
-        limit: keep the first cells only.
-        data_root: the folder of folder datasets; their files are part of their identity.
+        limit: keep only so many cells, the first ones.
+        data_root: the folder that holds the folder datasets. The files of such a dataset are part of its identity.
         gain_of: what source models gain on their own task, for ``sources: {min_gain: ...}``.
 
     Raises ``UserError`` for anything wrong in the file, the filters or the overrides, with file and field.

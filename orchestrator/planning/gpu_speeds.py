@@ -60,9 +60,8 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
     "bfloat16": (0.10, 0.19, 0.23),
 }
 """The share of the peak that batches of 32 images sustain while the GPU computes, for the three towers, on an H200 with
-torch 2.11. For B/32 and B/16 it is that of BOLT's training step. For L/14 it is that of the forward pass, and in
-float32 that of B/16: L/14's steps were not measured. Smaller GPUs need less work to be full, so for them the shares are
-cautious."""
+torch 2.11. For B/32 and B/16 it is that of BOLT's training step. Steps of L/14 were not measured: its shares are those
+of the forward pass, in float32 that of B/16. Less work fills a smaller GPU, so for them the shares are cautious."""
 
 
 def find_gpu(name: str) -> GpuKind:
@@ -78,9 +77,11 @@ def find_gpu(name: str) -> GpuKind:
 
 
 def sustained_tflops(gpu: GpuKind, precision: Precision, gflops_per_image: float) -> float:
-    """10^12 operations a second in a tower that takes ``gflops_per_image``, in one of the GPU's precisions.
+    """Return the 10^12 operations a second that a GPU sustains in a tower of ``gflops_per_image``, in one precision.
 
-    Between the three towers the share is interpolated in the logarithm of the operations; beyond them it stays.
+    :data:`SUSTAINED_SHARES` has the share of the peak for three towers. For a tower whose size lies between two of
+    them, the share is interpolated in the logarithm of the operations. A smaller tower has the share of the smallest of
+    the three, a larger tower that of the largest.
     """
     share = np.interp(math.log(gflops_per_image), np.log(_TOWER_GFLOPS), SUSTAINED_SHARES[precision])
     return float(share) * gpu.peaks[precision]

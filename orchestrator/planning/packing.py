@@ -53,7 +53,7 @@ class Packing:
         self._too_small: dict[Hashable, float] = {}
 
     def learn_oom(self, cell: Cell, share: float) -> None:
-        """Learn that a cell ran out of memory in its share; cells that differ only in the seed get more from now on."""
+        """Record that a cell ran out of memory in its share. Cells that differ only in the seed get a larger one."""
         key = same_but_seed(cell)
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
 

@@ -136,10 +136,11 @@ def _compared(plan: Plan, store: Store) -> Plan:
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Cells sorted by backbone, domain, dataset, method and seed, so that a worker loads few things anew.
+    """Return cells sorted by backbone, domain, dataset, method and seed, so that a worker rarely loads things again.
 
-    What a method makes of the sources of a dataset serves all its cells, and the images of a support all k of a seed.
-    Methods that train a tower and large k come first, so that no worker ends with a long cell while the others wait.
+    All cells of a method on a dataset share what the method makes of the sources. All k of a seed share the images of
+    the support. Methods that train a tower come first, and so do large k. Otherwise a worker could end with a long cell
+    while the others wait.
     """
 
     def key(cell: Cell) -> tuple[str, str, str, bool, str, str, int, int, str]:

@@ -40,7 +40,14 @@ class Prediction(NamedTuple):
 
 
 class _Pieces:
-    """Cells or artifacts: work of all and of the waiting ones, start of those under way, seconds of the ended."""
+    """Cells or artifacts of a run.
+
+    Attributes:
+        work: the work of all of them, by name.
+        waiting: the work of those that have not started.
+        started: when those under way started.
+        seconds: measured seconds of those that have ended, in all.
+    """
 
     def __init__(self, work: dict[str, Work]) -> None:
         self.work, self.waiting = work, dict(work)
@@ -171,9 +178,9 @@ class ProgressCounter:
             )
 
     def _left(self, now: float) -> Prediction:
-        """Time until the artifacts are built, plus time for the cells after them.
+        """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        It is as measured as the less measured of the two: the assumed speed makes unmeasured cells look short.
+        Its ``measured`` is the smaller one of the two: the assumed speed makes unmeasured cells look short.
         """
 
         @cache  # many cells are alike: they differ in their seed only
@@ -203,11 +210,11 @@ class ProgressCounter:
 
 
 def remaining(whole: Prediction, age: float, share_done: float | None = None) -> Prediction:
-    """Return the seconds that work still needs which has been under way for ``age`` seconds.
+    """Return how many seconds a piece of work still needs after ``age`` seconds.
 
-    If ``share_done`` is known and not 0, the rest takes as long in proportion. Otherwise it is what is left of
-    ``whole``, but at least ``OVERDUE * age`` and half of the time by which the work is late. What takes more than twice
-    as long as predicted is not like what was measured.
+    If ``share_done`` is known and not 0, the rest of the work goes at the speed so far. Otherwise the piece needs what
+    is left of ``whole``, but at least ``OVERDUE * age`` and half of the time by which it is late. A piece that takes
+    more than twice as long as predicted is unlike the measured ones, so its prediction no longer counts as measured.
     """
     if share_done:
         return Prediction(age * (1 - share_done) / share_done, 1.0)
@@ -216,12 +223,13 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
 
 
 def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
-    """Return by which factor work takes longer than predicted, as far as what is under way shows, at least 1.
+    """Return the factor by which work takes longer than predicted, at least 1.
 
-    Cells may run for minutes before the first of them ends, and a prediction learns only from those that end.
+    The pieces under way show it: cells may run for minutes before the first one ends, and predictions learn only from
+    pieces that have ended.
 
     Args:
-        measured: seconds of what has ended. Predictions have learned from it, so it counts as predicted right.
+        measured: seconds of the pieces that have ended. Their predictions count as right, having learned from them.
         running: age and predicted duration of each piece, in seconds.
     """
     pairs = [(age, whole) for age, whole in running if whole > 0]

@@ -127,7 +127,7 @@ def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] 
 
 
 def was_raced(files: Files, grid: str, planned: bool) -> bool:
-    """Whether the last run of a grid was a race, and so are its results. ``planned``: whether its file asks for one."""
+    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for one."""
     status = read_status(files, grid)
     words = shlex.split(status.command) if status else []
     return "--race" in words or (planned and "--no-race" not in words)

@@ -45,7 +45,7 @@ _KIND = "cache"
 
 
 class ChecksumMismatch(Exception):
-    """Every download of a file has had another checksum than its manifest says."""
+    """A file was downloaded several times, and never had the checksum that its manifest says."""
 
 
 def node_cache() -> NodeCache:

@@ -79,7 +79,9 @@ class GridRuns:
         return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
 
     def sync(self, results: GridResults, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
-        """Make the runs of the grid's MLflow experiment equal to the results. Whether they are, and one line about it.
+        """Make the runs of the grid's MLflow experiment equal to the results.
+
+        Returns whether they are equal at the end, and one line about it.
 
         The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
         tracking server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError`` is

@@ -49,7 +49,8 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
             except (URLError, RuntimeError, ValueError, EOFError) as error:
                 raise _explained(error, entry, fetched) from None
     for path in staging.folder.rglob("*"):
-        if path.name.endswith(PACKED) and path.stat().st_nlink > 1:  # the other name is in downloads
+        # With a second hard link, the archive stays in the folder of downloads.
+        if path.name.endswith(PACKED) and path.stat().st_nlink > 1:
             path.unlink()
     return None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()}
 
