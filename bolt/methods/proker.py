@@ -12,7 +12,8 @@ the text head, and an infinite one the plain sum of kernels. What differs from t
   The official code chooses on a labelled validation split, as is done here under a protocol that gives validation
   images. If a class has a single image, or there are more than 3,000 images, the pair that the authors give for
   ImageNet at this number of shots is used.
-- There are at most 3,000 rows, of fewer views where there are many images: a solution takes the cube of their number.
+- There are at most 3,000 rows, because the time of a solution grows with the cube of their number. Many images have
+  fewer views each.
 - The logits are multiplied by CLIP's scale, so that their softmax is a probability. The official code leaves them.
 
 Shape legend: N images, n = A N rows, A views, B queries, V validation images, C classes, D joint embedding width.

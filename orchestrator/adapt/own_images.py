@@ -48,9 +48,9 @@ class OwnImages:
     """The user's images as a dataset of a catalog.
 
     Attributes:
-        entry: its entry.
-        settings: the user's, with the catalog file in the working folder as the last one. The data root has its images,
-            and links to the images of the sources.
+        entry: the catalog entry.
+        settings: the user's settings. The catalog file of the working folder is added as the last one. The data root
+            holds links to the user's images and to the images of the sources.
         has_test: whether the user gave test images.
         per_class, pictures: training images and different pictures of each class, in label order.
         copies: groups of training images that show one picture, as positions in the training split, ascending.

@@ -1,4 +1,4 @@
-"""Costs of a method: what a person pays to use it, and the order in which that counts."""
+"""Costs of a method: what a person pays to use it, and the order in which the kinds of costs are compared."""
 
 from __future__ import annotations
 

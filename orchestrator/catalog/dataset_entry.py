@@ -33,7 +33,7 @@ class Splits(StrictModel):
 
 
 class DomainEntry(StrictModel):
-    """A family of datasets: each one's sources are the others.
+    """A family of datasets. The sources for one of them are, by default, the others.
 
     Attributes:
         name: its key.

@@ -25,7 +25,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or
             would not read back as its old content with the new entries.
     """
-    from ruamel.yaml import YAML  # 0.1 s that commands which only read do without
+    from ruamel.yaml import YAML  # takes 0.1 s to import; commands that only read catalogs save it
 
     location = Location.of(path)
     text = read_text(path) if path.exists() else ""

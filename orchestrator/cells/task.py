@@ -134,7 +134,7 @@ def _validation(inputs: CellInputs) -> Support | None:
 
 
 def _undeclared(*arguments: Any) -> Tensor:
-    """Stand for an input that the method did not declare, and raises when the method reads it."""
+    """Raise ``ValueError``: the method reads an input that it did not declare."""
     raise ValueError("the method's registration says that it does not read this")
 
 

@@ -171,9 +171,10 @@ ComputeSettings = Annotated[RunSettings, compute_settings]
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command that takes ``settings``, as Typer needs it: with the options that its settings are made from.
+    """Replace a command's parameter ``settings`` by the options that the settings are made from, for Typer.
 
-    These are the parameters of :func:`store_settings` or :func:`compute_settings`, as the type of ``settings`` says.
+    The type of ``settings`` names the function that makes them: :func:`store_settings` or :func:`compute_settings`. The
+    options are the parameters of that function.
     """
     own = signature(command, eval_str=True).parameters
     make = own["settings"].annotation.__metadata__[0]

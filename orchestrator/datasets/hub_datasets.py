@@ -36,7 +36,7 @@ FETCHED = ".fetched"
 
 
 def hub_name(address: str) -> Path:
-    """Return the repository of an address as a path. Raises ``UserError`` if it is none."""
+    """Return the repository of a hub address as a path. Raises ``UserError`` if the text is no such address."""
     return Path(_address(address)["repo"])
 
 

@@ -128,9 +128,10 @@ def _find_scored(
         unknown = sorted(set(_class_names(entry)) - set(_class_names(target)) if _class_names(target) else ())
         if unknown or entry.classes > target.classes:
             which = f"the class {unknown[0]!r}" if unknown else f"{entry.classes} classes"
+            has = "no such class" if unknown else f"{target.classes}"
             raise (location / index).error(
-                f"{entry.name} has {which}, which {target.name} with its {target.classes} does not have; "
-                "what is adapted to one cannot be scored on the other"
+                f"{entry.name} has {which}, but {target.name} has {has}; "
+                f"a method that adapts to {target.name} cannot be scored on {entry.name}"
             )
     return entries
 

@@ -82,7 +82,7 @@ def ui_links(uri: str, experiment: str, base: str) -> dict[str, str]:
     """Return title -> address of the searches that are worth opening in MLflow's web interface at ``base``.
 
     There is a comparison of all methods for each track, domain, backbone and protocol, and the searches of the whole
-    experiment. Before the experiment is tracked, it is the list of experiments.
+    experiment. If MLflow has no such experiment yet, there is only the address of the list of experiments.
     """
     client = open_client(uri)
     found = client.get_experiment_by_name(experiment)

@@ -148,7 +148,8 @@ class _ComposedTensor:
         stack_NM = stack.detach().flatten(1)
         if stack_NM.shape[1] != base.numel() or not stack.is_floating_point():
             raise ValueError(
-                f"{name} has {base.numel()} numbers, its task vectors are {stack.dtype} {tuple(stack.shape)}"
+                f"the task vectors of {name} must be floating-point numbers, {base.numel()} per source, not "
+                f"{stack.dtype} {tuple(stack.shape)}"
             )
         order_M, sizes = None, [base.numel()]
         if groups is not None:

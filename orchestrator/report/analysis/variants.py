@@ -65,7 +65,8 @@ def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Var
         by_method.setdefault(cell.method.name, []).append(variant)
     for name, variants in by_method.items():
         variants.sort(key=lambda variant: variant.label != name)
-        variants[0] = replace(variants[0], random_sources=True)  # it uses all sources, which is no choice by name
+        # The first variant takes all sources. The grid does not name some of them, so their number is a setting.
+        variants[0] = replace(variants[0], random_sources=True)
     return {name: variants for name, variants in by_method.items() if len(variants) > 1}
 
 
