@@ -54,7 +54,6 @@ register(
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=FullFinetuneSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "meta"}),
         changes_tower=True,
         names_new_classes=True,
         tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
