@@ -326,7 +326,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Composition(base, {})
     with pytest.raises(ValueError, match="at least one"):
         Composition(base, {"w": torch.zeros(0, 6)})
-    with pytest.raises(ValueError, match="w has 6 numbers"):
+    with pytest.raises(ValueError, match="6 per source"):
         Composition(base, {"w": torch.zeros(2, 5)})
     with pytest.raises(ValueError, match="int64"):
         Composition(base, {"w": torch.zeros(2, 6, dtype=torch.int64)})
