@@ -111,13 +111,13 @@ def test_the_rate_is_the_best_on_held_out_images_of_the_support(backbone: Backbo
 
 
 @pytest.mark.parametrize("classes", [10, 70])
-def test_with_one_image_a_class_all_steps_together_change_a_logit_by_a_fixed_amount(
+def test_with_one_image_a_class_all_steps_together_move_a_unit_vector_by_a_fixed_amount(
     classes: int, backbone: Backbone
 ) -> None:
     task = clip_like(backbone, shots=1, classes=classes).task
     details = adapt(task, LinearProbeSettings()).details
     steps = 20 * math.ceil(classes / 32)
-    assert details["learning_rate"] == pytest.approx(15 / (steps * 100 * WIDTH**0.5))
+    assert details["learning_rate"] == pytest.approx(0.47 / (steps * WIDTH**0.5))
     assert "one image" in str(details["search"])
 
 
@@ -131,7 +131,7 @@ def test_a_probe_that_held_out_images_show_to_be_worse_than_the_text_says_so(bac
 def test_settings_out_of_range_are_refused() -> None:
     configure = METHODS["linear_probe"].configure
     refused: tuple[dict[str, object], ...] = (
-        {"search": "test"}, {"logit_steps": []}, {"one_shot_change": 0}, {"folds": 1}, {"epochs": 0}
+        {"search": "test"}, {"logit_steps": []}, {"one_shot_move": 0}, {"folds": 1}, {"epochs": 0}
     )  # fmt: skip
     for wrong in refused:
         with pytest.raises(ValueError, match=next(iter(wrong))):
