@@ -55,10 +55,12 @@ class Slurm:
             f"NodeName=n{number} NodeHostname=localhost NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 State=UNKNOWN"
             for number in (1, 2)
         )
+        # The script takes Ray's port from the number of its job, and tests may run side by side.
         (folder / "slurm.conf").write_text(
             f"""ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={free_port()}
+FirstJobId={free_port()}
 SlurmUser={getuser()}
 SlurmdUser={getuser()}
 AuthType=auth/munge
@@ -155,7 +157,9 @@ def test_a_job_that_is_interrupted_continues_and_loses_nothing(
     wait_for(lambda: slurm.state(job) == "PENDING", seconds=60, pause=0.2)
     finished = slurm.results
     assert 3 <= len(finished) < 15
-    slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")  # SLURM itself waits two minutes
+    # SLURM itself waits two minutes. A start within the second of the end is refused: "Job already killed".
+    wait_for(slurm.nodes_are_idle, seconds=60, pause=0.2)
+    slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now+5")
     slurm.wait_for_the_end(job, "COMPLETED")
     text = slurm.log.read_text()
     assert f"15 cells: {len(finished)} done, {15 - len(finished)} to do, 0 failed" in text
