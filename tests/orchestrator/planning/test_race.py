@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,9 @@ def grid(catalog: Catalog, tmp_path: Path) -> Grid:
 
 
 def measured(cell: Cell) -> Result:
-    noise = int(cell.id[-4:], 16) % 17 / 3
+    """The same score for the same words about a cell, whatever the version of its method."""
+    words = f"{cell.dataset.name} {cell.method.name} {cell.shots} {cell.seed}"
+    noise = zlib.crc32(words.encode()) % 17 / 3
     return result(cell, round(MEANS[cell.method.name] + noise, 1))
 
 
