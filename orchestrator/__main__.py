@@ -13,10 +13,10 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
-    from bolt.utf8_mode import start_in_utf8_mode
+    from bolt.util.utf8_mode import start_in_utf8_mode
 
     start_in_utf8_mode()
-    from bolt.outside import BrokenPackage
+    from bolt.util.outside import BrokenPackage
     from orchestrator.cli.app import app
     from orchestrator.execution.health import ClusterLost
     from orchestrator.util.console import printable

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from bolt.json_text import read_json
+from bolt.util.json_text import read_json
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pt.tar", ".pth.tar")
 """Suffixes by which a folder's checkpoints are found. A file that is named may have any."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_files import ADAPTER_CONFIG, UnreadableCheckpoint, checkpoint_files
 from bolt.clip.torch_files import Foreign, read_zip
-from bolt.json_text import read_json
+from bolt.util.json_text import read_json
 
 _WRAPPERS = frozenset(
     {

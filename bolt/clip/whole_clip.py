@@ -16,7 +16,7 @@ from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_hu
 from bolt.clip.lora import holds_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
 from bolt.clip.tensor_names import TensorMismatch, check_tensors
-from bolt.json_text import read_json
+from bolt.util.json_text import read_json
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
 """Ends of the names of constants that some programs store beside the weights."""

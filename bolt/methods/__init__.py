@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 
 from bolt.methods.base import METHODS, Method, TowerPasses, UnknownName
-from bolt.outside import METHODS_GROUP, load_outside
+from bolt.util.outside import METHODS_GROUP, load_outside
 
 for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")

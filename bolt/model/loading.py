@@ -17,7 +17,6 @@ from bolt.clip.tensor_names import DEEP_PROMPTS, TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import TowerShape
-from bolt.json_text import read_json
 from bolt.model.model import Model
 from bolt.model.parts import About
 from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, file_digest
@@ -25,6 +24,7 @@ from bolt.spectral.bases import Basis
 from bolt.spectral.sources import BasisRecipe, SelectedSources
 from bolt.spectral.spectral_change import BasisMismatch, SpectralChange, rebuild_change
 from bolt.task.classifiers import Classifier, UnknownClassifier, build_classifier
+from bolt.util.json_text import read_json
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone

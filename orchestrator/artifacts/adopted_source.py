@@ -16,7 +16,7 @@ from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import TowerShape
-from bolt.json_text import read_json
+from bolt.util.json_text import read_json
 from orchestrator.artifacts.source_model import Source
 from orchestrator.artifacts.spec import TOWER_FILE, ArtifactCache
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest

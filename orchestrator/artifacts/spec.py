@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from bolt.clip.input_size import InputSize
-from bolt.freed_memory import return_freed_memory
+from bolt.util.freed_memory import return_freed_memory
 from orchestrator.artifacts.load_backbone import TextSide, load_backbone
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.backbone_entry import swap_activation

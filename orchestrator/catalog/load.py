@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from bolt.outside import CATALOG_GROUP, load_outside
+from bolt.util.outside import CATALOG_GROUP, load_outside
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
 from orchestrator.catalog.location import Location, grids_folder

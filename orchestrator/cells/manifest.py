@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from bolt.clip.precision import used_precision
-from bolt.outside import outside_packages
 from bolt.protocol import Precision
+from bolt.util.outside import outside_packages
 from orchestrator.artifacts.spec import ArtifactCache
 from orchestrator.store.results import Manifest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from bolt.freed_memory import return_freed_memory
+from bolt.util.freed_memory import return_freed_memory
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 
 

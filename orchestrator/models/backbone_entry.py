@@ -19,7 +19,7 @@ from bolt.clip.siglip import siglip_config
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
 from bolt.clip.whole_clip import UnknownActivation, file_activation, preprocessing
-from bolt.json_text import read_json
+from bolt.util.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.backbone_entry import Weights

@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from bolt.json_text import parse_json
+from bolt.util.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.rows import labels_of

@@ -7,9 +7,10 @@ import sys
 
 
 def start_in_utf8_mode() -> None:
-    """Start this process again in Python's UTF-8 mode if its locale knows ASCII only, as ``C`` does in some containers.
+    """Start this process again in Python's UTF-8 mode if names of files would be ASCII.
 
-    Without it, a name with an umlaut could be neither printed nor written into a file.
+    That is so in the locale ``C`` where ``PYTHONUTF8=0`` keeps Python from choosing UTF-8 by itself. A name with an
+    umlaut could then be neither printed nor written into a file.
     """
     if sys.getfilesystemencoding() == "ascii" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
