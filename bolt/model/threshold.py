@@ -21,7 +21,7 @@ LEVEL = 0.05
 
 DEPENDENT = 1.4
 """So many held-out images say as much as one independent image: the models of the folds share most of their images, and
-the best of several methods was taken. Measured in the drawn world by ``benchmarks/promise.py``."""
+the best of several methods was taken. Chosen on draws of the drawn world; ``benchmarks/promise.py`` has others."""
 
 NOTE = "held_out"
 """The entry of a model's notes with the scores of its held-out predictions, the correct and the wrong ones."""

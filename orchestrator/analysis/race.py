@@ -2,9 +2,9 @@
 
 The datasets are measured in a fixed order, first under one seed, then under the others. At each planned look, the rule
 of ``best_set`` tests the methods that are left, on what has been measured up to there. Looking many times would break
-its 95 %, so every look has a level of its own: together they spend that of one verdict (Lan and DeMets, Biometrika 70,
-1983). The last look is the verdict of the whole grid, with the level that is left.
-``benchmarks/race.py`` measures the promise, and docs/race.md has the figures.
+its 95 %, so every look has a level of its own: together they spend ``RACE_LEVEL`` (Lan and DeMets, Biometrika 70,
+1983). The last look tests the whole grid, with the level that is left. ``benchmarks/race_promise.py`` measures the
+promise, ``benchmarks/race.py`` what a race saves; docs/race.md has the figures.
 
 A decision depends on the scores up to its look and on nothing else. So it can be computed again at any time.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+_Z = 1.959964
+"""The 97.5 % quantile of the normal distribution."""
+
 
 def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tuple[float, float]:
     """Return the 95 % interval in per cent of a share of ``images`` independent images (Wilson, 1927).
@@ -15,7 +18,3 @@ def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tup
     centre = (share + z**2 / (2 * images)) / (1 + z**2 / images)
     half = z / (1 + z**2 / images) * math.sqrt(share * (1 - share) / images + z**2 / (4 * images**2))
     return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
-
-
-_Z = 1.959964
-"""The 97.5 % quantile of the normal distribution."""

@@ -62,7 +62,7 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
     if grid.left_out:
         parts += [Text(place.line) for place in grid.raced] if verbose else []
         what = f"a race left out {len(grid.left_out)} of {len(grid.planned)} planned cells, which it does not need"
-        parts.append(Text(f"{what}; without --race the same command measures them", style="yellow"))
+        parts.append(Text(f"{what}; --no-race measures them", style="yellow"))
     return Group(*parts)
 
 

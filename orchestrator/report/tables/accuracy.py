@@ -51,7 +51,9 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     )
     dash_note = "A dash: no seed has every dataset yet."
     if grid.raced:
-        dash_note = "A dash: the race has stopped the method; in brackets its mean over fewer datasets."
+        dash_note = (
+            "A dash: not every dataset was measured, as after a race; in brackets the mean over those that were."
+        )
     title = f"{group.metric.heading} by method and shots" if any(group.ks) else f"Mean {group.metric.title} by method"
     header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
     note = with_warnings(note, group, grid)

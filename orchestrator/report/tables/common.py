@@ -50,18 +50,18 @@ def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry
 def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = False) -> Entry:
     """Return a method's mean over datasets at one k and its gain, or a dash with the number of datasets.
 
-    Behind the dash of a method that a race has stopped stands its mean over those datasets. It is no number to sort by.
+    In a race the mean over those datasets stands behind the dash. It is no number to sort by.
     """
-    fixed = method in group.fixed
+    fixed, mean = method in group.fixed, group.mean(method, k)
     missing = f"{group.measured_tests(method, k)} datasets"
     there = [test for test in group.tests(k, averaged=True) if group.rows_by_seed(method, k, test)]
-    if raced and (part := group.mean(method, k, tests=there)):
+    if raced and mean is None and (part := group.mean(method, k, tests=there)):
         missing = f"{part.mean:.{group.digits}f} over {missing}"
     gain = None if fixed and group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
     return summary_entry(
         group,
         method,
-        group.mean(method, k),
+        mean,
         gain=gain.mean if gain else None,
         missing=f"({missing})",
         tooltip="does not depend on the support" if fixed else "",

@@ -29,7 +29,7 @@ def test_one_look_has_the_whole_level() -> None:
     assert levels((Look(9, 2),)) == pytest.approx((RACE_LEVEL,))
 
 
-def test_the_looks_together_spend_the_level_of_a_verdict() -> None:
+def test_the_looks_together_spend_the_level_of_a_race() -> None:
     bounds = -ndtri(np.array(levels(planned_looks(16, 1))))
     paths = np.random.default_rng(0).normal(size=(100_000, 16)).cumsum(axis=1) / np.sqrt(np.arange(1, 17))
     assert (paths[:, 4:] > bounds).any(axis=1).mean() == pytest.approx(RACE_LEVEL, abs=0.002)

@@ -135,4 +135,4 @@ def test_a_stopped_methods_mean_is_shown_with_its_number_of_datasets(
     assert by_method["bolt"].text == f"\N{EN DASH} ({mean:.2f} over 5/8 datasets)"
     assert by_method["bolt"].value is None
     assert by_method["tip_adapter"].value is not None
-    assert "the race has stopped the method" in table.caption
+    assert "as after a race" in table.caption
