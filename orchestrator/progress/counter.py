@@ -213,13 +213,12 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
     """Return how many seconds a piece of work still needs after ``age`` seconds.
 
     If ``share_done`` is known and not 0, the rest of the work goes at the speed so far. Otherwise the piece needs what
-    is left of ``whole``, but at least ``OVERDUE * age`` and half of the time by which it is late. A piece that takes
-    more than twice as long as predicted is unlike the measured ones, so its prediction no longer counts as measured.
+    is left of ``whole``, but at least ``OVERDUE * age`` and half of the time by which it is late.
     """
     if share_done:
         return Prediction(age * (1 - share_done) / share_done, 1.0)
     late = age - whole.seconds
-    return Prediction(max(-late, OVERDUE * age, late / 2), whole.measured if late < whole.seconds else 0.0)
+    return Prediction(max(-late, OVERDUE * age, late / 2), whole.measured)
 
 
 def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
