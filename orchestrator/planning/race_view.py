@@ -21,7 +21,7 @@ def race_line(plan: Plan) -> str:
     saved = [cell for cell in plan.cells if cell.id in saved_ids]
     over = sum(place.race.next is None for place in plan.places)
     places = pluralize(len(plan.places), "place")
-    return f"race: {out} of {methods} methods out at {places}, {over} of them over; {_share(plan, saved)} saved"
+    return f"race: {out} of {methods} methods out, {over} of {places} over; {_share(plan, saved)} saved"
 
 
 def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:

@@ -50,5 +50,5 @@ def test_a_session_runs_blocks_until_the_race_is_over(tmp_path: Path, monkeypatc
     assert started == len(finished) == len(expected[-1].done)
     shot = counter.snapshot()
     assert (shot.finished, shot.waiting, shot.left) == (started, 0, False)
-    assert "2 of them over" in shot.race
+    assert "2 of 2 places over" in shot.race
     assert shot.race in shot.line
