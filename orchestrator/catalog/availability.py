@@ -88,7 +88,9 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
     for path in (architecture_path(entry), weights_path(entry)):
         if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
             hint = "put the file there, or correct the catalog's entry"
-            if path.is_relative_to(grids_folder()):
+            if entry.weights.by_hand is not None:
+                hint = f"no program can fetch it; by hand: {entry.weights.by_hand}"
+            elif path.is_relative_to(grids_folder()):
                 hint = "it comes with the project: run from a complete checkout or reinstall"
             return UserError(f"backbone {entry.name} is not there: {display_path(path)} does not exist", hint=hint)
     return None

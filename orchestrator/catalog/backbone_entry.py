@@ -15,11 +15,13 @@ class Weights(StrictModel):
     """Where a backbone's weights come from.
 
     They are a file, a file of a repository of the hub (``hub``, OWNER/NAME), or a pre-trained tag of open_clip.
+    ``by_hand`` says how a person gets a file that no program fetches.
     """
 
     file: str | None = None
     hub: Annotated[str, Field(pattern=r"[\w.-]+/[\w.-]+")] | None = None
     pretrained: str | None = None
+    by_hand: str | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Weights:

@@ -99,7 +99,7 @@ def needs_view(workspace: Workspace, needs: Needs) -> RenderableType:
         state = needs.state(name)
         entry = grid.backbones.get(name.removeprefix("backbone "))
         name += "" if entry is None or entry.has_matrices else ", features only"
-        table.add_row(name, Text(state, "" if state == "there" else "yellow"))
+        table.add_row(name, Text(state, "" if state == "there" else "yellow", overflow="fold"))  # addresses are whole
     summary = Text(f"{pluralize(needs.cells, 'cell')} to do, {human_bytes(needs.needed)} of artifacts to build")
     if not needs.fits:
         summary = Text(f"{summary}, but the store's disk has only {human_bytes(needs.free or 0)} free", "red")

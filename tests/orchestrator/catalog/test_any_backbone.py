@@ -296,6 +296,25 @@ def test_weights_are_said_to_be_there_only_if_they_are(tmp_path: Path, monkeypat
     assert has_weights(load_catalog().backbone("tiny-clip"))
 
 
+@pytest.mark.parametrize(("key", "quick_gelu"), [("skyclip-b-32", False), ("skyclip-l-14", True)])
+def test_weights_that_no_program_fetches_come_with_their_address(key: str, quick_gelu: bool, tmp_path: Path) -> None:
+    entry = load_catalog().backbone(key)
+    assert entry.quick_gelu == quick_gelu
+    with pytest.raises(UserError, match=rf"(?s){key}.pt does not exist.*by hand: unpack https://\S+\.zip, and give"):
+        fetch_weights(entry, Console())
+    block = {
+        "track": "fewshot",
+        "backbones": [key],
+        "datasets": ["glyph-digits"],
+        "shots": [1],
+        "methods": ["zero_shot"],
+    }
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"title": "One", "blocks": [block | {"seeds": [1]}]}))
+    shown = CliRunner().invoke(app, ["doctor", str(tmp_path / "one.yaml"), "--store", str(tmp_path / "store")])
+    address = str(entry.weights.by_hand).split()[1].rstrip(",")
+    assert address in "".join(shown.output.split())  # folded to the width of the table, not cut
+
+
 def test_weights_of_the_hub_are_fetched_and_read_from_its_cache(
     resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
