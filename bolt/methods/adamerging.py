@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
 from bolt.methods.common.merging import required_sources
@@ -144,20 +144,18 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="adamerging",
-        title="AdaMerging",
-        palette=31,
-        summary="learns a coefficient for every source and tensor by the entropy of predictions",
-        paper="https://arxiv.org/abs/2310.02575",
-        settings_class=AdaMergingSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta"}),
-        uses_sources=True,
-        changes_tower=True,
-        tower_passes=lambda size, settings: TowerPasses(
-            training=settings.steps * min(size, _BATCHES * settings.batch_size)
-        ),
-        test_settings={"steps": 3, "batch_size": 4},
-    )
+    name="adamerging",
+    title="AdaMerging",
+    palette=31,
+    summary="learns a coefficient for every source and tensor by the entropy of predictions",
+    paper="https://arxiv.org/abs/2310.02575",
+    settings_class=AdaMergingSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta"}),
+    uses_sources=True,
+    changes_tower=True,
+    tower_passes=lambda size, settings: TowerPasses(
+        training=settings.steps * min(size, _BATCHES * settings.batch_size)
+    ),
+    test_settings={"steps": 3, "batch_size": 4},
 )

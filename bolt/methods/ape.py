@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.task.task import Adapted, Task
 
@@ -105,16 +105,14 @@ def adapt(task: Task, settings: ApeSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="ape",
-        title="APE",
-        palette=39,
-        summary="adds a cache of the support on the channels that tell classes apart",
-        paper="https://arxiv.org/abs/2304.01195",
-        settings_class=ApeSettings,
-        adapt=adapt,
-        uses_validation=True,
-        support_feature_views=lambda settings: settings.passes,
-        test_settings={"passes": 2},
-    )
+    name="ape",
+    title="APE",
+    palette=39,
+    summary="adds a cache of the support on the channels that tell classes apart",
+    paper="https://arxiv.org/abs/2304.01195",
+    settings_class=ApeSettings,
+    adapt=adapt,
+    uses_validation=True,
+    support_feature_views=lambda settings: settings.passes,
+    test_settings={"passes": 2},
 )

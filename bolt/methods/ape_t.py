@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from bolt.methods.ape import best_channels
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
@@ -95,16 +95,14 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="ape_t",
-        title="APE-T",
-        palette=40,
-        summary="trains class residuals on the channels that tell classes apart, and weights of the cached images",
-        paper="https://arxiv.org/abs/2304.01195",
-        settings_class=ApeTSettings,
-        adapt=adapt,
-        uses_validation=True,
-        support_feature_views=lambda settings: max(settings.passes, settings.epochs),
-        test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
-    )
+    name="ape_t",
+    title="APE-T",
+    palette=40,
+    summary="trains class residuals on the channels that tell classes apart, and weights of the cached images",
+    paper="https://arxiv.org/abs/2304.01195",
+    settings_class=ApeTSettings,
+    adapt=adapt,
+    uses_validation=True,
+    support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+    test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
 )

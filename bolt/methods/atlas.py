@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
 from bolt.methods.common.merging import required_sources
@@ -129,21 +129,16 @@ def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
     return TowerPasses(training=settings.epochs * support_size * copies)
 
 
-register(
-    Method(
-        name="atlas",
-        title="aTLAS",
-        palette=4,
-        summary="trains a coefficient for every source and tensor",
-        paper="https://arxiv.org/abs/2407.02880",
-        settings_class=AtlasSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
-        track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},
-        uses_sources=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=_tower_passes,
-        test_settings={"epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="atlas",
+    title="aTLAS",
+    palette=4,
+    summary="trains a coefficient for every source and tensor",
+    paper="https://arxiv.org/abs/2407.02880",
+    settings_class=AtlasSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
+    track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},
+    uses_sources=True,
+    tower_passes=_tower_passes,
 )

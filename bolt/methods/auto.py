@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.candidates import Candidate, held_out_logits, parse_candidate, recipes_digest
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images, stratified_folds
 from bolt.task.scoring import NonFiniteLogits
@@ -157,25 +157,23 @@ _PRESETS: dict[str, dict[str, Sequence[str]]] = {
 }
 
 register(
-    Method(
-        name="auto",
-        title="Choice on the support",
-        palette=23,
-        summary="takes the candidate method that is best on held-out images of the support",
-        paper="https://scikit-learn.org/stable/modules/cross_validation.html",
-        settings_class=AutoSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        presets=_PRESETS,
-        uses_sources=True,
-        reads_sources=_reads_sources,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        source_directions=_source_directions,
-        support_feature_views=_last_view,
-        trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
-        reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
-        tower_passes=_tower_passes,
-        test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
-    )
+    name="auto",
+    title="Choice on the support",
+    palette=23,
+    summary="takes the candidate method that is best on held-out images of the support",
+    paper="https://scikit-learn.org/stable/modules/cross_validation.html",
+    settings_class=AutoSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood"}),
+    presets=_PRESETS,
+    uses_sources=True,
+    reads_sources=_reads_sources,
+    uses_mean_task_vector=True,
+    changes_tower=True,
+    source_directions=_source_directions,
+    support_feature_views=_last_view,
+    trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
+    reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),
+    tower_passes=_tower_passes,
+    test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
 )

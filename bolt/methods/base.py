@@ -1,8 +1,9 @@
 """The contract of an adaptation method, and the registry that holds all of them.
 
 A method is one file in ``bolt/methods``. The file has three parts: a frozen dataclass of settings, a function
-``adapt(task, settings)``, and a call of :func:`register` with a :class:`Method`. Importing :mod:`bolt.methods` imports
-every such file, so a new method needs no edit anywhere else. ``docs/adding-a-method.md`` shows a complete example.
+``adapt(task, settings)``, and a call of :func:`register` with the fields of a :class:`Method`. Importing
+:mod:`bolt.methods` imports every such file, so a new method needs no edit anywhere else. ``docs/adding-a-method.md``
+shows a complete example.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from functools import cached_property, partial
+from typing import Any, Literal, ParamSpec, get_args, get_origin, get_type_hints
 
 from bolt.protocol import ADDED_LATER
 from bolt.task.task import Adapted, Task
 from bolt.training.meta_recipe import MetaRecipe
+
+Fields = ParamSpec("Fields")
 
 
 @dataclass(frozen=True)
@@ -263,4 +266,25 @@ class Registry(dict[str, Method]):
 
 
 METHODS = Registry()
-register = METHODS.register
+
+
+def _registering(make: Callable[Fields, Method]) -> Callable[Fields, Method]:
+    """Return a function with the arguments of ``make`` that also registers the method."""
+
+    def register(*args: Fields.args, **fields: Fields.kwargs) -> Method:
+        return METHODS.register(make(*args, **fields))
+
+    return register
+
+
+register = _registering(Method)
+"""Makes a :class:`Method` of its fields, and registers it."""
+
+register_tower_training = partial(
+    register,
+    changes_tower=True,
+    names_new_classes=True,
+    tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+    test_settings={"epochs": 2, "batch_size": 8},
+)
+"""Registers a method that trains parts of the image tower on the support, with the fields that such methods share."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, layer_norm_names
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import register_tower_training
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
@@ -64,19 +64,13 @@ def adapt(task: Task, settings: BitFitSettings) -> Adapted:
     return adapted(task, trainable)
 
 
-register(
-    Method(
-        name="bitfit",
-        title="BitFit",
-        palette=29,
-        summary="trains the biases of the image tower",
-        paper="https://arxiv.org/abs/2106.10199",
-        settings_class=BitFitSettings,
-        adapt=adapt,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-        training_forwards=2.01,
-        test_settings={"epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="bitfit",
+    title="BitFit",
+    palette=29,
+    summary="trains the biases of the image tower",
+    paper="https://arxiv.org/abs/2106.10199",
+    settings_class=BitFitSettings,
+    adapt=adapt,
+    training_forwards=2.01,
 )

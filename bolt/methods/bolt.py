@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register, register_tower_training
 from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, pooled_start
 from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.spectral_linear import merge_coefficients
@@ -105,43 +105,37 @@ def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPass
 
 
 PAPER = "https://github.com/jhpark-ai/BOLT"
-register(
-    Method(
-        name="bolt",
-        title="BOLT",
-        palette=1,
-        summary="trains coefficients of an orthonormal basis of the sources' singular directions",
-        paper=PAPER,
-        settings_class=BoltSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
-        track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
-        candidates=_candidates,
-        uses_sources=True,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=_tower_passes,
-        training_forwards=2.26,
-        test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="bolt",
+    title="BOLT",
+    palette=1,
+    summary="trains coefficients of an orthonormal basis of the sources' singular directions",
+    paper=PAPER,
+    settings_class=BoltSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
+    track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
+    candidates=_candidates,
+    uses_sources=True,
+    uses_mean_task_vector=True,
+    tower_passes=_tower_passes,
+    training_forwards=2.26,
+    test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
 )
 register(
-    Method(
-        name="bolt_pooled",
-        title="BOLT (training-free)",
-        palette=6,
-        summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
-        paper=PAPER,
-        settings_class=BoltPooledSettings,
-        adapt=adapt_pooled,
-        tracks=frozenset({"fewshot", "ood", "tta"}),
-        track_defaults={"tta": {"alpha_by": "mutual_information"}},
-        uses_sources=True,
-        uses_mean_task_vector=True,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=_tower_passes,
-        test_settings={"top_k": 2, "alphas": (1.0, 3.0)},
-    )
+    name="bolt_pooled",
+    title="BOLT (training-free)",
+    palette=6,
+    summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
+    paper=PAPER,
+    settings_class=BoltPooledSettings,
+    adapt=adapt_pooled,
+    tracks=frozenset({"fewshot", "ood", "tta"}),
+    track_defaults={"tta": {"alpha_by": "mutual_information"}},
+    uses_sources=True,
+    uses_mean_task_vector=True,
+    changes_tower=True,
+    names_new_classes=True,
+    tower_passes=_tower_passes,
+    test_settings={"top_k": 2, "alphas": (1.0, 3.0)},
 )

@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.transfer import to_device
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
 from bolt.methods.common.frozen_features import support_features
 from bolt.seeds import torch_generator
@@ -131,16 +131,14 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
 
 
 register(
-    Method(
-        name="clap",
-        title="CLAP",
-        palette=24,
-        summary="trains class prototypes that a penalty holds to the text embeddings",
-        paper="https://arxiv.org/abs/2312.12730",
-        settings_class=ClapSettings,
-        adapt=adapt,
-        presets={"zs_lp": {"constraint": "none"}},
-        support_feature_views=lambda settings: settings.views,
-        test_settings={"epochs": 3, "views": 3},
-    )
+    name="clap",
+    title="CLAP",
+    palette=24,
+    summary="trains class prototypes that a penalty holds to the text embeddings",
+    paper="https://arxiv.org/abs/2312.12730",
+    settings_class=ClapSettings,
+    adapt=adapt,
+    presets={"zs_lp": {"constraint": "none"}},
+    support_feature_views=lambda settings: settings.views,
+    test_settings={"epochs": 3, "views": 3},
 )

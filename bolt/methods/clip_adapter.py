@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.seeds import torch_generator
@@ -103,16 +103,14 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
 
 
 register(
-    Method(
-        name="clip_adapter",
-        title="CLIP-Adapter",
-        palette=15,
-        summary="trains a small residual network on the image feature",
-        paper="https://arxiv.org/abs/2110.04544",
-        settings_class=ClipAdapterSettings,
-        adapt=adapt,
-        names_new_classes=True,
-        support_feature_views=lambda settings: min(settings.views, settings.epochs),
-        test_settings={"epochs": 3, "views": 3},
-    )
+    name="clip_adapter",
+    title="CLIP-Adapter",
+    palette=15,
+    summary="trains a small residual network on the image feature",
+    paper="https://arxiv.org/abs/2110.04544",
+    settings_class=ClipAdapterSettings,
+    adapt=adapt,
+    names_new_classes=True,
+    support_feature_views=lambda settings: min(settings.views, settings.epochs),
+    test_settings={"epochs": 3, "views": 3},
 )

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.text_tower import TextTower
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
 from bolt.methods.common.trained_text import TrainedText
 from bolt.task.task import Adapted, Task
@@ -103,21 +103,16 @@ def tower_passes(support_size: int, settings: ClipFitSettings) -> TowerPasses:
     )
 
 
-register(
-    Method(
-        name="clipfit",
-        title="CLIPFit",
-        palette=54,
-        summary="trains biases of the text tower and the image tower's layer norms",
-        paper="https://arxiv.org/abs/2409.16718",
-        settings_class=ClipFitSettings,
-        adapt=adapt,
-        presets={"imagenet": {"epochs": 10}},
-        changes_tower=True,
-        names_new_classes=True,
-        trains_text=lambda settings: True,
-        tower_passes=tower_passes,
-        training_forwards=2.01,
-        test_settings={"epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="clipfit",
+    title="CLIPFit",
+    palette=54,
+    summary="trains biases of the text tower and the image tower's layer norms",
+    paper="https://arxiv.org/abs/2409.16718",
+    settings_class=ClipFitSettings,
+    adapt=adapt,
+    presets={"imagenet": {"epochs": 10}},
+    trains_text=lambda settings: True,
+    tower_passes=tower_passes,
+    training_forwards=2.01,
 )

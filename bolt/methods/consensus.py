@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_method
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, register_merging
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -69,14 +68,12 @@ def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
     return adapt_by_merging(task, settings, merge)
 
 
-register(
-    merging_method(
-        name="consensus",
-        title="Consensus",
-        palette=45,
-        summary="adds the entries of the summed task vectors that several tasks use",
-        paper="https://arxiv.org/abs/2405.07813",
-        settings_class=ConsensusSettings,
-        adapt=adapt,
-    )
+register_merging(
+    name="consensus",
+    title="Consensus",
+    palette=45,
+    summary="adds the entries of the summed task vectors that several tasks use",
+    paper="https://arxiv.org/abs/2405.07813",
+    settings_class=ConsensusSettings,
+    adapt=adapt,
 )

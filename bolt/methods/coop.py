@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
@@ -153,20 +153,18 @@ def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
 
 
 register(
-    Method(
-        name="coop",
-        title="CoOp",
-        palette=18,
-        summary="learns the context words of the prompt",
-        paper="https://arxiv.org/abs/2109.01134",
-        settings_class=CoOpSettings,
-        adapt=adapt,
-        presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
-        names_new_classes=True,
-        trains_text=lambda settings: True,
-        support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
-        tower_passes=tower_passes,
-        training_forwards=2.0,
-        test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
-    )
+    name="coop",
+    title="CoOp",
+    palette=18,
+    summary="learns the context words of the prompt",
+    paper="https://arxiv.org/abs/2109.01134",
+    settings_class=CoOpSettings,
+    adapt=adapt,
+    presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
+    names_new_classes=True,
+    trains_text=lambda settings: True,
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
+    tower_passes=tower_passes,
+    training_forwards=2.0,
+    test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
 )

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.transfer import to_device
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
@@ -169,16 +169,14 @@ def train_head(
 
 
 register(
-    Method(
-        name="cross_modal",
-        title="Cross-modal probe",
-        palette=25,
-        summary="trains a linear head on images and text embeddings together",
-        paper="https://arxiv.org/abs/2301.06267",
-        settings_class=CrossModalSettings,
-        adapt=adapt,
-        version=2,
-        support_feature_views=lambda settings: settings.views,
-        test_settings={"iterations": 20, "views": 1},
-    )
+    name="cross_modal",
+    title="Cross-modal probe",
+    palette=25,
+    summary="trains a linear head on images and text embeddings together",
+    paper="https://arxiv.org/abs/2301.06267",
+    settings_class=CrossModalSettings,
+    adapt=adapt,
+    version=2,
+    support_feature_views=lambda settings: settings.views,
+    test_settings={"iterations": 20, "views": 1},
 )

@@ -26,7 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
 from bolt.methods.tda import LowestEntropies
 from bolt.methods.zero import entropies, unit_view_features
@@ -132,16 +132,14 @@ def adapt(task: Task, settings: DmnSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="dmn",
-        title="DMN",
-        palette=49,
-        summary="lets a memory of features of each class answer every query, beside the text head",
-        paper="https://arxiv.org/abs/2403.17589",
-        settings_class=DmnSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),
-        support_feature_views=lambda settings: EVALUATION_VIEW,
-        test_views=lambda settings: settings.views if settings.views > 1 else 0,
-    )
+    name="dmn",
+    title="DMN",
+    palette=49,
+    summary="lets a memory of features of each class answer every query, beside the text head",
+    paper="https://arxiv.org/abs/2403.17589",
+    settings_class=DmnSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood", "meta", "tta_stream"}),
+    support_feature_views=lambda settings: EVALUATION_VIEW,
+    test_views=lambda settings: settings.views if settings.views > 1 else 0,
 )

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.dmn import DmnSettings, support_memory
 from bolt.task.classifiers import TrainedMemoryClassifier
@@ -93,15 +93,13 @@ def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="dmn_trained",
-        title="DMN, trained",
-        palette=60,
-        summary="trains biases of each class for the queries, rows, answers and text of DMN's memory",
-        paper="https://arxiv.org/abs/2403.17589",
-        settings_class=DmnTrainedSettings,
-        adapt=adapt,
-        support_feature_views=lambda settings: min(settings.views, settings.epochs),
-        test_settings={"epochs": 2, "views": 2, "batch_size": 8},
-    )
+    name="dmn_trained",
+    title="DMN, trained",
+    palette=60,
+    summary="trains biases of each class for the queries, rows, answers and text of DMN's memory",
+    paper="https://arxiv.org/abs/2403.17589",
+    settings_class=DmnTrainedSettings,
+    adapt=adapt,
+    support_feature_views=lambda settings: min(settings.views, settings.epochs),
+    test_settings={"epochs": 2, "views": 2, "batch_size": 8},
 )

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import Adapted, Task
@@ -108,15 +108,13 @@ def adapt(task: Task, settings: EmDirichletSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="em_dirichlet",
-        title="EM-Dirichlet",
-        palette=43,
-        summary="clusters the class probabilities of all test images by Dirichlet densities",
-        paper="https://arxiv.org/abs/2405.18437",
-        settings_class=EmDirichletSettings,
-        adapt=adapt,
-        version=2,
-        tracks=frozenset({"tta"}),
-    )
+    name="em_dirichlet",
+    title="EM-Dirichlet",
+    palette=43,
+    summary="clusters the class probabilities of all test images by Dirichlet densities",
+    paper="https://arxiv.org/abs/2405.18437",
+    settings_class=EmDirichletSettings,
+    adapt=adapt,
+    version=2,
+    tracks=frozenset({"tta"}),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import register_tower_training
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
@@ -45,18 +45,12 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     return adapted(task, trainable)
 
 
-register(
-    Method(
-        name="full_finetune",
-        title="Full fine-tuning",
-        palette=11,
-        summary="trains the whole image tower",
-        paper="https://arxiv.org/abs/2103.00020",
-        settings_class=FullFinetuneSettings,
-        adapt=adapt,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-        test_settings={"epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="full_finetune",
+    title="Full fine-tuning",
+    palette=11,
+    summary="trains the whole image tower",
+    paper="https://arxiv.org/abs/2103.00020",
+    settings_class=FullFinetuneSettings,
+    adapt=adapt,
 )

@@ -57,7 +57,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images
 from bolt.methods.common.frozen_features import unit_support_features, unit_validation_features
 from bolt.task.classifiers import LinearClassifier
@@ -232,17 +232,15 @@ def adapt(task: Task, settings: GdaSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="gda",
-        title="GDA",
-        palette=17,
-        summary="adds a Gaussian discriminant with one covariance to the text head",
-        paper="https://arxiv.org/abs/2402.04087",
-        settings_class=GdaSettings,
-        adapt=adapt,
-        uses_validation=True,
-        version=3,
-        support_feature_views=lambda settings: settings.views,
-        test_settings={"views": 3},
-    )
+    name="gda",
+    title="GDA",
+    palette=17,
+    summary="adds a Gaussian discriminant with one covariance to the text head",
+    paper="https://arxiv.org/abs/2402.04087",
+    settings_class=GdaSettings,
+    adapt=adapt,
+    uses_validation=True,
+    version=3,
+    support_feature_views=lambda settings: settings.views,
+    test_settings={"views": 3},
 )

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
 from bolt.spectral.directions import top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -55,14 +54,12 @@ def adapt(task: Task, settings: IsoCSettings) -> Adapted:
     return adapt_by_merging(task, settings, merge)
 
 
-register(
-    merging_method(
-        name="iso_c",
-        title="Iso-C",
-        palette=37,
-        summary="merges the sources' task vectors and equalises their singular values",
-        paper="https://arxiv.org/abs/2502.04959",
-        settings_class=IsoCSettings,
-        adapt=adapt,
-    )
+register_merging(
+    name="iso_c",
+    title="Iso-C",
+    palette=37,
+    summary="merges the sources' task vectors and equalises their singular values",
+    paper="https://arxiv.org/abs/2502.04959",
+    settings_class=IsoCSettings,
+    adapt=adapt,
 )

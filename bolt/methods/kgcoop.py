@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.coop import CoOpSettings, learn_context, tower_passes
 from bolt.task.task import Adapted, Task
 
@@ -48,19 +48,17 @@ def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="kgcoop",
-        title="KgCoOp",
-        palette=47,
-        summary="learns the context words of the prompt, held near hand-made prompts",
-        paper="https://arxiv.org/abs/2303.13283",
-        settings_class=KgCoOpSettings,
-        adapt=adapt,
-        names_new_classes=True,
-        trains_text=lambda settings: True,
-        support_feature_views=lambda settings: min(settings.views, settings.epochs or settings.views),
-        tower_passes=tower_passes,
-        training_forwards=2.0,
-        test_settings={"initial_words": "a", "epochs": 3, "views": 3},
-    )
+    name="kgcoop",
+    title="KgCoOp",
+    palette=47,
+    summary="learns the context words of the prompt, held near hand-made prompts",
+    paper="https://arxiv.org/abs/2303.13283",
+    settings_class=KgCoOpSettings,
+    adapt=adapt,
+    names_new_classes=True,
+    trains_text=lambda settings: True,
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or settings.views),
+    tower_passes=tower_passes,
+    training_forwards=2.0,
+    test_settings={"initial_words": "a", "epochs": 3, "views": 3},
 )

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
 from bolt.methods.ties import TiesSettings, merge_task_vectors
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -76,15 +75,13 @@ def adapt(task: Task, settings: KnotsSettings) -> Adapted:
     return adapt_by_merging(task, settings, merge)
 
 
-register(
-    merging_method(
-        name="knots",
-        title="KnOTS",
-        palette=46,
-        summary="merges the sources' task vectors by TIES in a basis that they share",
-        paper="https://arxiv.org/abs/2410.19735",
-        settings_class=KnotsSettings,
-        adapt=adapt,
-        source_directions=lambda settings, width, sources: 0,
-    )
+register_merging(
+    name="knots",
+    title="KnOTS",
+    palette=46,
+    summary="merges the sources' task vectors by TIES in a basis that they share",
+    paper="https://arxiv.org/abs/2410.19735",
+    settings_class=KnotsSettings,
+    adapt=adapt,
+    source_directions=lambda settings, width, sources: 0,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.clip.tensor_names import layer_norm_names
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
@@ -45,19 +45,17 @@ def _tower_passes(size: int, settings: LayerNormSettings) -> TowerPasses:
 
 
 register(
-    Method(
-        name="layer_norm",
-        version=2,
-        title="LayerNorm",
-        palette=10,
-        summary="trains the layer norms on unlabelled images",
-        paper="https://arxiv.org/abs/2006.10726",
-        settings_class=LayerNormSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta"}),
-        changes_tower=True,
-        tower_passes=_tower_passes,
-        training_forwards=2.01,
-        test_settings={"batch_size": 8},
-    )
+    name="layer_norm",
+    version=2,
+    title="LayerNorm",
+    palette=10,
+    summary="trains the layer norms on unlabelled images",
+    paper="https://arxiv.org/abs/2006.10726",
+    settings_class=LayerNormSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta"}),
+    changes_tower=True,
+    tower_passes=_tower_passes,
+    training_forwards=2.01,
+    test_settings={"batch_size": 8},
 )

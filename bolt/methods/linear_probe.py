@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.cross_validation import (
     NO_HOLD_OUT,
     FoldStack,
@@ -183,18 +183,16 @@ def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...
 
 
 register(
-    Method(
-        name="linear_probe",
-        title="Linear probe",
-        palette=0,
-        summary="trains a linear head on frozen features, from the text head",
-        paper="https://arxiv.org/abs/2103.00020",
-        settings_class=LinearProbeSettings,
-        adapt=adapt,
-        version=3,
-        baseline_crop=True,
-        candidates=_candidates,
-        support_feature_views=lambda settings: settings.epochs,
-        test_settings={"epochs": 2, "batch_size": 8, "logit_steps": (0.25, 0.75), "folds": 2},
-    )
+    name="linear_probe",
+    title="Linear probe",
+    palette=0,
+    summary="trains a linear head on frozen features, from the text head",
+    paper="https://arxiv.org/abs/2103.00020",
+    settings_class=LinearProbeSettings,
+    adapt=adapt,
+    version=3,
+    baseline_crop=True,
+    candidates=_candidates,
+    support_feature_views=lambda settings: settings.epochs,
+    test_settings={"epochs": 2, "batch_size": 8, "logit_steps": (0.25, 0.75), "folds": 2},
 )

@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, merging_method, required_sources, with_update
+from bolt.methods.common.merging import MergingSettings, register_merging, required_sources, with_update
 from bolt.methods.common.scale_selection import choose_scale
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.methods.ties import ties_update
@@ -93,17 +92,15 @@ def adapt(task: Task, settings: LinesSettings) -> Adapted:
     )
 
 
-register(
-    merging_method(
-        name="lines",
-        title="LiNeS",
-        palette=44,
-        summary="scales a merged update with the depth of the block",
-        paper="https://arxiv.org/abs/2410.17146",
-        settings_class=LinesSettings,
-        adapt=adapt,
-        source_directions=lambda settings, width, sources: (
-            directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0
-        ),
-    )
+register_merging(
+    name="lines",
+    title="LiNeS",
+    palette=44,
+    summary="scales a merged update with the depth of the block",
+    paper="https://arxiv.org/abs/2410.17146",
+    settings_class=LinesSettings,
+    adapt=adapt,
+    source_directions=lambda settings, width, sources: (
+        directions_of_each(settings, width, sources) if settings.of == "tsv_merge" else 0
+    ),
 )

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, stratified_folds
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.classifiers import LinearClassifier
@@ -198,15 +198,13 @@ def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings
 
 
 register(
-    Method(
-        name="logistic_probe",
-        title="Logistic regression probe",
-        palette=8,
-        summary="fits logistic regression on frozen features, from scratch",
-        paper="https://arxiv.org/abs/2103.00020",
-        settings_class=LogisticProbeSettings,
-        adapt=adapt,
-        version=2,
-        support_feature_views=lambda settings: EVALUATION_VIEW,
-    )
+    name="logistic_probe",
+    title="Logistic regression probe",
+    palette=8,
+    summary="fits logistic regression on frozen features, from scratch",
+    paper="https://arxiv.org/abs/2103.00020",
+    settings_class=LogisticProbeSettings,
+    adapt=adapt,
+    version=2,
+    support_feature_views=lambda settings: EVALUATION_VIEW,
 )

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower, merged_weight
 from bolt.methods.common.trained_text import TrainedText
 from bolt.protocol import ADDED_LATER
@@ -199,24 +199,20 @@ for _name, _title, _summary, _paper, _dora in (
     ("lora", "LoRA", "trains low-rank changes of the tower's matrices", "https://arxiv.org/abs/2106.09685", False),
     ("dora", "DoRA", "trains low-rank directions and magnitudes apart", "https://arxiv.org/abs/2402.09353", True),
 ):
-    register(
-        Method(
-            name=_name,
-            version=2,
-            title=_title,
-            palette=12 if _name == "dora" else 3,
-            summary=_summary,
-            paper=_paper,
-            settings_class=LoraSettings,
-            adapt=partial(adapt, dora=_dora),
-            presets=_PRESETS,
-            candidates=_candidates,
-            baseline_crop=True,
-            changes_tower=True,
-            names_new_classes=True,
-            trains_text=lambda settings: settings.towers == "both",
-            tower_passes=_tower_passes,
-            training_forwards=2.0,
-            test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
-        )
+    register_tower_training(
+        name=_name,
+        version=2,
+        title=_title,
+        palette=12 if _name == "dora" else 3,
+        summary=_summary,
+        paper=_paper,
+        settings_class=LoraSettings,
+        adapt=partial(adapt, dora=_dora),
+        presets=_PRESETS,
+        candidates=_candidates,
+        baseline_crop=True,
+        trains_text=lambda settings: settings.towers == "both",
+        tower_passes=_tower_passes,
+        training_forwards=2.0,
+        test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
     )

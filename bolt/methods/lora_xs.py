@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import register_tower_training
 from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.seeds import torch_generator
 from bolt.spectral.directions import top_directions
@@ -92,19 +92,14 @@ def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
     return train_changes(task, settings, cores)
 
 
-register(
-    Method(
-        name="lora_xs",
-        title="LoRA-XS",
-        palette=32,
-        summary="trains a small core between the singular directions of each weight",
-        paper="https://arxiv.org/abs/2405.17604",
-        settings_class=LoraXsSettings,
-        adapt=adapt,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-        training_forwards=2.8,
-        test_settings={"epochs": 2, "batch_size": 8, "rank": 4, "alpha": 4.0},
-    )
+register_tower_training(
+    name="lora_xs",
+    title="LoRA-XS",
+    palette=32,
+    summary="trains a small core between the singular directions of each weight",
+    paper="https://arxiv.org/abs/2405.17604",
+    settings_class=LoraXsSettings,
+    adapt=adapt,
+    training_forwards=2.8,
+    test_settings={"epochs": 2, "batch_size": 8, "rank": 4, "alpha": 4.0},
 )

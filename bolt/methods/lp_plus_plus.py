@@ -49,7 +49,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.blend import Blend, excess, initial_blend, mean_loss, official_steps, safe_steps
 from bolt.methods.common.cross_validation import (
     NO_HOLD_OUT,
@@ -305,19 +305,17 @@ def _train_as_published(
 
 
 register(
-    Method(
-        name="lp_plus_plus",
-        title="LP++",
-        palette=5,
-        summary="blends a linear probe with the text head",
-        paper="https://arxiv.org/abs/2404.02285",
-        settings_class=LpPlusPlusSettings,
-        adapt=adapt,
-        version=2,
-        presets={"official_code": {"variant": "official_code", "views": 1}},
-        baseline_crop=True,
-        candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
-        support_feature_views=lambda settings: settings.views,
-        test_settings={"steps": 4, "views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
-    )
+    name="lp_plus_plus",
+    title="LP++",
+    palette=5,
+    summary="blends a linear probe with the text head",
+    paper="https://arxiv.org/abs/2404.02285",
+    settings_class=LpPlusPlusSettings,
+    adapt=adapt,
+    version=2,
+    presets={"official_code": {"variant": "official_code", "views": 1}},
+    baseline_crop=True,
+    candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
+    support_feature_views=lambda settings: settings.views,
+    test_settings={"steps": 4, "views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
 )

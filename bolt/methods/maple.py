@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from bolt.clip.tensor_names import DEEP_PROMPTS
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.methods.common.coop_training import coop_schedule, sgd
 from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
 from bolt.methods.common.trained_text import TrainedText
@@ -107,23 +107,19 @@ def tower_passes(support_size: int, settings: MapleSettings) -> TowerPasses:
     )
 
 
-register(
-    Method(
-        name="maple",
-        title="MaPLe",
-        palette=55,
-        summary="learns tokens of both towers, coupled by linear maps",
-        paper="https://arxiv.org/abs/2210.03117",
-        settings_class=MapleSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        presets={"cross_dataset": {"depth": 3, "epochs": 2, "learning_rate": 2.6e-3}},
-        changes_tower=True,
-        clips_own_tower=True,
-        names_new_classes=True,
-        trains_text=lambda settings: True,
-        tower_passes=tower_passes,
-        training_forwards=2.0,
-        test_settings={"initial_words": "a b", "epochs": 2, "batch_size": 8, "min_steps": 1},
-    )
+register_tower_training(
+    name="maple",
+    title="MaPLe",
+    palette=55,
+    summary="learns tokens of both towers, coupled by linear maps",
+    paper="https://arxiv.org/abs/2210.03117",
+    settings_class=MapleSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood"}),
+    presets={"cross_dataset": {"depth": 3, "epochs": 2, "learning_rate": 2.6e-3}},
+    clips_own_tower=True,
+    trains_text=lambda settings: True,
+    tower_passes=tower_passes,
+    training_forwards=2.0,
+    test_settings={"initial_words": "a b", "epochs": 2, "batch_size": 8, "min_steps": 1},
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
@@ -70,26 +70,24 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="meta_init",
-        version=2,
-        title="Meta-learned start",
-        palette=7,
-        summary="fine-tunes the tower from a meta-learned start",
-        paper="https://arxiv.org/abs/1703.03400",
-        settings_class=MetaInitSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "meta"}),
-        presets={
-            "first_order": {"variant": "first_order"},
-            # Nichol et al.: their outer rate before annealing, and their number of inner steps on few-shot ImageNet.
-            "reptile": {"variant": "reptile", "meta_inner_steps": 8, "meta_outer_rate": 1.0},
-        },
-        uses_sources=True,
-        source_directions=lambda settings, width, sources: 0,
-        meta_recipe=meta_recipe,
-        changes_tower=True,
-        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-        test_settings={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
-    )
+    name="meta_init",
+    version=2,
+    title="Meta-learned start",
+    palette=7,
+    summary="fine-tunes the tower from a meta-learned start",
+    paper="https://arxiv.org/abs/1703.03400",
+    settings_class=MetaInitSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "meta"}),
+    presets={
+        "first_order": {"variant": "first_order"},
+        # Nichol et al.: their outer rate before annealing, and their number of inner steps on few-shot ImageNet.
+        "reptile": {"variant": "reptile", "meta_inner_steps": 8, "meta_outer_rate": 1.0},
+    },
+    uses_sources=True,
+    source_directions=lambda settings, width, sources: 0,
+    meta_recipe=meta_recipe,
+    changes_tower=True,
+    tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+    test_settings={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
 )

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.zero import unit_view_features
 from bolt.task.task import Adapted, Task, cosine_classifier
 
@@ -108,16 +108,14 @@ def adapt(task: Task, settings: MtaSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="mta",
-        title="MTA",
-        palette=52,
-        summary="classifies the mode of an image's views, which trusts views that agree",
-        paper="https://arxiv.org/abs/2405.02266",
-        settings_class=MtaSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta_image"}),
-        test_views=lambda settings: settings.views,
-        test_settings={"views": 6},
-    )
+    name="mta",
+    title="MTA",
+    palette=52,
+    summary="classifies the mode of an image's views, which trusts views that agree",
+    paper="https://arxiv.org/abs/2405.02266",
+    settings_class=MtaSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta_image"}),
+    test_views=lambda settings: settings.views,
+    test_settings={"views": 6},
 )

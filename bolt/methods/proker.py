@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images
 from bolt.methods.common.frozen_features import unit_support_features, unit_validation_features
 from bolt.task.classifiers import CacheClassifier
@@ -159,16 +159,14 @@ def _best(
 
 
 register(
-    Method(
-        name="proker",
-        title="ProKeR",
-        palette=38,
-        summary="corrects the text head by kernel ridge regression on the support",
-        paper="https://arxiv.org/abs/2501.11175",
-        settings_class=ProKeRSettings,
-        adapt=adapt,
-        uses_validation=True,
-        support_feature_views=lambda settings: settings.views,
-        test_settings={"views": 2, "betas": (1.0, 2.0), "lambdas": (0.05, 0.1)},
-    )
+    name="proker",
+    title="ProKeR",
+    palette=38,
+    summary="corrects the text head by kernel ridge regression on the support",
+    paper="https://arxiv.org/abs/2501.11175",
+    settings_class=ProKeRSettings,
+    adapt=adapt,
+    uses_validation=True,
+    support_feature_views=lambda settings: settings.views,
+    test_settings={"views": 2, "betas": (1.0, 2.0), "lambdas": (0.05, 0.1)},
 )

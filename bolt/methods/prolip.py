@@ -30,7 +30,7 @@ from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import replace_matrix
 from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import UnsupportedTower
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.loop import Curve, MetricsCallback, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
@@ -130,20 +130,16 @@ def adapt(task: Task, settings: ProLipSettings) -> Adapted:
     )
 
 
-register(
-    Method(
-        name="prolip",
-        title="ProLIP",
-        palette=34,
-        summary="trains the visual projection, held near its start",
-        paper="https://arxiv.org/abs/2410.05270",
-        settings_class=ProLipSettings,
-        adapt=adapt,
-        clips_own_tower=True,
-        tracks=frozenset({"fewshot", "ood"}),
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(forward=settings.views * support_size),
-        test_settings={"steps": 4, "views": 2},
-    )
+register_tower_training(
+    name="prolip",
+    title="ProLIP",
+    palette=34,
+    summary="trains the visual projection, held near its start",
+    paper="https://arxiv.org/abs/2410.05270",
+    settings_class=ProLipSettings,
+    adapt=adapt,
+    clips_own_tower=True,
+    tracks=frozenset({"fewshot", "ood"}),
+    tower_passes=lambda support_size, settings: TowerPasses(forward=settings.views * support_size),
+    test_settings={"steps": 4, "views": 2},
 )

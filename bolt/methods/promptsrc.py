@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.methods.common.coop_training import coop_schedule, sgd
 from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
 from bolt.methods.common.trained_text import TrainedText
@@ -134,26 +134,22 @@ def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:
     return TowerPasses(forward=images, training=images, text_training=batches)
 
 
-register(
-    Method(
-        name="promptsrc",
-        title="PromptSRC",
-        palette=56,
-        summary="learns tokens of both towers, held near the frozen CLIP and averaged over epochs",
-        paper="https://arxiv.org/abs/2307.06948",
-        settings_class=PromptSrcSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood"}),
-        presets={
-            "base_to_new": {"epochs": 20, "average_mean": 0.75, "average_deviation": 0.05},
-            "cross_dataset": {"depth": 3, "epochs": 20, "average_mean": 0.3, "average_deviation": 0.5},
-        },
-        changes_tower=True,
-        clips_own_tower=True,
-        names_new_classes=True,
-        trains_text=lambda settings: True,
-        tower_passes=tower_passes,
-        training_forwards=2.0,
-        test_settings={"initial_words": "a b", "tokens": 2, "epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="promptsrc",
+    title="PromptSRC",
+    palette=56,
+    summary="learns tokens of both towers, held near the frozen CLIP and averaged over epochs",
+    paper="https://arxiv.org/abs/2307.06948",
+    settings_class=PromptSrcSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood"}),
+    presets={
+        "base_to_new": {"epochs": 20, "average_mean": 0.75, "average_deviation": 0.05},
+        "cross_dataset": {"depth": 3, "epochs": 20, "average_mean": 0.3, "average_deviation": 0.5},
+    },
+    clips_own_tower=True,
+    trains_text=lambda settings: True,
+    tower_passes=tower_passes,
+    training_forwards=2.0,
+    test_settings={"initial_words": "a b", "tokens": 2, "epochs": 2, "batch_size": 8},
 )

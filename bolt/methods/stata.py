@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
 from bolt.methods.trans_clip import nearest_others, neighbour_votes
 from bolt.task.classifiers import TransductiveClassifier
@@ -146,14 +146,12 @@ def adapt(task: Task, settings: StatASettings) -> Adapted:
 
 
 register(
-    Method(
-        name="stata",
-        title="StatA",
-        palette=41,
-        summary="classifies all test images together, by Gaussian classes that are anchored to the text",
-        paper="https://arxiv.org/abs/2501.03729",
-        settings_class=StatASettings,
-        adapt=adapt,
-        tracks=frozenset({"tta"}),
-    )
+    name="stata",
+    title="StatA",
+    palette=41,
+    summary="classifies all test images together, by Gaussian classes that are anchored to the text",
+    paper="https://arxiv.org/abs/2501.03729",
+    settings_class=StatASettings,
+    adapt=adapt,
+    tracks=frozenset({"tta"}),
 )

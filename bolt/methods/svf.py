@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import register_tower_training
 from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
@@ -86,19 +86,13 @@ def adapt(task: Task, settings: SvfSettings) -> Adapted:
     return train_changes(task, settings, matrices)
 
 
-register(
-    Method(
-        name="svf",
-        title="SVF",
-        palette=30,
-        summary="trains the singular values of the tower's weights",
-        paper="https://arxiv.org/abs/2206.06122",
-        settings_class=SvfSettings,
-        adapt=adapt,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-        training_forwards=4.0,
-        test_settings={"epochs": 2, "batch_size": 8},
-    )
+register_tower_training(
+    name="svf",
+    title="SVF",
+    palette=30,
+    summary="trains the singular values of the tower's weights",
+    paper="https://arxiv.org/abs/2206.06122",
+    settings_class=SvfSettings,
+    adapt=adapt,
+    training_forwards=4.0,
 )

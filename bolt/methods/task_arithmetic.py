@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
@@ -38,16 +37,14 @@ def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
     return adapt_by_merging(task, settings, lambda sources: sum_of_task_vectors(task, sources))
 
 
-register(
-    merging_method(
-        name="task_arithmetic",
-        title="Task arithmetic",
-        palette=13,
-        summary="adds the mean of the sources' task vectors to the tower",
-        paper="https://arxiv.org/abs/2212.04089",
-        settings_class=TaskArithmeticSettings,
-        adapt=adapt,
-        source_directions=lambda settings, width, sources: 0,
-        test_settings={"alphas": (0.1, 0.3)},
-    )
+register_merging(
+    name="task_arithmetic",
+    title="Task arithmetic",
+    palette=13,
+    summary="adds the mean of the sources' task vectors to the tower",
+    paper="https://arxiv.org/abs/2212.04089",
+    settings_class=TaskArithmeticSettings,
+    adapt=adapt,
+    source_directions=lambda settings, width, sources: 0,
+    test_settings={"alphas": (0.1, 0.3)},
 )

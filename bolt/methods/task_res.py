@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.coop_training import adam, coop_recipe, coop_schedule
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.classifiers import LinearClassifier
@@ -121,17 +121,15 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
 
 
 register(
-    Method(
-        name="task_res",
-        title="TaskRes",
-        palette=16,
-        summary="trains a residual on the text embeddings",
-        paper="https://arxiv.org/abs/2211.10277",
-        settings_class=TaskResSettings,
-        adapt=adapt,
-        version=2,
-        presets={"imagenet": {"learning_rate": 2e-4}},
-        support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
-        test_settings={"epochs": 3, "views": 3},
-    )
+    name="task_res",
+    title="TaskRes",
+    palette=16,
+    summary="trains a residual on the text embeddings",
+    paper="https://arxiv.org/abs/2211.10277",
+    settings_class=TaskResSettings,
+    adapt=adapt,
+    version=2,
+    presets={"imagenet": {"learning_rate": 2e-4}},
+    support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
+    test_settings={"epochs": 3, "views": 3},
 )

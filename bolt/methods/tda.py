@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.classifiers import CacheClassifier
 from bolt.task.task import Adapted, Task
@@ -163,15 +163,13 @@ def adapt(task: Task, settings: TdaSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="tda",
-        title="TDA",
-        palette=27,
-        summary="keeps caches of confident and of uncertain test images beside the text head",
-        paper="https://arxiv.org/abs/2403.18293",
-        settings_class=TdaSettings,
-        adapt=adapt,
-        version=2,
-        tracks=frozenset({"tta_stream"}),
-    )
+    name="tda",
+    title="TDA",
+    palette=27,
+    summary="keeps caches of confident and of uncertain test images beside the text head",
+    paper="https://arxiv.org/abs/2403.18293",
+    settings_class=TdaSettings,
+    adapt=adapt,
+    version=2,
+    tracks=frozenset({"tta_stream"}),
 )

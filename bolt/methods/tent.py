@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import layer_norm_names
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, trainable_tower
 from bolt.training.loop import Curve, TrainingRecipe, fit
@@ -128,18 +128,16 @@ def adapt(task: Task, settings: TentSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="tent",
-        title="Tent",
-        palette=26,
-        summary="trains the layer norms to minimise the entropy of the predictions",
-        paper="https://arxiv.org/abs/2006.10726",
-        settings_class=TentSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta"}),
-        changes_tower=True,
-        tower_passes=lambda size, settings: TowerPasses(training=settings.epochs * size),
-        training_forwards=2.01,
-        test_settings={"batch_size": 8},
-    )
+    name="tent",
+    title="Tent",
+    palette=26,
+    summary="trains the layer norms to minimise the entropy of the predictions",
+    paper="https://arxiv.org/abs/2006.10726",
+    settings_class=TentSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta"}),
+    changes_tower=True,
+    tower_passes=lambda size, settings: TowerPasses(training=settings.epochs * size),
+    training_forwards=2.01,
+    test_settings={"batch_size": 8},
 )

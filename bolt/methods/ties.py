@@ -28,8 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_method
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, register_merging
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
@@ -114,15 +113,13 @@ def adapt(task: Task, settings: TiesSettings) -> Adapted:
     )
 
 
-register(
-    merging_method(
-        name="ties",
-        title="TIES",
-        palette=36,
-        summary="trims the sources' task vectors, elects signs, and merges the rest",
-        paper="https://arxiv.org/abs/2306.01708",
-        settings_class=TiesSettings,
-        adapt=adapt,
-        uses_mean_task_vector=False,
-    )
+register_merging(
+    name="ties",
+    title="TIES",
+    palette=36,
+    summary="trims the sources' task vectors, elects signs, and merges the rest",
+    paper="https://arxiv.org/abs/2306.01708",
+    settings_class=TiesSettings,
+    adapt=adapt,
+    uses_mean_task_vector=False,
 )

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.transfer import to_device
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import support_features
 from bolt.task.task import Adapted, Task
@@ -77,18 +77,16 @@ def _adapt_as_published(task: Task) -> Adapted:
 
 
 register(
-    Method(
-        name="tip_adapter",
-        title="Tip-Adapter",
-        palette=2,
-        summary="adds a key-value cache of the support images to the text head",
-        paper="https://arxiv.org/abs/2207.09519",
-        settings_class=TipAdapterSettings,
-        adapt=adapt,
-        version=2,
-        baseline_crop=True,
-        uses_validation=True,
-        support_feature_views=lambda settings: settings.passes,
-        test_settings={"passes": 2},
-    )
+    name="tip_adapter",
+    title="Tip-Adapter",
+    palette=2,
+    summary="adds a key-value cache of the support images to the text head",
+    paper="https://arxiv.org/abs/2207.09519",
+    settings_class=TipAdapterSettings,
+    adapt=adapt,
+    version=2,
+    baseline_crop=True,
+    uses_validation=True,
+    support_feature_views=lambda settings: settings.passes,
+    test_settings={"passes": 2},
 )

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
@@ -70,17 +70,15 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="tip_adapter_f",
-        title="Tip-Adapter-F",
-        palette=9,
-        summary="adds a key-value cache with trained keys to the text head",
-        paper="https://arxiv.org/abs/2207.09519",
-        settings_class=TipAdapterFSettings,
-        adapt=adapt,
-        uses_validation=True,
-        version=2,
-        support_feature_views=lambda settings: max(settings.passes, settings.epochs),
-        test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
-    )
+    name="tip_adapter_f",
+    title="Tip-Adapter-F",
+    palette=9,
+    summary="adds a key-value cache with trained keys to the text head",
+    paper="https://arxiv.org/abs/2207.09519",
+    settings_class=TipAdapterFSettings,
+    adapt=adapt,
+    uses_validation=True,
+    version=2,
+    support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+    test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
 )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.zero import entropies, unit_view_features
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
@@ -85,19 +85,17 @@ def adapt(task: Task, settings: TptSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="tpt",
-        title="TPT",
-        palette=53,
-        summary="tunes the context words to the views of each image",
-        paper="https://arxiv.org/abs/2209.07511",
-        settings_class=TptSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta_image"}),
-        trains_text=lambda settings: True,
-        test_views=lambda settings: settings.views,
-        tower_passes=lambda images, settings: TowerPasses(text_training=images * (settings.steps + 1)),
-        training_forwards=2.0,
-        test_settings={"views": 6, "initial_words": "a"},
-    )
+    name="tpt",
+    title="TPT",
+    palette=53,
+    summary="tunes the context words to the views of each image",
+    paper="https://arxiv.org/abs/2209.07511",
+    settings_class=TptSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta_image"}),
+    trains_text=lambda settings: True,
+    test_views=lambda settings: settings.views,
+    tower_passes=lambda images, settings: TowerPasses(text_training=images * (settings.steps + 1)),
+    training_forwards=2.0,
+    test_settings={"views": 6, "initial_words": "a"},
 )

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
@@ -250,14 +250,12 @@ def _classifier(
 
 
 register(
-    Method(
-        name="trans_clip",
-        title="TransCLIP",
-        palette=28,
-        summary="classifies all test images together, by Gaussian classes and neighbours",
-        paper="https://arxiv.org/abs/2406.01837",
-        settings_class=TransClipSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta"}),
-    )
+    name="trans_clip",
+    title="TransCLIP",
+    palette=28,
+    summary="classifies all test images together, by Gaussian classes and neighbours",
+    paper="https://arxiv.org/abs/2406.01837",
+    settings_class=TransClipSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta"}),
 )

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import register
-from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_method
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, register_merging
 from bolt.spectral.bases import tsv_merge
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -50,15 +49,13 @@ def directions_of_each(settings: object, width: int, sources: int) -> int:
     return max(1, width // sources)
 
 
-register(
-    merging_method(
-        name="tsv_merge",
-        title="TSV-M",
-        palette=14,
-        summary="merges the singular vectors of the sources' task vectors",
-        paper="https://arxiv.org/abs/2412.00081",
-        settings_class=TsvMergeSettings,
-        adapt=adapt,
-        source_directions=directions_of_each,
-    )
+register_merging(
+    name="tsv_merge",
+    title="TSV-M",
+    palette=14,
+    summary="merges the singular vectors of the sources' task vectors",
+    paper="https://arxiv.org/abs/2412.00081",
+    settings_class=TsvMergeSettings,
+    adapt=adapt,
+    source_directions=directions_of_each,
 )

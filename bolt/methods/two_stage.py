@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.tensor_names import layer_norm_names
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
@@ -118,19 +118,15 @@ def _tower_passes(support_size: int, settings: TwoStageSettings) -> TowerPasses:
     return TowerPasses(forward=second.epochs * support_size, training=first.epochs * support_size)
 
 
-register(
-    Method(
-        name="two_stage",
-        title="2SFS",
-        palette=35,
-        summary="trains the layer norms, then the classifier",
-        paper="https://arxiv.org/abs/2503.11609",
-        settings_class=TwoStageSettings,
-        adapt=adapt,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=_tower_passes,
-        training_forwards=2.01,
-        test_settings={"epochs": 3, "batch_size": 8},
-    )
+register_tower_training(
+    name="two_stage",
+    title="2SFS",
+    palette=35,
+    summary="trains the layer norms, then the classifier",
+    paper="https://arxiv.org/abs/2503.11609",
+    settings_class=TwoStageSettings,
+    adapt=adapt,
+    tower_passes=_tower_passes,
+    training_forwards=2.01,
+    test_settings={"epochs": 3, "batch_size": 8},
 )

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import register_tower_training
 from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
@@ -105,19 +105,14 @@ def adapt(task: Task, settings: VeraSettings) -> Adapted:
     return train_changes(task, settings, layers)
 
 
-register(
-    Method(
-        name="vera",
-        title="VeRA",
-        palette=33,
-        summary="trains scaling vectors around shared random matrices",
-        paper="https://arxiv.org/abs/2310.11454",
-        settings_class=VeraSettings,
-        adapt=adapt,
-        changes_tower=True,
-        names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
-        training_forwards=3.2,
-        test_settings={"epochs": 2, "batch_size": 8, "rank": 4},
-    )
+register_tower_training(
+    name="vera",
+    title="VeRA",
+    palette=33,
+    summary="trains scaling vectors around shared random matrices",
+    paper="https://arxiv.org/abs/2310.11454",
+    settings_class=VeraSettings,
+    adapt=adapt,
+    training_forwards=3.2,
+    test_settings={"epochs": 2, "batch_size": 8, "rank": 4},
 )

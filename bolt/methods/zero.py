@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.task.task import Adapted, Task, cosine_classifier
 
 _SMALLEST = 1e-6
@@ -82,16 +82,14 @@ def adapt(task: Task, settings: ZeroSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="zero",
-        title="ZERO",
-        palette=51,
-        summary="lets the most certain views of an image vote",
-        paper="https://arxiv.org/abs/2405.18330",
-        settings_class=ZeroSettings,
-        adapt=adapt,
-        tracks=frozenset({"tta_image"}),
-        test_views=lambda settings: settings.views,
-        test_settings={"views": 6},
-    )
+    name="zero",
+    title="ZERO",
+    palette=51,
+    summary="lets the most certain views of an image vote",
+    paper="https://arxiv.org/abs/2405.18330",
+    settings_class=ZeroSettings,
+    adapt=adapt,
+    tracks=frozenset({"tta_image"}),
+    test_views=lambda settings: settings.views,
+    test_settings={"views": 6},
 )

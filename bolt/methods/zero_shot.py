@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.task.task import Adapted, Task, cosine_classifier
 
 
@@ -19,15 +19,13 @@ def adapt(task: Task, settings: ZeroShotSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="zero_shot",
-        title="Zero-shot CLIP",
-        summary="classifies by the text embeddings of the class names alone",
-        paper="https://arxiv.org/abs/2103.00020",
-        settings_class=ZeroShotSettings,
-        adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "tta", "tta_stream", "tta_image", "meta"}),
-        uses_support=False,
-        names_new_classes=True,
-    )
+    name="zero_shot",
+    title="Zero-shot CLIP",
+    summary="classifies by the text embeddings of the class names alone",
+    paper="https://arxiv.org/abs/2103.00020",
+    settings_class=ZeroShotSettings,
+    adapt=adapt,
+    tracks=frozenset({"fewshot", "ood", "tta", "tta_stream", "tta_image", "meta"}),
+    uses_support=False,
+    names_new_classes=True,
 )

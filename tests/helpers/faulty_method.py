@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bolt.methods import METHODS
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 
@@ -86,14 +86,12 @@ def worker_environment(environment: dict[str, Any] | None) -> dict[str, Any]:
 def register_method() -> None:
     """Register the method in this process. Importing this module does not, because some tests check every method."""
     register(
-        Method(
-            name="faulty",
-            title="Faulty",
-            paper="https://example.org",
-            settings_class=FaultySettings,
-            adapt=adapt,
-            uses_support=False,
-        )
+        name="faulty",
+        title="Faulty",
+        paper="https://example.org",
+        settings_class=FaultySettings,
+        adapt=adapt,
+        uses_support=False,
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import Method, TowerPasses
+from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier
@@ -93,8 +93,8 @@ def adapt_by_merging(
     )
 
 
-merging_method = partial(
-    Method,
+register_merging = partial(
+    register,
     tracks=frozenset({"fewshot", "ood"}),
     uses_sources=True,
     uses_mean_task_vector=True,
@@ -103,4 +103,4 @@ merging_method = partial(
     tower_passes=merging_passes,
     test_settings={"alphas": (0.3, 1.0)},
 )
-"""Makes a :class:`Method` that adds an update to the tower: it has the fields that all of them share."""
+"""Registers a method that adds an update to the tower, with the fields that all such methods share."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from bolt.methods.base import Method, register
+from bolt.methods.base import register
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import Adapted, Task
 
@@ -38,13 +38,11 @@ def adapt(task: Task, settings: PrototypeSettings) -> Adapted:
 
 
 register(
-    Method(
-        name="prototype",
-        title="Prototypes",
-        paper="https://example.org/your-paper",
-        settings_class=PrototypeSettings,
-        adapt=adapt,
-        support_feature_views=lambda settings: 0,
-        test_settings={},
-    )
+    name="prototype",
+    title="Prototypes",
+    paper="https://example.org/your-paper",
+    settings_class=PrototypeSettings,
+    adapt=adapt,
+    support_feature_views=lambda settings: 0,
+    test_settings={},
 )
