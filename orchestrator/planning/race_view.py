@@ -9,7 +9,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.planning.estimate import gpu_hours
 from orchestrator.planning.gpu_speeds import GpuKind
 from orchestrator.planning.plan import Plan
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import human_duration, pluralize
 
 
 def race_line(plan: Plan) -> str:
@@ -44,7 +44,14 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
 
 
 def _share(plan: Plan, cells: Sequence[Cell]) -> str:
-    """Return how many of the plan's cells these are, and their share of all counted operations."""
-    gflop, of = (sum(plan.costs.work(cell).gflop for cell in some) for some in (cells, plan.cells))
-    share = f" ({gflop / of:.0%} of their operations)" if of else ""
+    """Return how many of the plan's cells these are, their share of all counted operations, and their time.
+
+    The time is that of one worker, by finished cells like them.
+    """
+    work = [plan.costs.work(cell) for cell in cells]
+    of = sum(plan.costs.work(cell).gflop for cell in plan.cells)
+    seconds = sum(plan.costs.predict(each) or 0.0 for each in work)
+    parts = [f"{sum(each.gflop for each in work) / of:.0%} of their operations"] if of else []
+    parts += [f"about {human_duration(seconds)} of one worker"] if seconds else []
+    share = f" ({', '.join(parts)})" if parts else ""
     return f"{len(cells)} of {pluralize(len(plan.cells), 'cell')}{share}"
