@@ -4,8 +4,6 @@ Exit code 0: nothing was found. 1: something was found. 3: the database of advis
 vulnerabilities are unknown; everything else is clean.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The audit finds a secret in a file, a licence that is not permissive, and an incomplete vulnerability report."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of requirements/ name a version with hashes for all that pyproject.toml asks for."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The measurements for a GPU run through on a CPU, with tiny towers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmark of training steps: every candidate takes a step."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmark of large grids, at a few cells."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words made of the names of class folders."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

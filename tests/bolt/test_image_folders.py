@@ -1,7 +1,5 @@
 """The reader of folders: images, classes and parts as people have them, and what is not used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -11,8 +11,6 @@ What is put in for what a user would fill in or has on real machines, and nothin
     ``pip install`` is a check that the machine's own environment imports the copied project: there is no network.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -4,8 +4,6 @@ moto records machines and runs none. ssh and rsync are replaced by scripts that 
 the commands in the file are not run here; ``on_premises.py`` runs those of the on-premises file, which are similar.
 """
 
-from __future__ import annotations
-
 import stat
 import subprocess
 import sys

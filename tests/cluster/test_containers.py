@@ -1,7 +1,5 @@
 """The files for Kubernetes, Docker and Apptainer: fields, options and paths that exist. None of them is run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cluster files are valid for Ray, agree where they should, and contain no secret."""
 
-from __future__ import annotations
-
 import copy
 import re
 import subprocess

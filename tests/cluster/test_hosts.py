@@ -1,7 +1,5 @@
 """The hosts of ``tests/helpers/hosts.py`` are separate from one another and from this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

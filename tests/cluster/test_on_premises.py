@@ -1,7 +1,5 @@
 """The on-premises file from end to end. It takes about ten minutes, so it runs only when asked for."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 It runs where Debian's slurmctld, slurmd, slurm-client and munge are installed.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

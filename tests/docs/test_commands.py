@@ -1,7 +1,5 @@
 """Every command in the README and the docs has the options and the grids that it names."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Python of the README and of docs/using-a-model.md runs, with the tiny CLIP in place of published weights."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

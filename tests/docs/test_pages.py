@@ -1,7 +1,5 @@
 """The README is short, lines of code fit, and every field has a meaning."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """The command in docs/adding-a-command.md runs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The method in docs/adding-a-method.md runs."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path

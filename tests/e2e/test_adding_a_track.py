@@ -1,7 +1,5 @@
 """The track and the grid in docs/adding-a-track.md run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

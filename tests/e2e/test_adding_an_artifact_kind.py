@@ -1,7 +1,5 @@
 """The kind of artifact in docs/adding-an-artifact-kind.md is built and read."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

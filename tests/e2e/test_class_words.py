@@ -1,7 +1,5 @@
 """Five datasets, some with class words that the tiny CLIP cannot tell apart: the run and its report say which."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

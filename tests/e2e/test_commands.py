@@ -1,7 +1,5 @@
 """The commands on a store with finished cells, and a grid with unreadable images."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

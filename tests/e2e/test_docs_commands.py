@@ -1,7 +1,5 @@
 """The commands of the docs that read a store run as they are printed, on a small store in the current folder."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

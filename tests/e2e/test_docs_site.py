@@ -1,7 +1,5 @@
 """The documentation site is built without a warning, and works from a disk."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The field's benchmark in miniature: killed and continued, and under protocols that give validation images."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

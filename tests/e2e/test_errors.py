@@ -1,7 +1,5 @@
 """Mistakes of users end with exit code 2 and a message before any work, without a traceback."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

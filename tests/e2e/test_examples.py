@@ -1,7 +1,5 @@
 """Every example runs unchanged, in a process of its own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

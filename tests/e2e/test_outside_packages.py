@@ -1,7 +1,5 @@
 """A package that is installed beside the project adds a method and a catalog file."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

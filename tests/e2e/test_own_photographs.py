@@ -1,7 +1,5 @@
 """The commands of docs/own-data.md turn a folder of photographs into results and a model that predicts."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

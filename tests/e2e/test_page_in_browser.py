@@ -3,8 +3,6 @@
 Skipped if there is no Chromium on the machine, or Playwright is not installed.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

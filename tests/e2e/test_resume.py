@@ -1,7 +1,5 @@
 """A stopped or killed driver loses no finished work, and the same command ends with the same results."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every switch of the protocol goes through a grid, its report and MLflow, by the commands that people give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args, get_type_hints
 

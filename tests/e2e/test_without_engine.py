@@ -1,7 +1,5 @@
 """The project without the extra ``engine``: neither Ray nor MLflow can be imported."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

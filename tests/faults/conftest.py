@@ -1,7 +1,5 @@
 """A small grid, and its results in a run without faults."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

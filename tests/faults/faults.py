@@ -17,8 +17,6 @@ It returns ``None`` when there was no target. ``when`` says when a fault can be 
     commands. A running command is killed first.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -87,9 +85,6 @@ def can_inject(grid_run: GridRun, when: When) -> bool:
 def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item | None:
     """A random item; ``None`` when there are none."""
     return items[int(rng.integers(len(items)))] if items else None
-
-
-# -- processes -----------------------------------------------------------------------------------------------------
 
 
 def _kill_worker(grid_run: GridRun, rng: np.random.Generator, titles: tuple[str, ...]) -> str | None:
@@ -211,9 +206,6 @@ def kill_control_service(grid_run: GridRun, rng: np.random.Generator) -> str | N
     return f"process {service.pid}; the command ended with {ended.code}"
 
 
-# -- servers and disks ---------------------------------------------------------------------------------------------
-
-
 def _kill_server(server: Server | None) -> str | None:
     if server is None or not (tree := server.tree()):
         return None
@@ -264,9 +256,6 @@ def fill_disk(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     ended = not grid_run.running
     ballast.unlink()
     return f"{seconds:.0f} s; the command {'ended' if ended else 'went on'}"
-
-
-# -- files of the store --------------------------------------------------------------------------------------------
 
 
 def _results(grid_run: GridRun) -> list[Path]:

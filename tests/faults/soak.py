@@ -7,8 +7,6 @@ A round is a grid in a store of its own. Faults are injected at random moments w
 commands. Then the same command is repeated until the grid is done. :func:`check_round` says what is checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -3,8 +3,6 @@
 Takes minutes and needs root: ``BOLT_TEST_HOSTS=1 python -m pytest tests/faults/test_cut.py``.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

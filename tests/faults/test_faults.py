@@ -1,7 +1,5 @@
 """The most important faults, on one cluster of three nodes; ``soak.py`` injects random ones by the hundred."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -78,9 +76,6 @@ def test_a_grid_is_finished_with_the_right_results_after_many_faults(
         grid_run.close()
 
 
-# -- defects that the soak has found ---------------------------------------------------------------------------------
-
-
 def test_the_report_leaves_out_a_source_model_whose_manifest_is_damaged(tmp_path: Path, reference: GridRun) -> None:
     """The plan reads only what open cells need. Of a finished grid, the report is the first to read the manifest."""
     shutil.copytree(reference.store, tmp_path / "store")
@@ -93,8 +88,6 @@ def test_the_report_leaves_out_a_source_model_whose_manifest_is_damaged(tmp_path
     assert source_rows(plan, store) == [row for row in whole if row.dataset != "glyph-inks"]
     assert len(whole) == 2
 
-
-# -- methods -----------------------------------------------------------------------------------------------------------
 
 FAULTY_METHODS = """
 title: Faulty methods

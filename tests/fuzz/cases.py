@@ -4,8 +4,6 @@
 cases. A failing case is printed so that it can be repeated; add it to its test as an ``@example`` when it is fixed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Damaged catalog files are refused with a reason, or give entries that can be used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """``plan`` with unusual options prints the plan, or ends with exit code 2 and a message."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

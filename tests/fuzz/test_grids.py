@@ -1,7 +1,5 @@
 """Damaged grid files are refused with a reason, or expand to valid cells."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

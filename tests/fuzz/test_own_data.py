@@ -3,8 +3,6 @@
 Each case is drawn from its seed alone. ``make test`` tries every tenth of the 240 seeds, ``make fuzz`` all of them.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """Damaged result files are set aside and their cells are open again, or are read exactly as written."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Damaged artifacts, snapshots and status files are detected and never cause a traceback."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Artifacts that several tests need. A test run builds each of them once and copies it into the stores of its tests."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Sample cells and results for tests of the engine, and runners that stand in for real cells."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

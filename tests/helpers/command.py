@@ -1,7 +1,5 @@
 """Run the command line in a process of its own, as users do."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Prints the dataset table and notes of ``docs/datasets.md``: ``python -m tests.helpers.dataset_table``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from orchestrator.catalog.availability import image_origin

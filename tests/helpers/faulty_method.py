@@ -4,8 +4,6 @@ It is registered in a command started by ``python -m tests.helpers.faulty_method
 workers of that command. ``bolt.methods`` is not changed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import resource
 import time

@@ -1,7 +1,5 @@
 """A file server on the loopback interface that can drop, stall or refuse answers, and that records its requests."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

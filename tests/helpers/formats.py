@@ -5,8 +5,6 @@ can check labels and orientation. Images are 16 pixels wide if the format allows
 the real dataset.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pickle
@@ -109,9 +107,6 @@ def names_of(entry: DatasetEntry) -> list[str]:
 def lines(path: Path, rows: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-
-
-# --- what torchvision reads ---------------------------------------------------------------------------------------
 
 
 def dtd(entry: DatasetEntry, root: Path) -> Counts:
@@ -281,9 +276,6 @@ def imagenet(entry: DatasetEntry, root: Path) -> Counts:
         put(root / "val" / wnid / f"ILSVRC2012_val_{label:08}.JPEG", label)
     torch.save(({wnid: (f"a {wnid}", "a synonym") for wnid in wnids()}, list(wnids())), root / "meta.bin")
     return {"train": 1000, "test": 1000}
-
-
-# --- repositories, archives, folders ------------------------------------------------------------------------------
 
 
 def write_parquet(path: Path, labels: Sequence[Any], *, names: Sequence[str] | None = None, image: str = "image",

@@ -5,8 +5,6 @@ from image features. The cosine of a class's text with its images is about 0.25,
 The logit scale is CLIP's 100.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace

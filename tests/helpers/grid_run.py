@@ -4,8 +4,6 @@
 times, and MLflow's runs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -16,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from orchestrator.store import CorruptArtifact, Store
 from tests.helpers.ray_nodes import ROOT, MultiNodeCluster, Process, alive, kill, kill_session, session_processes
@@ -150,7 +149,7 @@ class StoreWatcher:
         """Seconds from a moment to the next finished cell."""
         return min((seen - moment for seen in self.results.values() if seen > moment), default=None)
 
-    def __enter__(self) -> StoreWatcher:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -11,8 +11,6 @@ the first process of each host, and that process ends with this one, however thi
 Needs root, and Debian's iproute2, openssh-server and util-linux; :func:`missing` says what a machine lacks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
@@ -24,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 import psutil
 
@@ -112,7 +110,7 @@ class Hosts:
         self._names = self.folder / "hosts"
         self._switch = Host("switch", f"{NETWORK}.254", self.folder / "switch")
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self) -> Self:
         if why := missing():
             raise RuntimeError(why)
         self.folder.mkdir(parents=True, exist_ok=True)

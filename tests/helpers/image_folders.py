@@ -1,7 +1,5 @@
 """Three small image folders and their catalog. A grid on them takes seconds, one on the drawn datasets minutes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks whether LaTeX is well formed, for machines without LaTeX."""
 
-from __future__ import annotations
-
 import re
 
 _KNOWN = frozenset({

@@ -1,7 +1,5 @@
 """What the processes of this machine listen on."""
 
-from __future__ import annotations
-
 import psutil
 
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}

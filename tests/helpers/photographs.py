@@ -1,7 +1,5 @@
 """Small drawn JPEG images: each class has its colour and shape, each image its position and brightness."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ interface only and require a token. All processes of a node, workers included, a
 node can be found, frozen and killed as a whole, and other instances of Ray are not touched.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

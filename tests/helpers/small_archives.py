@@ -1,7 +1,5 @@
 """A small dataset of random images as a tar or zip archive, and its catalog entry."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

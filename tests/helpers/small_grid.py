@@ -1,7 +1,5 @@
 """A small catalog, a small grid and three methods that adapt nothing, for tests of how grids expand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Small grids of made-up results for tests of the report: methods x eight datasets x k x seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

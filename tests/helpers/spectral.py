@@ -1,7 +1,5 @@
 """The dense form of a spectral update, which the tests compare the factored forms with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,9 +1,7 @@
 """Finds the operations that make a host wait for its GPU, by watching what PyTorch dispatches; no GPU is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -73,7 +71,7 @@ class Waits(TorchDispatchMode):
         self._whole: dict[int, Tensor] = {}
         self._read_back: dict[int, Tensor] = {}
 
-    def __enter__(self) -> Waits:
+    def __enter__(self) -> Self:
         self._calls = _Calls(self)
         self._calls.__enter__()
         super().__enter__()

@@ -5,8 +5,6 @@ each (dataset, seed), which all methods share as they share supports, and a part
 the results that a report is written from. Equal arguments give equal results.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

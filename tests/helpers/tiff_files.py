@@ -1,7 +1,5 @@
 """Small uncompressed TIFF files with any tags, as programs of remote sensing write them."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

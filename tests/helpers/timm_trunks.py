@@ -1,7 +1,5 @@
 """Small image towers of timm, one of each kind that methods train, registered as ``small_siglip`` and so on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small random CLIPs, and a small task to adapt them to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """An ``mlflow server`` and a PostgreSQL of a test's own, on loopback, that can be killed, frozen and started again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

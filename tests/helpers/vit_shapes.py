@@ -1,7 +1,5 @@
 """The shapes of the image towers on which the papers count trained numbers."""
 
-from __future__ import annotations
-
 from bolt.clip.tower_shape import TowerShape
 
 VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")

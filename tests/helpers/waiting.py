@@ -3,8 +3,6 @@
 The time limits only end a test that hangs. They say nothing about speed, because the machine may be busy.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

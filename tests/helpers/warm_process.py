@@ -5,8 +5,6 @@ Importing them takes longer than most commands. So one process imports them once
 Libraries that read the environment when they are imported have read that of the first command.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """Deterministic matrices and a small network, on which the methods' official code was run for reference numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

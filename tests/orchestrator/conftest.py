@@ -1,7 +1,5 @@
 """A small grid with every track and every method, and a store with its artifacts, built once per test process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The entry point: what it says of a disk that the store is not on, and of names that the locale does not know."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

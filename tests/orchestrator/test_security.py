@@ -5,8 +5,6 @@ Other tests cover names that leave the store (``orchestrator/store``, ``fuzz``),
 (``orchestrator/datasets/test_routes``).
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import json
@@ -56,9 +54,6 @@ class Payload:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (self.path,)
-
-
-# -- what is never called ------------------------------------------------------------------------------------------
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -144,9 +139,6 @@ def test_weights_of_a_backbone_that_are_a_pickle_are_not_run(tmp_path: Path) -> 
     assert not ran.exists()
 
 
-# -- what listens --------------------------------------------------------------------------------------------------
-
-
 def test_the_look_at_what_listens_sees_an_open_port() -> None:
     with socket.socket() as server:
         server.bind(("0.0.0.0", 0))
@@ -175,8 +167,6 @@ def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
                 process.kill()
             server.kill()
 
-
-# -- hostile names -------------------------------------------------------------------------------------------------
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 

@@ -1,7 +1,5 @@
 """Commands that only read do not import PyTorch, MLflow or Ray: importing PyTorch alone takes two seconds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

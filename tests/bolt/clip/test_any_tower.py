@@ -1,7 +1,5 @@
 """Image towers other than plain vision transformers: features, preprocessing and texts are open_clip's own."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Views: the evaluation transform as CLIP's, random crops as torchvision's, both repeatable."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Preprocessing, the zero-shot head, and the tensor counts of real architectures."""
 
-from __future__ import annotations
-
 import open_clip
 import pytest
 import torch

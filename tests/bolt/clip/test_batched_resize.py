@@ -1,7 +1,5 @@
 """Views made as matrix products equal torchvision's, bit for bit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

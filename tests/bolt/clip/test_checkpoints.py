@@ -1,7 +1,5 @@
 """Checkpoints of others: every layout against the library that wrote it, and everything that must be refused."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

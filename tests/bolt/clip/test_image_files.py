@@ -1,7 +1,5 @@
 """The one reader of pixels: opacity, bands, depth and range as they are, and damaged metadata."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

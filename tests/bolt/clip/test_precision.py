@@ -1,7 +1,5 @@
 """Number formats of towers: what is rounded, what stays float32, and that no global switch stays changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

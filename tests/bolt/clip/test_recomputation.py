@@ -1,7 +1,5 @@
 """A linear module after a layer norm or an activation, whose input is computed twice instead of kept; and QuickGELU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

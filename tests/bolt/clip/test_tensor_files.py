@@ -1,7 +1,5 @@
 """Tensors on disk: whole and readable, or an error with the system's number."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

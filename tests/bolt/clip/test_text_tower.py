@@ -1,7 +1,5 @@
 """The text tower computes what open_clip computes, from token embeddings, and can be differentiated."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Vision transformers of timm (SigLIP, PE-Core, EVA-02) that methods train by the names of their matrices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tower computes what open_clip computes, under open_clip's names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import open_clip

@@ -1,7 +1,5 @@
 """Copies to a GPU, and batches that a thread reads ahead. Without a GPU nothing is pinned; all else is the same."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints as training programs write them: wrappers around and inside of names, averages, LoRAs, and archives."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import zipfile
@@ -104,9 +102,6 @@ def test_many_names_are_grouped(frozen: ImageTower, tuned: State) -> None:
     assert "transformer.resblocks.*.attn.out_proj.weight (2 times)" in str(error.value)
 
 
-# -- low-rank adapters ---------------------------------------------------------------------------------------------
-
-
 def pair(rows: int, columns: int, rank: int = 2) -> tuple[Tensor, Tensor]:
     generator = torch_generator("lora")
     return torch.randn(rank, columns, generator=generator), torch.randn(rows, rank, generator=generator)
@@ -190,9 +185,6 @@ def test_a_lora_of_loralib_is_called_one(frozen: ImageTower, tuned: State) -> No
         convert_image_tower(tuned | {f"{BLOCK}mlp.c_fc.lora_A": a, f"{BLOCK}mlp.c_fc.lora_B": b}, frozen)
 
 
-# -- whole CLIPs ---------------------------------------------------------------------------------------------------
-
-
 class OpenAI(nn.Module):
     """The names in OpenAI's archives."""
 
@@ -252,9 +244,6 @@ def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) ->
         torch.save(content, tmp_path / "x.pt")
         with pytest.raises(TensorMismatch, match=complaint):
             clip_from_file("tiny-clip", tmp_path / "x.pt", False)
-
-
-# -- hostile archives ----------------------------------------------------------------------------------------------
 
 
 def archive(path: Path, change: Callable[[str, bytes], bytes], **options: Any) -> Path:

@@ -1,7 +1,5 @@
 """AdaMerging: coefficients learnt by entropy, against the numbers of the official code."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import pytest

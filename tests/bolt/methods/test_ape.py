@@ -1,7 +1,5 @@
 """APE and APE-T against the official code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """aTLAS: which tensors it composes, how long it trains, and what the published protocol breaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -135,9 +133,6 @@ def test_half_precision_storage_changes_little(backbone: Backbone) -> None:
     torch.testing.assert_close(half, full, rtol=0, atol=2e-3)
 
 
-# ------------------------------------------------------------------------------------------------------------ aTLAS x K
-
-
 def test_partitions_update_matrices_and_embeddings_alone(backbone: Backbone) -> None:
     base = backbone.tower.state_dict_open_clip()
     flat = [name for name, tensor in base.items() if tensor.ndim == 2]
@@ -177,9 +172,6 @@ def test_tensors_of_one_shape_share_a_map() -> None:
     assert bool(((counts - 300).abs() < 5 * 15).all()), "each group has a quarter, within five standard deviations"
 
 
-# -------------------------------------------------------------------------------------------------------- over-sampling
-
-
 @pytest.mark.parametrize(
     ("classes", "shots", "batch_size", "copies", "batches"),
     [(10, 1, 128, 129, 11), (10, 1, 64, 65, 11), (47, 16, 128, 2, 12), (100, 16, 128, 1, 13)],
@@ -205,9 +197,6 @@ def test_an_epoch_has_ten_batches_and_the_work_counts_them(backbone: Backbone) -
     assert sum(seen) == 2 * 12
 
 
-# ------------------------------------------------------------------------------------------------------------- switches
-
-
 @pytest.mark.parametrize(("scale", "norm"), [(1.0, 1.0), (65536.0, 1 / 65536)])
 def test_clipping_scaled_gradients_shortens_the_step(scale: float, norm: float) -> None:
     """TV18: a gradient (3, 4, 0), SGD at rate 1."""
@@ -230,9 +219,6 @@ def test_one_batch_an_epoch_never_steps_as_published(backbone: Backbone) -> None
     assert sound.coefficients["lambda"].abs().max() > 0.1
 
 
-# ------------------------------------------------------------------------------------------------------------ test time
-
-
 def test_at_test_time_the_coefficients_move_unless_published(backbone: Backbone) -> None:
     settings = METHODS["atlas"].configure({"batch_size": 8}, "tta")
     assert (settings.epochs, settings.learning_rate, settings.weight_decay) == (1, 1e-2, 0.1)
@@ -246,9 +232,6 @@ def test_at_test_time_the_coefficients_move_unless_published(backbone: Backbone)
         same = all(torch.equal(tensor, base[name]) for name, tensor in state(adapted).items())
         assert same is not moves
         assert bool(adapted.coefficients["lambda"].any()) is moves
-
-
-# ------------------------------------------------------------------------------------------------------------- settings
 
 
 def test_settings_are_checked() -> None:

@@ -1,7 +1,5 @@
 """The choice among methods: what it picks, what it may see, and how its candidates are written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

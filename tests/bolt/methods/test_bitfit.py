@@ -1,7 +1,5 @@
 """BitFit: the biases it trains, and the optimiser's numbers of the official code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """BOLT: its start, its training, and the switches and settings of both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -42,9 +40,6 @@ def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
 def weights_of(adapted: Adapted) -> dict[str, Tensor]:
     assert adapted.tower is not None
     return adapted.tower.state_dict_open_clip()
-
-
-# -------------------------------------------------------------------------------------------- the start and training
 
 
 def test_bolt_trains_its_coefficients_and_nothing_else(backbone: Backbone) -> None:
@@ -133,9 +128,6 @@ def test_sources_that_keep_their_bases_are_asked_once_a_matrix(backbone: Backbon
     assert sources.decompositions == len(matrices_of(backbone))
 
 
-# ---------------------------------------------------------------------------------------------------- strange sources
-
-
 def test_bolt_without_sources_is_refused(backbone: Backbone) -> None:
     with pytest.raises(ValueError, match="sources"):
         run("bolt", replace(make_task(backbone), sources=None))
@@ -196,9 +188,6 @@ def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) 
         assert adapted.details["alpha"] == 1.0, "every scale is right about a single class, the smallest wins"
 
 
-# ------------------------------------------------------------------------------------------------------------- scale
-
-
 def test_the_smallest_of_equally_good_scales_wins(backbone: Backbone) -> None:
     """Sources so weak that no scale changes a prediction: every candidate ties."""
     task = make_task(backbone, sources=RandomSources(backbone, scale=1e-9))
@@ -249,9 +238,6 @@ def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> 
     with pytest.raises(ValueError, match="mutual_information"):
         METHODS["bolt"].configure({"alpha_by": "entropy"})
     assert METHODS["bolt"].configure({}, track="tta").alpha_by == "mutual_information"
-
-
-# --------------------------------------------------------------------------------------------------------- test time
 
 
 def informative(task: Task, alphas: Sequence[float], rows: Tensor, pixels: Any) -> float:
@@ -340,9 +326,6 @@ def test_at_test_time_the_start_says_which_images_are_trusted(
     assert (settings.epochs, settings.batch_size) == (1, 32)
 
 
-# ---------------------------------------------------------------------------------------------------------- switches
-
-
 def trained(task: Task) -> dict[str, Tensor]:
     adapted, _ = run("bolt", task)
     return {key: value for key, value in adapted.coefficients.items() if key.startswith("trained/")}
@@ -418,9 +401,6 @@ def test_the_authors_sweep_is_over_three_learning_rates() -> None:
     candidates = METHODS["bolt"].candidates(BoltSettings(top_k=3))
     assert [candidate.learning_rate for candidate in candidates] == pytest.approx([1e-3, 5e-3, 1e-2])
     assert {candidate.top_k for candidate in candidates} == {3}
-
-
-# ---------------------------------------------------------------------------------------------------------- settings
 
 
 def test_sum_pooling_is_the_mean_times_the_sources(backbone: Backbone) -> None:

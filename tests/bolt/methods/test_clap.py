@@ -1,7 +1,5 @@
 """CLAP and ZS-LP against numbers of the official code (jusiro/CLAP dbdf409, Dassl.pytorch c61a1b5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

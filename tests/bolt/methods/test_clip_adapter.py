@@ -1,7 +1,5 @@
 """CLIP-Adapter against numbers of the official code (gaopengcuhk/CLIP-Adapter 08d07f8, Dassl.pytorch c61a1b5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """CLIPFit against the official code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import MethodType
 

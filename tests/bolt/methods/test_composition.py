@@ -1,7 +1,5 @@
 """Composed weights: equal to the plain way and to finite differences, at the memory of one network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -196,9 +194,6 @@ def test_a_weights_gradient_is_contracted_before_the_next_ones_are_made(
     assert all(tensor.grad is None for tensor in tensors.values())
 
 
-# ------------------------------------------------------------------------------------------------ tied and clamped
-
-
 def test_tied_coefficients_get_the_sum_of_the_tensors_gradients(backbone: Backbone) -> None:
     base = base_of(backbone.tower)
     gradients = []
@@ -223,9 +218,6 @@ def test_clamped_coefficients_are_used_at_the_bound_and_get_no_gradient_outside(
     weight.sum().backward()
     assert composed.coefficients.grad is not None
     assert composed.coefficients.grad.flatten().tolist() == [0, 7, 0]
-
-
-# ------------------------------------------------------------------------------------------------------------ aTLAS x K
 
 
 def test_groups_of_entries_have_coefficients_of_their_own() -> None:
@@ -262,9 +254,6 @@ def test_grouped_gradients_are_those_of_the_gathered_coefficients(
     assert composed.coefficients.grad is not None
     torch.testing.assert_close(composed.coefficients.grad[:, 0], lambda_NK.grad, rtol=1e-5, atol=1e-4)
     assert composed.coefficients.grad[:, 0, 2].count_nonzero() == 0
-
-
-# ----------------------------------------------------------------------------------------------------------- precisions
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -314,9 +303,6 @@ def test_autocast_does_not_reach_the_sums(backbone: Backbone) -> None:
     assert first is not None
     assert second is not None
     assert torch.equal(first, second)
-
-
-# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 def test_what_does_not_fit_is_refused() -> None:

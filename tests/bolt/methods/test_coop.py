@@ -1,7 +1,5 @@
 """CoOp against numbers of the official code (KaiyangZhou/CoOp ff61507, Dassl.pytorch c61a1b5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

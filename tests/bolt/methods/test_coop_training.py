@@ -1,7 +1,5 @@
 """The optimisers and schedule of CoOp's training code."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

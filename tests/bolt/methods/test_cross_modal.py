@@ -1,7 +1,5 @@
 """The cross-modal probe against numbers of the official code (linzhiqiu/cross_modal_adaptation ac9077e)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, islice

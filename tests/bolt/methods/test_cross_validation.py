@@ -1,7 +1,5 @@
 """The trainings of a choice on held-out images run at once, and give what they give one by one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

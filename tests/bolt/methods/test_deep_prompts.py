@@ -1,7 +1,5 @@
 """Learned tokens in towers: how many there are, what holds them when a model is saved, and which towers take them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import open_clip

@@ -1,7 +1,5 @@
 """DMN against the official code (training-free, with a support) and its port with a single view."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

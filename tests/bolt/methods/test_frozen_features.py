@@ -1,7 +1,5 @@
 """What the benchmark relies on in every method that learns from frozen features alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """GDA against numbers of the official code (mrflogs/ICLR24 560fe21), and its choice of alpha."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Iso-C: equal singular values of the summed task vectors, against the numbers of the official code."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """The linear probe moves; the one that the BOLT authors ran cannot."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

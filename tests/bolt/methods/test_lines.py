@@ -1,7 +1,5 @@
 """LiNeS, Consensus and KnOTS against the official codes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

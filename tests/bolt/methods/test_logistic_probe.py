@@ -1,7 +1,5 @@
 """The logistic probe is the minimum of its objective, and its C is found without a label beyond the support's."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LoRA and DoRA: split attention, adapters, merging, counts, and what the authors' code trains."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -63,9 +61,6 @@ def wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
     return plane_wave(rows, columns, a, b, c).float()
 
 
-# ---------------------------------------------------------------------------------------------------- split attention
-
-
 @torch.no_grad()
 def wave_attention() -> SelfAttention:
     attention = SelfAttention(8, 2)
@@ -114,9 +109,6 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
     plain = wave_attention()
     plain.qkv.weight.copy_(merged_weight(attention.qkv))
     torch.testing.assert_close(plain(x_LBW.transpose(0, 1), nn.Identity(), 3), unmerged, rtol=1e-5, atol=1e-7)
-
-
-# ----------------------------------------------------------------------------------------------------------- adapters
 
 
 @EITHER
@@ -229,9 +221,6 @@ def test_a_rate_far_too_high_is_reported_as_divergence(backbone: Backbone) -> No
         LORA.adapt(make_task(backbone), LoraSettings(rank=2, learning_rate=1e38, warmup_fraction=0.0))
 
 
-# ------------------------------------------------------------------------------------------------------------- counts
-
-
 @pytest.mark.parametrize(
     ("shape", "clip_lora", "bolt", "matched", "matched_dora"),
     [(VIT_B16, 110_592, 9_408, 9_216, 9_216), (VIT_L14, 294_912, 18_624, 18_432, 18_432)],
@@ -290,9 +279,6 @@ def test_settings_are_checked(backbone: Backbone) -> None:
 
 def test_the_candidates_are_the_authors_rates() -> None:
     assert [settings.learning_rate for settings in LORA.candidates(LoraSettings())] == [3e-5, 1e-4]
-
-
-# ------------------------------------------------------------------------------------------------------- as published
 
 
 FROZEN = (".out_proj.weight", ".out_proj.bias", ".c_fc.bias", ".c_proj.bias")

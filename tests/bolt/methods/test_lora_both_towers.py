@@ -1,7 +1,5 @@
 """LoRA on both towers: CLIP-LoRA as published, and what stays as it was on the image tower alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """LoRA-XS: the core between singular directions, against the numbers of the official code."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

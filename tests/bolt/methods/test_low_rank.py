@@ -1,7 +1,5 @@
 """LoRA and DoRA on a linear module, against ``peft``: the same bits from the same seed."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

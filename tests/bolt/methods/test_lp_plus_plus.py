@@ -1,7 +1,5 @@
 """LP++ against the official code's numbers, its step sizes against float64, and the text that it must not forget."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """MaPLe against the official code, and the deep prompts of both towers."""
 
-from __future__ import annotations
-
 from types import MethodType
 
 import pytest

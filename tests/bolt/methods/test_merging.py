@@ -1,7 +1,5 @@
 """Models merged without training, and the fully fine-tuned one they are compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -37,9 +35,6 @@ def close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-# -------------------------------------------------------------------------------------------------- moving a tower
-
-
 def test_a_moved_tower_shares_what_does_not_move(backbone: Backbone) -> None:
     base = backbone.tower.state_dict_open_clip()
     before = {name: tensor.clone() for name, tensor in base.items()}
@@ -52,9 +47,6 @@ def test_a_moved_tower_shares_what_does_not_move(backbone: Backbone) -> None:
             assert tensor.data_ptr() == base[name].data_ptr()
     assert not any(parameter.requires_grad for parameter in tower.parameters())
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone.tower.state_dict_open_clip().items())
-
-
-# -------------------------------------------------------------------------------------------------- the two methods
 
 
 def test_task_arithmetic_adds_the_scaled_sum_to_every_tensor(backbone: Backbone) -> None:
@@ -230,18 +222,12 @@ def test_groups_of_atlas_sort_stacks_of_their_own(backbone: Backbone) -> None:
     assert torch.equal(whole, run("atlas", make_task(backbone))[1])
 
 
-# ------------------------------------------------------------------------------------------- choosing without labels
-
-
 def test_information_of_known_predictions() -> None:
     """Certain and balanced: log C. The same for every image: none, however certain or uncertain it is."""
     batches = [torch.eye(4)[:2], torch.eye(4)[2:]]
     assert mutual_information(iter(batches)) == pytest.approx(torch.tensor(4.0).log().item())
     assert mutual_information(iter([torch.eye(4)[:1].expand(5, 4)])) == 0.0
     assert mutual_information(iter([torch.full((3, 4), 0.25)])) == pytest.approx(0.0)
-
-
-# ---------------------------------------------------------------------------------------------- full fine-tuning
 
 
 def test_full_fine_tuning_moves_every_tensor(backbone: Backbone) -> None:

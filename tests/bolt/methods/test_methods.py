@@ -1,7 +1,5 @@
 """Every method runs on a small world, repeats bit for bit, and obeys the protocol's switches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -145,9 +143,6 @@ def test_zero_shot_is_the_text_head(backbone: Backbone) -> None:
     torch.testing.assert_close(logits, expected)
 
 
-# ---------------------------------------------------------------------------------------------------- linear probe
-
-
 def test_the_linear_probe_starts_at_the_text_head_and_moves(backbone: Backbone) -> None:
     task = make_task(backbone)
     _, zero_shot = run("zero_shot", task)
@@ -160,9 +155,6 @@ def test_the_linear_probe_starts_at_the_text_head_and_moves(backbone: Backbone) 
     assert (logits_of(task, adapted) - zero_shot).abs().max() > 0.1
     assert curve[-1] < curve[0]
     assert adapted.trainable_parameters == 3 * 17
-
-
-# -------------------------------------------------------------------------------------------------- registry, recipe
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
@@ -247,9 +239,6 @@ def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone)
         assert 0 < sum(forward) <= work.forward + work.training
     else:
         assert work.forward + work.training == sum(forward)
-
-
-# ----------------------------------------------------------------------------------------------------- source models
 
 
 def test_a_source_is_fine_tuned_and_the_backbone_is_not(backbone: Backbone) -> None:

@@ -1,7 +1,5 @@
 """Methods that see one test image with views of it: ZERO, MTA and TPT against the official codes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

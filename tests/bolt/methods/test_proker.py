@@ -1,7 +1,5 @@
 """ProKeR against the authors' code, and its leave-one-out against refitting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

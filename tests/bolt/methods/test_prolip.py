@@ -1,7 +1,5 @@
 """ProLIP: the trained projection, against the numbers of the official code."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

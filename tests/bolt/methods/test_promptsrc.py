@@ -1,7 +1,5 @@
 """PromptSRC against the official code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """StatA and EM-Dirichlet against the official codes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Methods that see a stream of test images: a prediction is made once, and later images do not change it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

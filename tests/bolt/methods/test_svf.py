@@ -1,7 +1,5 @@
 """SVF: shifted singular values, against the numbers of its two reference codes."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TaskRes against numbers of the official code (geekyutao/TaskRes 5195359, Dassl.pytorch c61a1b5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

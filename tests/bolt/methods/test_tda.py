@@ -1,7 +1,5 @@
 """TDA against numbers of the official code (kdiAAA/TDA e697fb0)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

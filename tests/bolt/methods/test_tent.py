@@ -1,7 +1,5 @@
 """Tent against numbers of the official code (DequanWang/tent e9e926a)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """TIES: trimming, elected signs and merging, against the numbers of the official code."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal

@@ -1,7 +1,5 @@
 """Tip-Adapter against the official functions' results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
@@ -115,8 +113,6 @@ def test_settings_out_of_range_are_refused() -> None:
         METHODS["tip_adapter"].configure({"passes": 0})
 
 
-# ------------------------------------------------------------------------------------------------------- as published
-
 AS_PUBLISHED = STRICT.with_switches(tip_adapter="as_published")
 
 
@@ -147,9 +143,6 @@ def test_as_published_labels_do_not_belong_to_the_features(backbone: Backbone) -
     adapt(replace(task, report=lambda epoch, row: losses.append(row["train_loss"])), TipAdapterSettings())
     assert len(losses) == 20
     assert min(losses) > 10
-
-
-# ------------------------------------------------------------------------------------------------------ Tip-Adapter-F
 
 
 def test_untrained_keys_are_tip_adapters(backbone: Backbone) -> None:

@@ -1,7 +1,5 @@
 """The operations of a training step that methods state are those that they take."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """TransCLIP against numbers of the official code (MaxZanella/transduction-for-vlms 6a9e8f3)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """2SFS: layer norms, then the classifier, against the numbers of the official code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

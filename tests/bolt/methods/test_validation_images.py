@@ -1,7 +1,5 @@
 """Methods that choose on validation images where the protocol gives them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """VeRA: shared random matrices and scaling vectors, against the numbers of peft."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

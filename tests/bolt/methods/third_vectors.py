@@ -4,8 +4,6 @@
 of width 16, and twelve views of each of forty test images. They ran on the CPU in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The library by itself: adapt, predict, save and load, without the orchestrator."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -90,9 +88,6 @@ def test_a_model_computes_in_its_backbones_number_format(form: Form, backbone: B
     assert load_model(tmp_path / "model", backbone).tower.precision is None
 
 
-# -- importing ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "absent"),
@@ -113,9 +108,6 @@ def test_the_library_offers_its_names_and_no_others() -> None:
     assert all(getattr(bolt, name) is not None for name in bolt.__all__)
     with pytest.raises(AttributeError, match="no attribute 'adopt'"):
         _ = bolt.adopt
-
-
-# -- adapting and predicting -------------------------------------------------------------------------------------
 
 
 def test_a_model_tells_colours_apart_and_says_how_sure_it_is(backbone: Backbone) -> None:
@@ -240,9 +232,6 @@ def test_classes_with_equal_words_are_named(backbone: Backbone) -> None:
         bolt.adapt(backbone, IMAGES, LABELS, ["red things", "green things", "red things"], method="zero_shot")
 
 
-# -- sources -----------------------------------------------------------------------------------------------------
-
-
 def test_checkpoints_on_disk_are_the_sources_they_hold(sources: CheckpointSources, backbone: Backbone) -> None:
     base, known = backbone.tower.state_dict_open_clip(), RandomSources(backbone, count=3)
     vectors = [{name: (base[name] + vector[name]) - base[name] for name in base} for vector in known.vectors.values()]
@@ -265,9 +254,6 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
         bolt.load_sources(checkpoints, backbone, leave_out=["source_9"])
     with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
         bolt.load_sources(tmp_path, backbone)
-
-
-# -- saving and loading ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

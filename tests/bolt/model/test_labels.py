@@ -1,7 +1,5 @@
 """``predict``: labels of folders, lists and files, and what is left to a person."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -184,9 +182,6 @@ def test_the_command_needs_neither_the_engine_nor_its_libraries(model: tuple[Pat
         **os.environ, "PYTHONPATH": str(Path(bolt.__file__).parents[1])
     })  # fmt: skip
     assert done.stdout == "[]\n", done.stderr
-
-
-# -- the threshold ----------------------------------------------------------------------------------------------------
 
 
 def test_the_threshold_keeps_its_promise() -> None:

@@ -1,7 +1,5 @@
 """The linear algebra: reference values, and the properties that every basis must have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -54,9 +52,6 @@ def random_matrix(m: int, n: int, seed: int, dtype: torch.dtype = torch.float32)
 def assert_orthonormal(columns: Tensor, tolerance: float) -> None:
     identity = torch.eye(columns.shape[1], dtype=columns.dtype)
     torch.testing.assert_close(columns.mT @ columns, identity, rtol=0, atol=tolerance)
-
-
-# ------------------------------------------------------------------------------------------------ reference values
 
 
 def tsv_merge_of(matrices: Sequence[Tensor]) -> Tensor:
@@ -121,9 +116,6 @@ def test_basis_and_coefficients_reproduce_the_reference() -> None:
     assert float(update.norm()) == pytest.approx(float(pooled.norm()))
 
 
-# ------------------------------------------------------------------------------------------------------ directions
-
-
 @pytest.mark.parametrize(("m", "n"), [(20, 31), (31, 20), (20, 20), (1, 7), (7, 1)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_directions_are_the_leading_singular_triplets(m: int, n: int, dtype: torch.dtype) -> None:
@@ -184,8 +176,6 @@ def test_no_directions_cannot_be_asked_for() -> None:
 def test_directions_per_source(top_k: int, rank_limit: int, sources: int, expected: int) -> None:
     assert directions_per_source(top_k, rank_limit, sources) == expected
 
-
-# ----------------------------------------------------------------------------------------------------------- bases
 
 shapes = st.tuples(st.integers(1, 14), st.integers(1, 14))
 
@@ -312,9 +302,6 @@ def test_dependent_columns_have_no_polar_factor(stack: Tensor) -> None:
         polar_factor(stack)
 
 
-# ------------------------------------------------------------------------------------------- whitening and padding
-
-
 @given(st.integers(1, 16), st.data())
 @settings(max_examples=60, deadline=None)
 def test_whitening_tends_to_the_polar_factor(m: int, data: st.DataObject) -> None:
@@ -371,9 +358,6 @@ def test_padding_follows_its_generator() -> None:
     one, again, other = (complete_columns(columns, 7, torch_generator("test", key)) for key in ("a", "a", "b"))
     assert torch.equal(one, again)
     assert not torch.equal(one[:, 3:], other[:, 3:])
-
-
-# --------------------------------------------------------------------------------------------------------- pooling
 
 
 def test_a_pretrained_basis_is_the_leading_or_the_trailing_singular_triplets() -> None:

@@ -1,7 +1,5 @@
 """The trainable form: same numbers and gradients as dense autograd, at a fraction of its work."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -147,9 +145,6 @@ def test_a_basis_of_another_shape_is_refused() -> None:
         SpectralLinear(linear, Basis(basis.v, basis.u), s0)
     with pytest.raises(ValueError, match="does not fit"):
         SpectralLinear(linear, basis, s0[:2])
-
-
-# ------------------------------------------------------------------------------------------------------ whole tower
 
 
 def attached(backbone: Backbone, scale: float = 1.0) -> tuple[dict[str, Basis], dict[str, Tensor]]:

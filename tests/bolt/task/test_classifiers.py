@@ -1,7 +1,5 @@
 """Classifiers as data: closed forms, and nothing lost on the way through their parts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

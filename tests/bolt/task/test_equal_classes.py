@@ -1,7 +1,5 @@
 """Classes with equal text vectors."""
 
-from __future__ import annotations
-
 import torch
 
 from bolt.task.equal_classes import equal_classes

@@ -5,8 +5,6 @@ function CLIP-LoRA, LP++ and GDA copied. Those of FGVC Aircraft were published b
 ac9077e (``indices/``).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

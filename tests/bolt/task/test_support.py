@@ -1,7 +1,5 @@
 """Supports: nested, balanced, keyed by dataset and seed alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

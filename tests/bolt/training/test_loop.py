@@ -1,7 +1,5 @@
 """The training loop: rates, batches, selection, resuming, divergence."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import replace

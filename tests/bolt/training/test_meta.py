@@ -1,7 +1,5 @@
 """Meta-learning a start: its gradients against closed forms and finite differences, its draws, and the method."""
 
-from __future__ import annotations
-
 import copy
 import io
 from collections.abc import Callable, Mapping
@@ -35,8 +33,6 @@ RECIPES = [QUICK, replace(QUICK, variant="first_order"), QUICK_REPTILE]
 def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
-
-# ----------------------------------------------------------------------------------------------------- closed forms
 
 TOWER_PART, HEAD_PART = drawn(3, seed=1), drawn(2, seed=2)
 START: dict[str, Tensor] = {"w": TOWER_PART, HEAD: HEAD_PART}
@@ -91,9 +87,6 @@ def test_without_an_inner_rate_both_orders_agree() -> None:
     assert (apart[0] - apart[1]).abs().max() > 0.01
 
 
-# -------------------------------------------------------------------------------------------------------- the tower
-
-
 def float64_loss(tower: ImageTower, images: Tensor, labels: Tensor) -> Loss:
     def loss(parameters: Parameters) -> Tensor:
         own = {name: tensor for name, tensor in parameters.items() if name != HEAD}
@@ -146,9 +139,6 @@ def test_an_episode_is_scored_as_the_method_classifies(backbone: Backbone) -> No
     logits = backbone.logit_scale * torch.nn.functional.normalize(backbone.tower(images), dim=-1) @ task.head_CD.T
     expected = torch.nn.functional.cross_entropy(logits, labels)
     torch.testing.assert_close(episode_loss(backbone.tower, images, labels)(start), expected)
-
-
-# ------------------------------------------------------------------------------------------------------ the training
 
 
 def datasets(backbone: Backbone, count: int = 3, seen: list[Any] | None = None) -> list[MetaTask]:
@@ -327,9 +317,6 @@ def test_impossible_trainings_are_refused(backbone: Backbone) -> None:
 def test_a_recipe_names_its_wrong_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         MetaRecipe(**wrong)
-
-
-# -------------------------------------------------------------------------------------------------------- the method
 
 
 def test_the_method_states_its_start() -> None:

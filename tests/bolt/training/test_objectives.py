@@ -1,7 +1,5 @@
 """The losses: the official numbers of UFM, its empty mask, and float32 under autocast."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """No step of any training makes the host wait for a GPU, or needs an operation without a deterministic kernel."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

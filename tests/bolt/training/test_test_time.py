@@ -1,7 +1,5 @@
 """Test-time adaptation: who is trusted, what a batch is made of, and what every method of the track promises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +19,6 @@ from bolt.training.trainable import Trainable
 from tests.helpers.towers import make_task, random_backbone
 
 TEST_TIME = sorted(name for name, method in METHODS.items() if "tta" in method.tracks)
-
-
-# --------------------------------------------------------------------------------------------------- trusted samples
 
 
 @pytest.mark.parametrize(
@@ -56,9 +51,6 @@ def test_no_image_per_class_is_no_image() -> None:
 
 def test_the_earlier_of_equals_is_trusted() -> None:
     assert trusted_samples(torch.full((6, 2), 0.5), 2).tolist() == [True, True, False, False, False, False]
-
-
-# -------------------------------------------------------------------------------------------------------- two streams
 
 
 def permuted(stream: str, number: int, size: int) -> Tensor:
@@ -124,9 +116,6 @@ def test_every_epoch_has_a_batch(unlabelled: int, trusted: int, batch_size: int,
         assert len(rows) - len(seen) == (batches * (batch_size // 2) if trusted else 0)
 
 
-# ------------------------------------------------------------------------------------------------------------- losses
-
-
 def whole_tower(task: Task) -> Trainable:
     tower = task.backbone.tower.copy(trainable=task.backbone.tower.state_dict_open_clip())
     return Trainable(tower, list(tower.parameters()), lambda: tower)
@@ -187,7 +176,7 @@ def test_the_loss_is_ufm_on_two_forwards(backbone: Backbone) -> None:
     loss = losses.of_rows(1, rows)
 
     def logits(view: int, image: int, tower: Any) -> Tensor:
-        features = backbone.encode_images(task.unlabelled.pixels(view, torch.tensor([image])), tower)  # type: ignore[union-attr]
+        features = backbone.encode_images(task.unlabelled.pixels(view, torch.tensor([image])), tower)
         return (100 * torch.nn.functional.normalize(features.double(), dim=-1) @ task.head_CD.double().T)[0]
 
     scale = backbone.logit_scale / 100
@@ -227,9 +216,6 @@ def test_features_that_are_not_numbers_are_refused(backbone: Backbone) -> None:
         METHODS["layer_norm"].adapt(broken, METHODS["layer_norm"].configure({"batch_size": 8}))
 
 
-# -------------------------------------------------------------------------------------------- every method of the track
-
-
 def logits_of(task: Task, adapted: Adapted) -> Tensor:
     assert task.unlabelled is not None
     pixels = task.unlabelled.pixels(0, torch.arange(task.unlabelled.size))
@@ -259,9 +245,6 @@ def test_every_method_adapts_to_unlabelled_images(name: str, protocol: Any, back
     assert torch.equal(generator, torch.get_rng_state())
     after = backbone.tower.state_dict_open_clip()
     assert all(torch.equal(frozen[key], after[key]) for key in frozen), "the backbone must not move"
-
-
-# ---------------------------------------------------------------------------------------------------------- LayerNorm
 
 
 def test_layer_norms_move_and_nothing_else(backbone: Backbone) -> None:

@@ -1,7 +1,5 @@
 """``adapt``: a folder of small drawn photographs becomes a model and a page, through all the real parts."""
 
-from __future__ import annotations
-
 import errno
 import io
 import itertools

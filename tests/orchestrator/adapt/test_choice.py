@@ -1,7 +1,5 @@
 """The choice by held-out predictions, and the accuracy to expect."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

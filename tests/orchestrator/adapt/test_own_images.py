@@ -1,7 +1,5 @@
 """The user's folder as a dataset: what is said of broken images, now and when the command continues."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Suspect labels by held-out probabilities, in made-up data whose wrong labels are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Answers about single datasets, from the predictions that a store keeps with results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

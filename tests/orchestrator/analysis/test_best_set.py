@@ -1,7 +1,5 @@
 """The best set over datasets: known answers, words, missing results and degenerate input."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections import defaultdict

@@ -3,8 +3,6 @@
 Coverage may fall below 95 % by three standard errors of the simulation, and not by more.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How many images a method needs for another's score, and what is better for less."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

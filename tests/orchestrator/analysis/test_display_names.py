@@ -1,7 +1,5 @@
 """Display names of methods and of their variants."""
 
-from __future__ import annotations
-
 import pytest
 
 from bolt.methods import METHODS

@@ -1,7 +1,5 @@
 """Metrics of stored predictions: scikit-learn's values, values by hand, and ties."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import numpy as np

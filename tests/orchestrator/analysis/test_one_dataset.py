@@ -1,7 +1,5 @@
 """The best set on one dataset: variances by hand, scopes, words and degenerate input."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paired t-tests against SciPy, and the correction for skew by its formula."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

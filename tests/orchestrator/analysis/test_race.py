@@ -1,7 +1,5 @@
 """Racing: when methods go out, that decisions do not depend on when they are made, and the promise under peeking."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import ndtri

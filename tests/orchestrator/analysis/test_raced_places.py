@@ -1,7 +1,5 @@
 """Races of a grid's places: which cells they want and leave out, and what a report says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

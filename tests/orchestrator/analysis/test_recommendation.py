@@ -1,7 +1,5 @@
 """The recommendation: which method it names, and what its sentence says."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

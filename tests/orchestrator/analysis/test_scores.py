@@ -1,7 +1,5 @@
 """Scores of rows by a metric: what verdicts, tables and figures compare."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

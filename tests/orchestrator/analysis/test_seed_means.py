@@ -1,7 +1,5 @@
 """Means over seeds, by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The joint test against an enumeration of all flips, written out as loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

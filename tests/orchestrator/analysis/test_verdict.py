@@ -1,7 +1,5 @@
 """Verdicts from rows: which rows are compared, at which places, and what is recommended."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Trainings of artifacts that are killed: they go on from their last snapshot and end with the same bits."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor

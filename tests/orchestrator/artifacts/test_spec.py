@@ -1,7 +1,5 @@
 """A process's cache of artifacts, and a backbone whose image tower is read from the store."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Support images are stored near their own size, and photographs no larger than their views need."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

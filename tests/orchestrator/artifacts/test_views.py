@@ -1,7 +1,5 @@
 """Views that are made on the device equal those of the host."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every model of open_clip as a backbone: all configurations, and one that gives features only from end to end."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

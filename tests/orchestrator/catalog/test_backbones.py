@@ -1,7 +1,5 @@
 """Backbones: entries filled from open_clip, and the activation held against what is known of the weights."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

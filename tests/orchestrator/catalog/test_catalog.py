@@ -1,7 +1,5 @@
 """The catalog: what ships parses, what is wrong says where, identities follow content and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cells of the tracks ``base_to_new`` and ``imbalanced``: what methods are given, and how they are scored."""
 
-from __future__ import annotations
-
 from statistics import harmonic_mean
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods that train through both towers gain on drawn images, with the pre-trained tiny CLIP."""
 
-from __future__ import annotations
-
 from statistics import mean
 
 import pytest

@@ -1,7 +1,5 @@
 """Cells of the track ``cross_dataset``: other datasets are scored by their own class words."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import yaml

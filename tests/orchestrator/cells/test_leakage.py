@@ -1,7 +1,5 @@
 """What a method cannot know: test labels, the target's own model, and (at test time) any label at all."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """A cell's number format, through the real engine: training, features, the choice of alpha, scoring, the record."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the protocol's switches do to a cell, through the real engine: images, supports, scoring, selection."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

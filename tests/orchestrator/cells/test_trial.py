@@ -1,7 +1,5 @@
 """Stages and cells through the real parts, in this process: three drawn datasets and the shipped tiny CLIP."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import weakref

@@ -1,7 +1,5 @@
 """What ``--json`` prints, and the exit codes beside it: the fields of docs/automation.md."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

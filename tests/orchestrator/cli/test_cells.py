@@ -1,7 +1,5 @@
 """The command ``cells``: filters, states, and its JSON records."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

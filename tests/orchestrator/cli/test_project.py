@@ -1,7 +1,5 @@
 """``bolt.yaml``: written by ``data add``, the default of every command's options, and checked like any other file."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cells: pinned identities, exact round trips, and ids that differ exactly when a field does."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle

@@ -1,7 +1,5 @@
 """``data add`` and ``data verify``: a user's own images become a catalog entry, or are refused with a reason."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -37,9 +35,6 @@ def refused(folder: Path, message: str, **options: object) -> str:
         add(folder, **options)
     assert not (folder / "mine.yaml").exists()
     return str(failed.value)
-
-
-# -- what is found ----------------------------------------------------------------------------------------------------
 
 
 def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
@@ -270,9 +265,6 @@ def test_a_wrong_table_of_words_is_refused(table: str, message: str, tmp_path: P
     refused(tmp_path, message, words=tmp_path / "words.csv")
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
-
-
 def test_two_classes_with_equal_words_are_both_named(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     shutil.copytree(tmp_path / "Table ware" / "red_mug", tmp_path / "Table ware" / "RedMug")
@@ -346,9 +338,6 @@ def test_a_class_without_readable_images_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "no training image of class 'red mug' can be read", exclude_broken=True)
 
 
-# -- verify -----------------------------------------------------------------------------------------------------------
-
-
 def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 10)
     entry = add(tmp_path).entry
@@ -402,9 +391,6 @@ def test_exit_codes_of_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     done = command.orchestrator("data", "list", "--domain", "own", *options)
     assert done.returncode == 0, done.stderr
     assert "1 of 1 are" in done.stdout
-
-
-# -- the catalog file -------------------------------------------------------------------------------------------------
 
 
 def test_adding_keeps_the_other_entries_of_the_catalog_file(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Images that changed after ``data add`` are noticed before anything is measured, and named."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Copies of pictures: which are found in drawn pictures, and what is said of them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The few-shot benchmark in the folders of CoOp and Dassl, and everything that may be wrong with them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

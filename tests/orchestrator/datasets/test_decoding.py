@@ -1,7 +1,5 @@
 """Pixels of images of every mode: equal to open_clip's where it supports the mode, else as this project documents."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Downloads over real connections are complete or absent, resume after an interruption, and are checked."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import random

@@ -1,7 +1,5 @@
 """Every real dataset of the catalog is read from files in its real format."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Datasets of the Hugging Face hub: the needed files of one commit are fetched, and ``data add hf:`` makes an entry."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -120,9 +118,6 @@ def test_the_error_of_a_gated_or_missing_repository_names_the_remedy(
         pytest.raises(UserError, match=expected),
     ):
         needed_files(hub_entry(server.url), server.url)
-
-
-# -- data add hf: ------------------------------------------------------------------------------------------------------
 
 
 def add(server: FileServer, root: Path, address: str, **options: Any) -> Added:

@@ -1,7 +1,5 @@
 """The draws that a lab has on its disk: Dassl's pickles, read without running them, and 2SFS's lists."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """``data prepare`` leaves a complete dataset or none, whatever interrupts it."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -48,9 +46,6 @@ def check_missing(entry: DatasetEntry, root: Path) -> None:
     assert state_of(entry, root) in ("partial", "missing")
     with pytest.raises(UserError, match="data prepare pets"):
         open_dataset(entry, root)
-
-
-# -- archives ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
@@ -124,9 +119,6 @@ def test_a_partial_folder_beside_a_complete_dataset_is_removed(tmp_path: Path) -
         (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)
         plan_preparation([entry], tmp_path)
     check_complete(entry, tmp_path)
-
-
-# -- the command, killed, crowded and short of disk --------------------------------------------------------------------
 
 
 def catalog_file(folder: Path, entry: DatasetEntry) -> Path:
@@ -291,9 +283,6 @@ def test_nothing_is_fetched_without_agreement(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "licence: CC0" in done.stdout
     assert "--yes" in done.stderr
-
-
-# -- other routes -----------------------------------------------------------------------------------------------------
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:

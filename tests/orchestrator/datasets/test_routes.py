@@ -1,7 +1,5 @@
 """Readers of routes with files in other layouts, incomplete files and damaged files."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle
@@ -47,8 +45,6 @@ def refusal(entry: DatasetEntry, root: Path) -> str:
         open_dataset(entry, root)
     return str(caught.value)
 
-
-# --- parquet shards -----------------------------------------------------------------------------------------------
 
 PARQUET = {"kind": "huggingface", "repo": "me/mine", "splits": {"all": "train"}}
 
@@ -184,8 +180,6 @@ def test_a_part_without_images_is_an_error(tmp_path: Path) -> None:
     assert "mine has no images in its test split" in refusal(entry, tmp_path)
 
 
-# --- class folders ------------------------------------------------------------------------------------------------
-
 MANUAL = {"kind": "manual", "instructions": "from a friend"}
 
 
@@ -248,9 +242,6 @@ def test_excluded_images_are_left_out_and_the_others_keep_their_part(tmp_path: P
         assert len(new) == len(old) - 1
 
 
-# --- ImageNet's variants, CUB -------------------------------------------------------------------------------------
-
-
 def test_an_unknown_wordnet_id_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "imagenet_a/imagenet-a/n01440764/1.jpg", "imagenet_a/imagenet-a/n99999999/1.jpg")
     assert "n99999999 is none of the 1,000 classes" in refusal(load_catalog().dataset("imagenet_a"), tmp_path)
@@ -283,9 +274,6 @@ def test_the_lists_of_cub_must_agree(tmp_path: Path) -> None:
     assert "images.txt: cannot be read" in refusal(entry, tmp_path)
     (base / "train_test_split.txt").unlink()
     assert "there is no train_test_split.txt" in refusal(entry, tmp_path)
-
-
-# --- torchvision --------------------------------------------------------------------------------------------------
 
 
 def test_the_error_of_missing_files_names_the_command_that_fetches_them(tmp_path: Path) -> None:
@@ -348,9 +336,6 @@ def test_the_reader_of_imagenet_unpacks_no_archive(tmp_path: Path) -> None:
     for name in ("ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"):
         (root / name).write_bytes(b"an archive")
     assert "meta.bin is not there" in refusal(entry, tmp_path)
-
-
-# --- manifests ----------------------------------------------------------------------------------------------------
 
 
 def manifest(tmp_path: Path, text: str, *, recipe: str = "official", **route: Any) -> DatasetEntry:
@@ -444,9 +429,6 @@ def test_an_image_that_a_path_may_not_mean_is_not_taken(
 
 def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:
     assert "would split again" in refusal(manifest(tmp_path, ROWS, recipe="eighty_twenty"), tmp_path)
-
-
-# --- words --------------------------------------------------------------------------------------------------------
 
 
 def test_class_names_match_regardless_of_spelling() -> None:

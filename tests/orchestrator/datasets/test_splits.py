@@ -1,7 +1,5 @@
 """Split recipes compared with the published code, and the checksum of a split."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """WebDataset shards become a dataset: their samples are found, named and read where they lie."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

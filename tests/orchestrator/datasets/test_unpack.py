@@ -1,7 +1,5 @@
 """Unpacking untrusted archives: damaged archives and paths outside the folder are refused."""
 
-from __future__ import annotations
-
 import io
 import stat
 import tarfile

@@ -1,7 +1,5 @@
 """The drawn world: repeatable images, and a tiny CLIP that classifies them above chance."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

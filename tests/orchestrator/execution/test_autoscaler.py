@@ -1,7 +1,5 @@
 """The autoscaler's limits, and a node that the autoscaler starts because a task requests a GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The queue of cells: order, capacity, slots, and cells that run again. No cluster runs."""
 
-from __future__ import annotations
-
 from orchestrator.core.events import Resources
 from orchestrator.execution.tune.cell_queue import CellQueue
 

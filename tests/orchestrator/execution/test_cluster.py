@@ -1,7 +1,5 @@
 """Connecting to Ray and leaving it: local instances, clusters that are not there, and clusters that are lost."""
 
-from __future__ import annotations
-
 import os
 import platform
 import stat

@@ -1,7 +1,5 @@
 """Cells in this process, without Ray."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from orchestrator.core.events import CellEvent

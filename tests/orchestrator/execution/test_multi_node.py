@@ -1,7 +1,5 @@
 """Cells on a cluster of several nodes: nodes that join, and nodes that are lost, while cells run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The names of Ray that are not public: without any of them a run is less comfortable, and ends with the same cells."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

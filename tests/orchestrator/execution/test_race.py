@@ -1,7 +1,5 @@
 """A race runs block after block in one session: one connection, one counter, no artifact of a stopped method."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 

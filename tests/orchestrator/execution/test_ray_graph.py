@@ -1,7 +1,5 @@
 """Graphs of tasks on Ray: order, failures, and dead workers."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

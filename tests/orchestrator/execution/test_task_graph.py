@@ -1,7 +1,5 @@
 """Graphs of tasks in one process: order, dependencies and failures."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

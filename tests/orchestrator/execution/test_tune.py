@@ -1,7 +1,5 @@
 """Cells on a real Ray: order, failures, dead workers, too little memory, time limits, and Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

@@ -1,7 +1,5 @@
 """How the end of a worker is read from Ray's error text."""
 
-from __future__ import annotations
-
 from orchestrator.execution.tune import worker
 from tests.helpers import cells as samples
 

@@ -1,7 +1,5 @@
 """Fixtures for grids: a small catalog, methods that adapt nothing, and a loader of grid texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every mistake in a grid file is reported with its location and what would be right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

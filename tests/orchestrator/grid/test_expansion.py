@@ -1,7 +1,5 @@
 """How a block becomes cells: the product, identities, included files, protocols and labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``sources: {required: false}``: methods that need sources are left out where a target has none."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.catalog import load_catalog

@@ -1,7 +1,5 @@
 """``--only``, ``--set`` and the limit: what they select and change, and how mistakes are reported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The number format of towers as a setting of a grid, a block or a method."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

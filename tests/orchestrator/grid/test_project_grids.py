@@ -1,7 +1,5 @@
 """The project's own grids expand, and hold the cells that they promise."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The sources of cells: pools, draws, recipes, and images to meta-learn from."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.core.recipes import SourceRecipe

@@ -1,7 +1,5 @@
 """What tracks change in the expansion of a grid."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.catalog import Catalog

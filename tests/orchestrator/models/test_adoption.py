@@ -1,7 +1,5 @@
 """Adopted checkpoints as sources: every layout gives the same cells, and unsuitable files are refused."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -235,8 +233,6 @@ def test_the_error_of_a_wrong_entry_names_its_place(complaint: str, tmp_path: Pa
         load_catalog([tmp_path / "mine.yaml"])
 
 
-# -- the commands ----------------------------------------------------------------------------------------------------
-
 NAMES = ("mnist", "emnist-mnist", "cifar10", "cifar100", "stanford_cars", "eurosat")
 
 
@@ -404,8 +400,6 @@ def test_two_catalog_files_cannot_adopt_the_same_source(
     with pytest.raises(UserError, match="has a checkpoint of"):
         adopt_checkpoints([str(file)], "tiny-clip", None, [adopted_files, mine], say=lambda line: None)
 
-
-# -- the hub ---------------------------------------------------------------------------------------------------------
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
 

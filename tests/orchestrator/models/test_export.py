@@ -1,7 +1,5 @@
 """Exporting finished cells as models: restored, compared with the result, read back, registered and served."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -59,9 +57,6 @@ def stored(world: World, cell: Cell) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-# -- kept with the result ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", KEPT + AGAIN)
 def test_only_small_adapters_are_stored_with_the_result(method: str, world: World) -> None:
     cell = finished(world, method).cell
@@ -90,9 +85,6 @@ def test_equal_cells_have_equal_adapters(world: World) -> None:
     assert first == second
     kept = Path(world.settings.store_url, "adapters", result.cell.id)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == first
-
-
-# -- exporting ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["adapter", "state_dict", "huggingface"])
@@ -171,9 +163,6 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
     assert float((ours - theirs).abs().max()) <= 1e-5 * float(ours.abs().max())
 
 
-# -- the command -------------------------------------------------------------------------------------------------
-
-
 def command(world: World, *words: str) -> str:
     """Return the output of the ``export`` command on the world's store."""
     arguments = ["export", *words, "--store", world.settings.store_url, "--device", "cpu"]
@@ -214,9 +203,6 @@ def test_a_cell_is_found_by_a_prefix_of_its_id(world: World) -> None:
     result, store = finished(world, "bolt"), Store(world.settings.store_url)
     assert find_result(store, result.cell.id).cell == result.cell
     assert find_result(store, result.cell.id[:-6]).cell == result.cell
-
-
-# -- MLflow ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -303,9 +289,6 @@ def test_a_cell_that_is_not_tracked_cannot_be_registered(
 ) -> None:
     with pytest.raises(LookupError, match="no finished run of nobody"):
         register_model(tracked[0], "nobody", tmp_path, "inks", b"")
-
-
-# -- source models as files ---------------------------------------------------------------------------------------
 
 
 def test_an_adapter_loads_with_the_exported_sources_under_any_name(world: World, tmp_path: Path) -> None:

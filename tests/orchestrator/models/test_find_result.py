@@ -1,7 +1,5 @@
 """Finding a finished cell: its id, a prefix, the nearest ids of an unknown one, and a cell that failed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Inspection of a cell: confusion matrix, worst predictions, overlap of sources, and the images in its page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The model card of an exported model: what the hub reads, what a person reads, and code that runs as it stands."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import cast

@@ -1,7 +1,5 @@
 """The rivals of a cell: the other methods on the same images, support and backbone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a cell takes, by the nearest finished cells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

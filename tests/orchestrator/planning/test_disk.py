@@ -1,7 +1,5 @@
 """What a plan takes on disk, and the refusal to start what cannot fit."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The hours that a plan takes on a kind of GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What share of a GPU a cell requests, and why."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A grid against a store: what is done, failed, damaged and to do, and how long the rest takes."""
 
-from __future__ import annotations
-
 import json
 from itertools import groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the ``plan`` command says of inputs that are missing."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A raced plan: blocks of cells with the artifacts that they need, and words about what is saved."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 dataset and seed of each, the 10^9 operations that the plan counts for it, and its seconds.
 """
 
-from __future__ import annotations
-
 import csv
 import heapq
 from collections.abc import Callable
@@ -113,9 +111,6 @@ def test_an_estimate_tells_which_share_of_it_is_measured() -> None:
     assert eta(learned, [], slots=1).measured == 1.0
     assert eta(fresh, [], slots=1).measured == 0.0
     assert eta([], [], slots=1).seconds == 0.0
-
-
-# -- a recorded run, played again --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

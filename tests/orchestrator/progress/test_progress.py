@@ -1,7 +1,5 @@
 """Counts of a run, and how they are shown on a terminal and without one."""
 
-from __future__ import annotations
-
 import io
 import threading
 from pathlib import Path

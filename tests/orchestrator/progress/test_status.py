@@ -1,7 +1,5 @@
 """The status file: what other shells see of a run that is running, ended, stopped, dead or silent."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The page of a cell: the methods beside it, its example images, and where it leads."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rows and groups: what is averaged with what, and what is never mixed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

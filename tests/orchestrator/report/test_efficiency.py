@@ -1,7 +1,5 @@
 """What the report says of costs and images: tables and captions of the frontier."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from orchestrator.report.figures.costs import accuracy_against_costs

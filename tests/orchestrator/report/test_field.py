@@ -1,7 +1,5 @@
 """What the field has published on the eleven datasets: sourced, consistent, and beside what was measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """The report's figures: what they show, that they say what bands are, and that they are the same each time."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

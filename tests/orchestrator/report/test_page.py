@@ -1,7 +1,5 @@
 """The page, the folder that it is written into, and the summary in the terminal."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

@@ -1,7 +1,5 @@
 """The paper's tables: every printed number in every format, measured ones beside them, and LaTeX that compiles."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -61,7 +59,7 @@ def place(table: str, line: dict[str, str], title: str) -> Key:
     """Return where a number of a rendered table belongs, by its line's words and its column's title."""
     method = TITLES[line["method"]]
     if table == "fewshot_general_rs_multicol":
-        domain, shots = re.fullmatch(r"(.*) (\d+)-shot", title).groups()  # type: ignore[union-attr]
+        domain, shots = re.fullmatch(r"(.*) (\d+)-shot", title).groups()
         return table, DOMAINS[domain], "mean", "0" if method == "zero_shot" else shots, method, AVERAGE
     if table == "ood_vitb32_k16":
         return table, "imagenet", "ViT-B/32", "16", method, title
@@ -167,9 +165,6 @@ def test_best_is_bold_and_second_underlined_among_the_methods_of_a_block(alone: 
     assert r"\underline{64.69}" in to_latex(table)
 
 
-# --- footnotes ----------------------------------------------------------------------------------------------------
-
-
 def test_every_footnote_stands_under_the_tables_that_it_names(alone: dict[str, Table]) -> None:
     for note in published_footnotes():
         for name in note.tables:
@@ -195,9 +190,6 @@ def test_what_is_said_to_be_untrained_has_one_number_and_nothing_else_has() -> N
     for place_, by_shots in accuracies.items():
         same = {k for k in by_shots if by_shots[k] == by_shots[1]}
         assert same == said.get(place_, {1}), place_
-
-
-# --- measured beside published ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -293,9 +285,6 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
     assert zero == [48.25, 48.25]
 
 
-# --- formats ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def small() -> list[Table]:
     """Return every table of a small grid with failures, variants, shift and epochs."""
@@ -356,9 +345,6 @@ def test_every_table_compiles(alone: dict[str, Table], small: list[Table], tmp_p
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "all.pdf").stat().st_size > 50_000
-
-
-# --- the command --------------------------------------------------------------------------------------------------
 
 
 def test_the_published_tables_are_written_without_a_grid(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Protocols: effects of single switches, and the dagger at what test labels may have chosen."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

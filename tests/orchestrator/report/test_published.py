@@ -1,7 +1,5 @@
 """The paper's numbers: all there, looked up by the names the catalog gives."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.catalog import load_catalog

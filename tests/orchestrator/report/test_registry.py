@@ -1,7 +1,5 @@
 """The registry of tables and figures: the example in the docs runs, and tracks name what there is."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import replace

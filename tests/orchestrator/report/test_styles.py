@@ -1,7 +1,5 @@
 """Colours of methods: the same in every grid, and different for every reader."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

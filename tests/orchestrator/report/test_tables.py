@@ -1,7 +1,5 @@
 """Tables: their formats, and the tables by dataset, of verdicts and of variants."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tracks: what the report shows of test-time adaptation, distribution shift and accuracy after epochs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A grid of thirteen cells on the tiny CLIP, and stores in which some of them have been measured."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

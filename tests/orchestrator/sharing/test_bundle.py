@@ -1,7 +1,5 @@
 """``bundle``: whatever is changed in a bundle is named, and its cells can be measured again."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

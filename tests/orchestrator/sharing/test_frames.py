@@ -1,7 +1,5 @@
 """Results for Python code and other programs: ``orchestrator.results`` and its like, and the ``results`` command."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """``merge``: another store's results are taken over by identity, and nothing is overwritten."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The notebook of ``examples/`` runs from top to bottom on a store with results, and draws its figure."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

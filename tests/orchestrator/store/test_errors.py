@@ -1,7 +1,5 @@
 """Which failures are the cell's own, and how a remote store that is away is retried."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.store.errors import StoreUnavailable, is_store_error, retry_store

@@ -1,7 +1,5 @@
 """One driver per grid and store: locks, leases, drivers that were killed, other machines."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """This machine's copies of artifacts: fetched once for all processes, checked, and kept while somebody uses them."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Predictions beside the results: their bytes, damage to them, and results that were written without them."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

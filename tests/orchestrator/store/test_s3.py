@@ -1,7 +1,5 @@
 """A store in S3, on a real server of this machine: the same guarantees as in a folder, and the same bits."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -93,8 +91,6 @@ def body(client: Any, name: str) -> bytes:
 def put(client: Any, name: str, content: bytes) -> None:
     client.put_object(Bucket=BUCKET, Key=f"runs/{name}", Body=content)
 
-
-# -- the whole of a grid ---------------------------------------------------------------------------------------------
 
 ONLY = ["dataset=amounts", "method=zero_shot,tip_adapter,bolt_pooled", "seed=1"]
 
@@ -211,9 +207,6 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     found.verify()
 
 
-# -- artifacts -------------------------------------------------------------------------------------------------------
-
-
 def test_an_artifact_is_read_from_this_machines_disk_once_it_was_fetched(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,9 +274,6 @@ def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
     assert Snapshots(Files(URL), ADDRESS, "another").load() is None
     kept.remove()
     assert keys(s3) == []
-
-
-# -- results ---------------------------------------------------------------------------------------------------------
 
 
 def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_seen(
@@ -366,9 +356,6 @@ def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/new.csv"]
 
 
-# -- who runs what, and how far it is --------------------------------------------------------------------------------
-
-
 def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> None:
     from tests.orchestrator.store.test_lease import driver
 
@@ -410,9 +397,6 @@ def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pyt
     assert store.build_progress(ADDRESS) == "1,500 of 3,000"
     note.remove()
     assert store.build_progress(ADDRESS) == ""
-
-
-# -- what can be wrong -----------------------------------------------------------------------------------------------
 
 
 def refused(url: str, match: str) -> None:

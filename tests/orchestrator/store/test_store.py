@@ -1,7 +1,5 @@
 """The store: whole or not at all, one identity per address, nothing half-built taken for whole."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Fixtures: a SQLite tracking store, and a tracker on it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Results and labels for the tests of tracking."""
 
-from __future__ import annotations
-
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import Labels, TrackedRun
 from tests.helpers import cells as samples

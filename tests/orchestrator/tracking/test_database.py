@@ -1,7 +1,5 @@
 """Opening, creating and repairing SQLite tracking databases, by several processes at once."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import sqlite3

@@ -1,7 +1,5 @@
 """A grid's results: what the page, ``verdict.json``, the terminal and MLflow say of it."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

@@ -1,7 +1,5 @@
 """Writing to MLflow in the background, and retrying a sync, when the store is slow or unreachable."""
 
-from __future__ import annotations
-
 import io
 import re
 import socket

@@ -1,7 +1,5 @@
 """The content of tracked runs: numbers, names and tags."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from typing import get_args, get_type_hints

@@ -1,7 +1,5 @@
 """A sync brings an MLflow experiment in line with the results, whatever it finds there."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tracking on a real ``mlflow server`` with passwords, on a real PostgreSQL where one is installed, else on SQLite."""
 
-from __future__ import annotations
-
 import base64
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """MLflow's web interface: links to searches, and the server on loopback."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 from urllib.parse import parse_qsl

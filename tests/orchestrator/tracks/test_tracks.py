@@ -1,7 +1,5 @@
 """The registered tracks: names, splits of supports, methods that they take, and images through the tower."""
 
-from __future__ import annotations
-
 import pytest
 
 from bolt.methods import METHODS, TowerPasses

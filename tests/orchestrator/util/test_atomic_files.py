@@ -1,7 +1,5 @@
 """A file is replaced in one step, or stays as it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Text of other people is shown: a terminal obeys none of it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Canonical encoding: pinned, order-free where order means nothing, and never guessing."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ctrl-C in two steps, in processes of their own."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Temporary folders: gone at the end, and gone after a kill once another is made."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Sizes and durations as people write and read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.util.errors import UserError

@@ -1,7 +1,5 @@
 """The pre-training of the demo's CLIP: repeatable captioned pictures, and a run that can be interrupted."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
