@@ -15,7 +15,6 @@ def test_the_method_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     page = (ROOT / "docs" / "adding-a-method.md").read_text()
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
-    assert code is not None
     (tmp_path / "prototype.py").write_text(code.group(1))
     (tmp_path / "grid.yaml").write_text(
         textwrap.dedent(

@@ -16,7 +16,6 @@ def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path, give_dat
     page = (ROOT / "docs" / "adding-a-track.md").read_text()
     for language, name in (("python", "from_test.py"), ("yaml", "grid.yaml")):
         block = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
-        assert block is not None
         (tmp_path / name).write_text(block.group(1))
     script = (
         "from from_test import FROM_TEST; "

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_kind_of_the_page_is_built_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "adding-an-artifact-kind.md").read_text()
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
-    assert code is not None
     (tmp_path / "mean_feature.py").write_text(code.group(1))
     monkeypatch.syspath_prepend(tmp_path)
     kind = importlib.import_module("mean_feature").MeanFeature

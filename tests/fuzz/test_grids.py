@@ -75,7 +75,6 @@ def check_grid(path: Path, **options: Any) -> Grid | None:
 
 def test_the_undamaged_file_is_a_grid(tmp_path: Path) -> None:
     grid = check_grid(written(tmp_path, WHOLE))
-    assert grid is not None
     assert len(grid.cells) == 2 * (1 + 3 * 4) + 8 * 2
 
 

@@ -250,14 +250,12 @@ class GridRun:
 
     def wait_for_end(self, seconds: float) -> CommandEnd:
         """Wait for the command's end and record it."""
-        assert self.driver is not None
         self.ends.append(self.driver.wait(seconds))
         self.driver = None
         return self.ends[-1]
 
     def kill_driver(self) -> int:
         """Kill the command (``kill -9``); returns its process id."""
-        assert self.driver is not None
         pid = self.driver.pid
         self.driver.kill()
         assert not alive(pid)
@@ -349,7 +347,6 @@ def damaged_artifacts(store: Path) -> dict[str, str]:
         for address in there.addresses(kind):
             try:
                 found = there.artifact(address)
-                assert found is not None
                 found.verify()
             except CorruptArtifact as error:
                 damaged[address] = str(error)

@@ -257,7 +257,6 @@ class Hosts:
             text=True,
             env={"PATH": PATH},
         )
-        assert init.stdout is not None
         if (line := init.stdout.readline()) != "up\n":
             init.kill()
             raise RuntimeError(f"host {host.name} does not start: {line}{init.stdout.read()}")

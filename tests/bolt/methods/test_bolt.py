@@ -38,7 +38,6 @@ def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
 
 
 def weights_of(adapted: Adapted) -> dict[str, Tensor]:
-    assert adapted.tower is not None
     return adapted.tower.state_dict_open_clip()
 
 
@@ -269,7 +268,6 @@ def test_without_labels_the_scale_is_the_most_informative(backbone: Backbone) ->
 
 def test_at_test_time_the_scale_is_chosen_without_labels(backbone: Backbone) -> None:
     task = make_task(backbone, sources=RandomSources(backbone, scale=0.1), unlabelled=True)
-    assert task.unlabelled is not None
     expected = informative(task, ALPHAS, torch.arange(30), task.unlabelled.pixels)
     start = pooled_start(task, PooledStartSettings(top_k=2, alphas=ALPHAS))
     assert (start.alpha, start.alpha_by) == (expected, "mutual information")
@@ -472,7 +470,6 @@ def test_another_basis_has_as_many_coefficients_and_starts_at_the_projected_mean
     settings = PooledStartSettings(top_k=2, alphas=(1.0,), basis=basis)  # type: ignore[arg-type]
     own, other = start_of(task), pooled_start(task, settings)
     assert {name: len(s) for name, s in own.items()} == {name: len(s) for name, s in other.pooled.items()}
-    assert task.sources is not None
     for name, coefficients in other.pooled.items():
         expected = diagonal_coefficients(other.bases[name], task.sources.mean_task_vector(name))
         torch.testing.assert_close(coefficients, expected)

@@ -56,7 +56,6 @@ def test_start_and_gradients_are_the_official_ones(monkeypatch: pytest.MonkeyPat
     assert model.loss is not None
     model.loss(SMALL_IMAGES, torch.arange(4)).backward()
     for name, tensor in tensors.items():
-        assert tensor.grad is not None
         exact(tensor.grad.norm(), f"clipfit/grad_norm/{name}")
 
 

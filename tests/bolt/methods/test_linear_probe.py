@@ -71,7 +71,6 @@ def test_a_step_is_adamws_on_the_scaled_head(backbone: Backbone) -> None:
     head = task.head_CD.clone().requires_grad_()
     logits = 100 * F.linear(F.normalize(task.support.features(1), dim=-1), head)
     F.cross_entropy(logits, task.support.labels_N).backward()
-    assert head.grad is not None
     bias_gradient = 100 * (logits.softmax(dim=-1) - F.one_hot(task.support.labels_N, 10)).mean(dim=0)
     stepped, bias = head - 1e-3 * head.grad.sign(), -1e-3 * bias_gradient.sign()
     expected = 100 * F.linear(F.normalize(problem.test_ND, dim=-1), stepped, bias)

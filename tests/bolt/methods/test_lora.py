@@ -196,8 +196,6 @@ def test_training_with_dropout_repeats_and_learns(method: Method, backbone: Back
     one, other = run(), run()
     assert curves[0] == curves[1]
     assert curves[0][-1] < 0.8 * curves[0][0]
-    assert one.tower is not None
-    assert other.tower is not None
     left, right = one.tower.state_dict_open_clip(), other.tower.state_dict_open_clip()
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert type(one.tower.get_submodule("blocks.0.attn.qkv")) is nn.Linear
@@ -288,7 +286,6 @@ FROZEN = (".out_proj.weight", ".out_proj.bias", ".c_fc.bias", ".c_proj.bias")
 def test_as_published_trains_what_it_says(backbone: Backbone) -> None:
     task = make_task(backbone, protocol=STRICT.with_switches(lora="as_published"))
     adapted = LORA.adapt(task, LoraSettings(epochs=2))
-    assert adapted.tower is not None
     before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
     assert {name for name in before if torch.equal(before[name], after[name])} == {
         name for name in before if name.endswith(FROZEN)

@@ -63,11 +63,9 @@ def test_it_changes_every_matrix_of_the_papers_towers(shape: Any, matrices: int)
 def test_counts_and_start(backbone: Backbone) -> None:
     task, before = make_task(backbone), backbone.tower.state_dict_open_clip()
     still = LORA_XS.adapt(task, LoraXsSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
-    assert still.tower is not None
     assert all(torch.equal(before[name], tensor) for name, tensor in still.tower.state_dict_open_clip().items())
     assert still.trainable_parameters == 9 * 5**2
     moved = LORA_XS.adapt(task, LoraXsSettings(epochs=2, rank=3, matrices=("projection",)))
-    assert moved.tower is not None
     after = moved.tower.state_dict_open_clip()
     assert [name for name in before if not torch.equal(before[name], after[name])] == ["proj"]
     assert moved.trainable_parameters == 9

@@ -95,8 +95,6 @@ def test_a_small_support_trains_for_more_epochs() -> None:
 def test_towers_are_trained_and_the_backbone_is_not(backbone: Backbone) -> None:
     before = [tensor.clone() for tensor in backbone.text_tower.parameters()]
     adapted = adapt(make_task(backbone), QUICK)
-    assert adapted.tower is not None
-    assert adapted.tower.prompts is not None
     assert adapted.tower.prompts.shape == (1, 2, 32)  # the text tower has one block
     assert backbone.tower.prompts is None
     assert backbone.text_tower.prompts is None

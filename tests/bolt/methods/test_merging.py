@@ -27,7 +27,6 @@ def adapt(name: str, task: Task, **settings: Any) -> Adapted:
 
 
 def weights_of(adapted: Adapted) -> dict[str, Tensor]:
-    assert adapted.tower is not None
     return adapted.tower.state_dict_open_clip()
 
 

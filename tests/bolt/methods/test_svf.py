@@ -96,8 +96,6 @@ def test_training_starts_at_the_frozen_tower_and_changes_the_chosen_matrices(bac
     task, before = make_task(backbone), backbone.tower.state_dict_open_clip()
     still = SVF.adapt(task, SvfSettings(epochs=1, learning_rate=1e-30, warmup_steps=0))
     moved = SVF.adapt(task, SvfSettings(epochs=3, matrices=("projection", "mlp_in")))
-    assert still.tower is not None
-    assert moved.tower is not None
     assert all(torch.equal(before[name], tensor) for name, tensor in still.tower.state_dict_open_clip().items())
     after = moved.tower.state_dict_open_clip()
     changed = {name for name in before if not torch.equal(before[name], after[name])}

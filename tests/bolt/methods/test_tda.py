@@ -90,7 +90,6 @@ def test_one_class_and_identical_images_are_harmless() -> None:
 def test_images_come_in_the_tasks_order(backbone: Backbone) -> None:
     """The result is that of the stream in the keyed order, and and the details have the share of alike predictions."""
     task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
     adapted = adapt(task, TdaSettings())
     order = task.unlabelled.order("tda", 0, 30)
     features = F.normalize(task.unlabelled.features(), dim=-1)

@@ -96,7 +96,6 @@ def test_a_saturated_softmax_has_no_entropy() -> None:
 
 def test_the_layer_norms_move_and_nothing_else(backbone: Backbone) -> None:
     adapted = adapt(make_task(backbone, unlabelled=True), TentSettings(batch_size=8))
-    assert adapted.tower is not None
     before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == set(layer_norm_names(before))
@@ -127,7 +126,6 @@ def test_every_batch_is_seen_once_in_the_evaluation_view(backbone: Backbone) -> 
 def test_one_class_stays_where_it_is(backbone: Backbone) -> None:
     """The entropy of a single class is zero; Adam moves by rounding errors at most."""
     adapted = adapt(make_task(backbone, unlabelled=True, classes=1), TentSettings(batch_size=8))
-    assert adapted.tower is not None
     before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
 

@@ -73,11 +73,9 @@ def test_it_trains_as_many_numbers_as_on_the_papers_towers(shape: Any, rank: int
 def test_counts_and_start(backbone: Backbone) -> None:
     task, before = make_task(backbone), backbone.tower.state_dict_open_clip()
     still = VERA.adapt(task, VeraSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
-    assert still.tower is not None
     after = still.tower.state_dict_open_clip()
     assert all(torch.equal(before[name], after[name]) for name in before)
     moved = VERA.adapt(task, VeraSettings(epochs=2, rank=3, matrices=("projection",)))
-    assert moved.tower is not None
     after = moved.tower.state_dict_open_clip()
     assert [name for name in before if not torch.equal(before[name], after[name])] == ["proj"]
     assert moved.trainable_parameters == 3 + 16

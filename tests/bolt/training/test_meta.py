@@ -349,7 +349,6 @@ def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Back
         return adapted.classify(backbone.encode_images(task.support.pixels(0, rows), adapted.tower)).detach()
 
     still = METHODS["meta_init"].adapt(task, MetaInitSettings(epochs=1, learning_rate=1e-12))
-    assert still.tower is not None
     kept = still.tower.state_dict_open_clip()
     assert all(torch.allclose(kept[name], start[name], rtol=0, atol=1e-9) for name in start)
     features = torch.nn.functional.normalize(backbone.encode_images(task.support.pixels(0, rows), still.tower), dim=-1)
@@ -358,7 +357,6 @@ def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Back
     curve.clear()
     after.clear()
     adapted = METHODS["meta_init"].adapt(task, MetaInitSettings(epochs=8, batch_size=8, learning_rate=1e-3))
-    assert adapted.tower is not None
     moved = adapted.tower.state_dict_open_clip()
     assert all(not torch.equal(moved[name], start[name]) for name in start)
     unit = torch.nn.functional.normalize(drawn(5, 16).float(), dim=-1)

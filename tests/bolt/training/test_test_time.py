@@ -217,7 +217,6 @@ def test_features_that_are_not_numbers_are_refused(backbone: Backbone) -> None:
 
 
 def logits_of(task: Task, adapted: Adapted) -> Tensor:
-    assert task.unlabelled is not None
     pixels = task.unlabelled.pixels(0, torch.arange(task.unlabelled.size))
     return adapted.classify(task.backbone.encode_images(pixels, adapted.tower)).detach()
 
@@ -249,7 +248,6 @@ def test_every_method_adapts_to_unlabelled_images(name: str, protocol: Any, back
 
 def test_layer_norms_move_and_nothing_else(backbone: Backbone) -> None:
     adapted, _ = run("layer_norm", make_task(backbone, unlabelled=True))
-    assert adapted.tower is not None
     before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == set(layer_norm_names(before))
@@ -295,7 +293,6 @@ def test_where_nobody_is_sure_nothing_moves() -> None:
     backbone.logit_scale = 0.1
     task = make_task(backbone, unlabelled=True, classes=4, per_class=9)
     adapted, _ = run("layer_norm", task, epochs=2)
-    assert adapted.tower is not None
     before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
     assert all(torch.equal(before[name], after[name]) for name in before)
 

@@ -89,7 +89,6 @@ def with_test(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Adaptatio
 def test_the_model_predicts_what_was_measured_on_the_test_images(with_test: tuple[Path, Adaptation]) -> None:
     folder, done = with_test
     assert done.chosen.accuracy == max(trial.accuracy for trial in done.trials)
-    assert done.evaluation is not None
     assert accuracy_of(folder / "model", folder / "ware" / "test") == pytest.approx(done.evaluation.accuracy)
     notes = bolt.load_model(folder / "model").about.notes
     assert notes["method"] == done.chosen.text
@@ -112,7 +111,6 @@ def test_the_page_says_what_was_chosen_what_to_expect_and_how_to_predict(with_te
 def test_the_model_card_says_what_to_expect_and_how_to_load(with_test: tuple[Path, Adaptation]) -> None:
     """A model of ``adapt`` had no card, although one of ``export`` had."""
     folder, done = with_test
-    assert done.evaluation is not None
     card = ModelCard.load(folder / "model" / CARD)
     (score,) = card.data.eval_results or []
     assert score.metric_value == round(done.evaluation.accuracy, 2)
@@ -135,8 +133,6 @@ def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path
     poisoned = adapt(tmp_path)
     assert poisoned.chosen.text == done.chosen.text
     assert poisoned.choice == done.choice
-    assert poisoned.evaluation is not None
-    assert done.evaluation is not None
     assert poisoned.evaluation.accuracy < done.evaluation.accuracy
     for file in ("visual.safetensors", "classifier.safetensors"):
         assert (tmp_path / "model" / file).read_bytes() == (folder / "model" / file).read_bytes()
@@ -280,7 +276,6 @@ def test_classes_that_share_a_vector_are_named(tmp_path: Path) -> None:
             Image.new("RGB", (40, 40), (90 * number, 60, 30)).save(tmp_path / "ware" / name / f"{number}.png")
     said = io.StringIO()
     done = adapt(tmp_path, ("zero_shot",), said)
-    assert done.equal_classes is not None
     assert (done.equal_classes.shared, done.equal_classes.distinct) == ((("airplane", "bird"),), 2)
     assert "airplane = bird" in said.getvalue()
 

@@ -20,7 +20,6 @@ def curves(rng: np.random.Generator, datasets: int, noise: float) -> tuple[np.nd
 
 def test_the_number_of_images_is_where_the_means_meet() -> None:
     found = images_to_reach(KS, *curves(np.random.default_rng(0), 8, 0.0))
-    assert found is not None
     assert found.k == pytest.approx(6, rel=0.03)
     assert found.reached
 
@@ -30,7 +29,6 @@ def test_the_interval_holds_the_truth() -> None:
     rng, held = np.random.default_rng(1), []
     for _ in range(300):
         found = images_to_reach(KS, *curves(rng, 8, 2.0))
-        assert found is not None
         held.append((found.low or 0) <= 6 * 1.03 and (found.high or math.inf) >= 6 / 1.03)
     assert np.mean(held) >= 0.912
     assert np.mean(held) < 1.0
@@ -39,8 +37,6 @@ def test_the_interval_holds_the_truth() -> None:
 def test_what_lies_beyond_the_measured_k_is_open() -> None:
     scores_KN, target_N = curves(np.random.default_rng(2), 8, 1.0)
     better, worse = images_to_reach(KS, scores_KN, target_N - 50), images_to_reach(KS, scores_KN, target_N + 50)
-    assert better is not None
-    assert worse is not None
     assert (better.k, better.low, better.high, better.reached) == (None, None, None, True)
     assert (worse.k, worse.low, worse.high, worse.reached) == (None, None, None, False)
 

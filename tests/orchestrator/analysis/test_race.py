@@ -48,7 +48,6 @@ def test_bad_methods_go_out_early_and_a_single_winner_ends_the_race() -> None:
     assert raced.out_at[5] == Look(5, 1)
     assert raced.beaten_by_M[5] >= 0
     assert raced.next is None
-    assert raced.at is not None
     assert raced.at.datasets < 12
     assert not raced.level
 
@@ -88,7 +87,6 @@ def test_methods_that_hardly_differ_end_the_race_as_level() -> None:
     raced = race(scores)
     assert raced.level
     assert len(raced.left) > 1
-    assert raced.at is not None
     assert raced.at.datasets < 30
     assert not race(scores, smallest_difference=0.001).level
 

@@ -115,7 +115,6 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     assert {one.id for one in raced.left_out} == {one.id for one in cells} - set(known)
     (answer,) = raced.answers
     verdict = answer.at(4)
-    assert verdict is not None
     assert verdict.comparison.raced
     assert set(verdict.comparison.best_set) == {"BOLT", "lora"}
     assert "by a race: " in verdict.statement()

@@ -99,7 +99,6 @@ def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
 def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
     model, _ = source_model(folder, Store(store))
     found = Store(store).artifact(model.address, model.identity)
-    assert found is not None
     found.verify()
     assert not list((store / model.address).glob(f"*{SNAPSHOT_FILE}*"))
     return found.path("tower.safetensors").read_bytes(), found.meta
@@ -253,7 +252,6 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
         with loaded.store.building(spec.address, spec.identity) as builder:
             spec.build(loaded, builder)
         found = loaded.store.artifact(spec.address, spec.identity)
-        assert found is not None
         towers.append(found.path("tower.safetensors").read_bytes())
         curves.append(json.dumps(found.meta["meta_loss"]))
     assert towers[0] == towers[1]

@@ -137,7 +137,6 @@ def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tu
     target = world.pick("bolt").dataset
     (model,) = (spec for spec in total.inputs if isinstance(spec, SourceModel) and spec.dataset == target)
     found = Store(noisy.store_url).artifact(model.address)
-    assert found is not None
     path = found.path("tower.safetensors")
     noise = torch.Generator().manual_seed(1)
     save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
@@ -177,7 +176,6 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
         task = make_task(CellInputs(cell, world.loaded))
         assert task.oracle is None
         images = task.unlabelled if track.startswith("tta") else task.support
-        assert images is not None
         assert (len(task.support) == 0) == (track.startswith("tta"))
         rows = torch.arange(4)
         seen.append((name, [images.pixels(view, rows) for view in (0, 1, 2)]))

@@ -97,7 +97,6 @@ def test_a_damaged_artifact_is_planned_anew(world: World, tmp_path: Path) -> Non
     spec = next(spec for spec in make_plan(world.grid, world.catalog, store).missing if isinstance(spec, Images))
     build(spec, made)
     found = store.artifact(spec.address)
-    assert found is not None
     found.path("labels.npy").write_bytes(b"x")
     assert spec in make_plan(world.grid, world.catalog, store).missing
 
@@ -168,7 +167,6 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(world:
 
     def kept(cell: Cell) -> int:
         sources = CellInputs(cell, loaded).sources
-        assert sources is not None
         return sources.cached("a key", make)
 
     first, second = (world.pick("bolt", shots=shots) for shots in (1, 2))
@@ -186,7 +184,6 @@ def test_what_cells_of_another_target_made_of_their_sources_is_freed(world: Worl
         """Gigabytes, with larger towers."""
 
     sources = CellInputs(world.pick("bolt"), loaded).sources
-    assert sources is not None
     stacks = weakref.ref(sources.cached("stacks", Stacks))
     assert stacks() is not None
     assert CellInputs(world.pick("bolt", dataset="glyph-digits"), loaded).sources is not None
@@ -219,7 +216,6 @@ def test_cached_support_features_are_those_of_the_views(world: World, loaded: Ar
 def test_the_domain_total_gives_the_bits_of_the_direct_sum(world: World, loaded: ArtifactCache) -> None:
     cell = world.pick("bolt")
     by_total = CellInputs(cell, loaded).sources
-    assert by_total is not None
     assert by_total._total is not None
     direct = SourceSet(loaded, cell.backbone, cell.sources)
     direct._total = None

@@ -158,7 +158,6 @@ def build_in(store: Store, part: Part) -> None:
 def check_complete(store: Store, part: Part) -> None:
     """Check that the artifact is complete."""
     found = store.artifact(ADDRESS, IDENTITY)
-    assert found is not None
     found.verify()
     images = read_images(found.path)
     assert images.labels.tolist() == part.labels.tolist()

@@ -44,7 +44,6 @@ def raw(root: Path) -> RawDataset:
 
 def drawn(raw: RawDataset) -> dict[str, list[int]]:
     """The draw of Dassl's own function, 2 images a class with seed 1."""
-    assert raw.validation is not None
     found = draw_as_published({"train": raw.train.labels, "val": raw.validation.labels}, 2, seed=1, code="dassl")
     return {name: positions.tolist() for name, positions in found.items()}
 
@@ -52,7 +51,6 @@ def drawn(raw: RawDataset) -> dict[str, list[int]]:
 def rows(raw: RawDataset, part: str, other_root: str = "/home/lab/DATA") -> list[tuple[str, int]]:
     """Path on another machine and label of each drawn image of a part."""
     source = {"train": raw.train, "val": raw.validation}[part]
-    assert source is not None
     return [(f"{other_root}/{source.origin(i)}", int(source.labels[i])) for i in drawn(raw)[part]]
 
 

@@ -59,7 +59,6 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
         assert server.sent == [len(body)]
     check_complete(entry, tmp_path)
     assert record == read_record(entry, tmp_path)
-    assert record is not None
     assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
     assert record.manifest.counts == {"train": 8, "test": 2}
     assert record.differs == ()
@@ -71,7 +70,6 @@ def test_counts_that_differ_from_the_catalog_are_recorded(tmp_path: Path) -> Non
     with serve(files={"a.tar": BODY}) as server:
         entry = entry_of(server.url_of("a.tar"), sizes={"train": 80, "test": 20})
         record = prepare_one(entry, tmp_path, QUIET)
-    assert record is not None
     assert record.differs == ("train: catalog 80, data 8", "test: catalog 20, data 2")
 
 
@@ -325,7 +323,6 @@ def test_datasets_of_torchvision_resume_and_keep_complete_files(
         server.drops = []
         record = prepare_one(entry, tmp_path, QUIET)
         assert sum(server.sent) == sum(sizes)
-    assert record is not None
     assert record.manifest.counts == {"train": 20, "test": 20}
     assert len(record.files) == 4
     assert open_dataset(entry, tmp_path).test.read(3).size == (28, 28)

@@ -59,7 +59,6 @@ def test_the_samples_of_shards_are_a_dataset(tmp_path: Path, case: str) -> None:
         photograph(WORDS[int(sample) % 2], 8 * int(shard[:3]) + int(sample)).save(stream, "JPEG")
         with tarfile.open(folder / shard) as opened:
             stored = opened.extractfile(f"./{sample}.jpg")
-            assert stored is not None
             assert stored.read() == stream.getvalue()
         assert raw.train.read(row).size == photograph(WORDS[0], 0).size
     (folder / "001.tar").unlink()

@@ -177,8 +177,6 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     for source in ours.sources:
         twin = next(ref for ref in theirs.sources if ref.dataset == source.dataset)
         mine, other = CellInputs(ours, adopted.loaded).sources, CellInputs(theirs, tuned.loaded).sources
-        assert mine is not None
-        assert other is not None
         pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
 

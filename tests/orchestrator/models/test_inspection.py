@@ -72,7 +72,6 @@ def test_stored_predictions_are_those_of_the_kept_model(world: World) -> None:
         np.testing.assert_array_equal(getattr(split, name), getattr(repeated, name))
     np.testing.assert_allclose(split.confidence, repeated.confidence, atol=0.5 / 255 + 1e-6)
     assert found.coefficients.keys() == again.coefficients.keys() != set()
-    assert found.overlap is not None
     assert found.overlap.values.shape == (len(found.overlap.sources),) * 2
 
 

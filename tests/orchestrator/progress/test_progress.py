@@ -220,7 +220,6 @@ def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path)
     assert "stopped: 0 cells finished, 1 not done" in printed_on(console)
     assert printed_on(console).endswith("; continue with: python -m orchestrator grid demo\n")
     found = read_status(Files(tmp_path), "demo")
-    assert found is not None
     assert found.state == "stopped"
 
 

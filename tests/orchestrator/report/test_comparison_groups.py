@@ -47,7 +47,6 @@ def test_zero_shot_stands_at_every_k_without_a_deviation() -> None:
     assert group.methods[0] == "Zero-shot"
     for k in group.ks:
         mean = group.mean("Zero-shot", k)
-        assert mean is not None
         assert (mean.mean, mean.std, mean.n) == (ZERO_SHOT + 3.5, None, 1)
 
 
@@ -56,8 +55,6 @@ def test_domain_mean_by_hand() -> None:
     results = [result(cell("bolt", dataset, 4, seed), accuracy) for (dataset, seed), accuracy in accuracies.items()]
     (group,) = arrange(results).groups
     mean, gain = group.mean("BOLT", 4), group.mean("BOLT", 4, lambda row: row.gain)
-    assert mean is not None
-    assert gain is not None
     assert (mean.mean, mean.n) == (73.5, 2)  # seeds: 70 and 77
     assert mean.std == pytest.approx(7 / math.sqrt(2))
     assert gain.mean == pytest.approx(23.5)
@@ -67,7 +64,6 @@ def test_shifted_test_sets_are_averaged_without_the_target() -> None:
     of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch", "v2"))
     (group,) = arrange([result(of, 90.0, 40.0, 60.0)]).groups
     mean = group.mean("BOLT", 4)
-    assert mean is not None
     assert mean.mean == 50.0
     assert group.tests(4) == ("imagenet", "imagenet → sketch", "imagenet → v2")
 
@@ -90,7 +86,6 @@ def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> N
     assert row[2].value is None
     (answer,) = arranged.answers
     verdict = answer.at(4)
-    assert verdict is not None
     assert {score.method: score.n for score in verdict.comparison.methods} == {"BOLT": 7, "Linear probe": 8}
 
 

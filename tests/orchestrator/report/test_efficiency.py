@@ -19,7 +19,6 @@ def test_the_frontier_is_named_in_table_and_figures() -> None:
     arranged = arrange(results())
     (group,) = arranged.groups
     table = frontier_table(arranged, group, 16)
-    assert table is not None
     frontier = {row[0].code for row in table.rows if "parameters" in row[1].text}
     assert frontier == {"Zero-shot", "Linear probe", "BOLT"}
     assert [row[0].code for row in table.rows][:2] == ["BOLT", "lora"]
@@ -33,7 +32,6 @@ def test_images_for_the_same_score_are_counted() -> None:
     arranged = arrange(results())
     (group,) = arranged.groups
     table = data_efficiency_table(arranged, group)
-    assert table is not None
     by_method = {row[0].code: row for row in table.rows}
     column = table.header.index("images for BOLT")
     found = by_method["lora"][column].value

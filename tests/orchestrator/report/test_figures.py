@@ -53,7 +53,6 @@ def fewshot() -> GridResults:
 def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: GridResults) -> None:
     group = fewshot.groups[0]
     figure = accuracy_radar(fewshot, group, 4)
-    assert figure is not None
     assert figure == accuracy_radar(fewshot, group, 4)
     for dataset in ("dtd", "gtsrb", "food101"):
         assert f">{dataset}<" in figure.svg
@@ -120,7 +119,6 @@ def test_a_variants_effect_is_paired_by_seed(ablations: GridResults) -> None:
     tests = group.tests(16, averaged=True)
     relu, bolt = ([group.rows_by_seed(label, 16, test) for test in tests] for label in ("ReLU sign", "bolt"))
     by_seed = [np.mean([a[s].accuracy - b[s].accuracy for a, b in zip(relu, bolt, strict=True)]) for s in (1, 2, 3)]
-    assert found is not None
     assert found.mean == pytest.approx(np.mean(by_seed))
     assert found.std == pytest.approx(np.std(by_seed, ddof=1))
     (figure,) = effects_of_variants(ablations, group)
@@ -189,7 +187,6 @@ def test_a_process_that_draws_figures_does_not_import_torch() -> None:
 
 def test_a_confusion_matrix_has_shares_of_each_true_class() -> None:
     figure = confusion_matrix(np.array([[3, 1], [0, 4]]), ("cat", "dog"), "pets")
-    assert figure is not None
     assert [share in figure.svg for share in (">75<", ">25<", ">100<")] == [True] * 3
     assert confusion_matrix(np.zeros((61, 61), dtype=np.int64), tuple(map(str, range(61))), "many") is None
 
@@ -197,7 +194,6 @@ def test_a_confusion_matrix_has_shares_of_each_true_class() -> None:
 def test_spectra_and_overlaps_are_drawn_where_there_are_any() -> None:
     name = "transformer.resblocks.3.mlp.c_fc.weight"
     figure = coefficient_spectra({name: (np.array([1.0, -2.0]), np.array([0.5, 3.0])), "proj": (None, np.ones(2))})
-    assert figure is not None
     assert short_name(name) == "3 mlp.c_fc"
     assert ">3 mlp.c_fc<" in figure.svg
     assert coefficient_spectra({}) is None
@@ -206,7 +202,6 @@ def test_spectra_and_overlaps_are_drawn_where_there_are_any() -> None:
 def test_an_overlap_map_spans_the_values_between_different_sources() -> None:
     values = np.array([[1.0, 0.25, 0.31], [0.25, 1.0, 0.4], [0.31, 0.4, 1.0]])
     figure = overlap_map(Overlap(("mnist", "svhn", "usps"), values, random=0.07, directions=12))
-    assert figure is not None
     assert all(number in figure.caption for number in ("0.25", "0.40", "0.07", "12 directions"))
     assert ">0.31<" in figure.svg
     assert ">1.00<" not in figure.svg  # every source overlaps with itself
@@ -216,7 +211,6 @@ def test_an_overlap_map_spans_the_values_between_different_sources() -> None:
 
 def test_training_curves_show_every_recorded_number() -> None:
     figure = training_curves({"train_loss": (2.0, 1.0, 0.5), "learning_rate": (0.01, 0.005, 0.0)})
-    assert figure is not None
     assert all(f">{title}<" in figure.svg for title in ("training loss", "learning rate"))
     assert training_curves({}) is None
     assert training_curves({"train_loss": (2.0,)}) is None
@@ -243,7 +237,6 @@ def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:
 def test_one_seed_has_no_band_and_one_k_no_line() -> None:
     arranged = arrange(grid({"bolt": 60.0}, seeds=(0,)))
     figure = accuracy_against_k(arranged, arranged.groups[0])
-    assert figure is not None
     assert "no band" in figure.caption
     arranged = arrange(grid({"bolt": 60.0}, ks=(4,)))
     assert accuracy_against_k(arranged, arranged.groups[0]) is None
@@ -254,7 +247,6 @@ def test_many_methods_get_a_map_of_gains() -> None:
     arranged = arrange(grid(methods | {"zero_shot": 0.0}, ks=(4,)))
     (group,) = arranged.groups
     figure = accuracy_by_dataset(arranged, group, 4)
-    assert figure is not None
     assert figure.name.startswith("gains_")
     assert "+19.0" in figure.svg  # 50 + 14 + 4 + 1 over zero-shot at 50, on the first dataset
 
@@ -265,5 +257,4 @@ def test_many_methods_get_a_map_of_gains() -> None:
 
     few_methods = arrange(grid({"bolt": 60.0}, ks=(4,)))
     few = accuracy_by_dataset(few_methods, few_methods.groups[0], 4)
-    assert few is not None
     assert few.name.startswith("dots_")

@@ -97,7 +97,6 @@ def lines_of_latex(text: str) -> list[list[str]]:
         if "\\endlastfoot" not in text
         else re.search(r"\\endlastfoot", text)
     )
-    assert start is not None
     body = re.split(r"\\bottomrule|\\end\{longtable\}", text[start.end() :])[0]
     body = re.sub(r"\\midrule|\\cmidrule\(lr\)\{[^}]*\}", "", body)
     lines, before = [], [""] * 3

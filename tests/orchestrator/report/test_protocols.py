@@ -33,7 +33,6 @@ def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
     assert differences_of(effects["BOLT"]) == pytest.approx(differences)
     assert switches_text(effects["BOLT"].protocol, STRICT) == "sigma_sign = relu"
     table = effects_table(arrange([*strict, *changed]))
-    assert table is not None
     rows = {row[2].text: row for row in table.rows}
     assert rows["BOLT"][3].text == f"{sum(d > 0 for d in differences)} of 28 differ"
     assert rows["BOLT"][4].value == pytest.approx(np.mean(differences))
@@ -46,7 +45,6 @@ def test_no_effect_means_the_same_counts_of_every_class() -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 50.0})
     same = under(STRICT.with_switches(flips="always"), strict)
     table = effects_table(arrange([*strict, *same]))
-    assert table is not None
     texts = [entry.text for entry in table.rows[0]]
     assert texts == ["flips = always", "strict", "every method", "no effect", "0.00", "64"]
     other = replace(same[0].evaluations[0], per_class=((1, 100),))
@@ -69,7 +67,6 @@ def test_cells_are_paired_by_settings_then_by_label_and_never_at_random() -> Non
     ((nothing,),) = switch_effects(arrange([*plain, *relabelled]))  # two candidates, neither of them the one
     assert nothing.pairs == ()
     table = effects_table(arrange([*plain, *relabelled]))
-    assert table is not None
     assert [entry.text for entry in table.rows[0][2:5]] == [DASH, "no cell in common", DASH]
 
 
@@ -126,7 +123,6 @@ def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> Non
             assert row["selects_on_test"] == str(row["protocol"] == "published")
     arranged = arrange(chosen)
     figure = dataset_dots(arranged, arranged.groups[0], 4)
-    assert figure is not None
     assert figure.title.endswith("†")
     assert "Selected on the test set" in figure.caption
     console = Console(width=100, file=io.StringIO(), force_terminal=False)

@@ -26,8 +26,6 @@ def test_tracks_have_groups_tables_and_sentences_of_their_own(tmp_path: Path) ->
     arranged = arrange(results)
     assert [group.key.track for group in arranged.groups] == ["fewshot", "tta"]
     first, second = (group.mean("BOLT", group.ks[-1]) for group in arranged.groups)
-    assert first is not None
-    assert second is not None
     assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
     page = write(tmp_path, results).read_text(encoding="utf-8")
     assert page.count('class="headline"') == 2
@@ -110,7 +108,6 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     arranged = arrange(results)
     (group,) = arranged.groups
     table = epochs_table(arranged, group, 4)
-    assert table is not None
     assert table.header == ("method", "epoch 1", "epoch 2", "epoch 5", "epoch 10", "epoch 12")
     by_label = {row[0].text: row[1:] for row in table.rows}
     assert [entry.value for entry in by_label["BOLT"]] == [54.0, 55.0, 58.0, 63.0, 65.0]
@@ -118,7 +115,6 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
     assert [entry.text for entry in by_label["Zero-shot"]] == ["50.00"] * 5
     assert [entry.value for entry in by_label["Linear probe"]] == [30.0, None, None, None, None]
     figure = accuracy_after_epochs(arranged, group, 4)
-    assert figure is not None
     assert "± one sample standard deviation over n = 2 seeds" in figure.caption
     fewshot = arrange(grid({"bolt": 60.0}))
     assert epochs_table(fewshot, fewshot.groups[0], 4) is None
@@ -135,7 +131,6 @@ def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_p
     arranged = arrange(results)
     (group,) = arranged.groups
     table = base_to_new_table(arranged, group, 4)
-    assert table is not None
     printed = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
     assert printed["BOLT"] == ["70.00", "50.00", "56.67", "60.00"]
     assert main_table(arranged, group).rows[1][1].value == pytest.approx((160 / 3 + 60) / 2)

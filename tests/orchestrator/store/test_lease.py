@@ -32,7 +32,6 @@ def driver(url: Path | str) -> subprocess.Popen[str]:
     """A driver that drives until its input ends."""
     words = [sys.executable, "-c", DRIVER, str(url)]
     started = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert started.stdout is not None
     assert started.stdout.readline() == "driving\n"
     return started
 

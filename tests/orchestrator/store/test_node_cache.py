@@ -143,7 +143,6 @@ def test_what_a_living_process_was_given_stays(tmp_path: Path, processes: list[s
     root = tmp_path / "cache"
     processes.append(process(root, tmp_path / "log", "a"))
     stdout = processes[0].stdout
-    assert stdout is not None
     assert Path(stdout.readline().strip()).read_bytes() == ONE
     get(NodeCache(root, limit=1000), TWO)  # larger than it may be, rather than taken from under somebody
     assert contents(root) == {ONE, TWO}
@@ -204,7 +203,6 @@ def test_a_shared_folder_is_read_through_the_cache_when_one_is_named(
     store = Store(tmp_path / "shared")
     build(store, ONE)
     found = store.artifact(ADDRESS, IDENTITY)
-    assert found is not None
     assert found.path("numbers.bin").is_relative_to(tmp_path / "shared")
     monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
     path = found.path("numbers.bin")
@@ -220,7 +218,6 @@ def test_an_artifact_that_is_not_what_was_built_counts_as_unbuilt(
     store = Store(tmp_path / "shared")
     build(store, ONE)
     found = store.artifact(ADDRESS)
-    assert found is not None
     stored = tmp_path / "shared" / found.files["numbers.bin"][0]
     stored.write_bytes(damage) if damage else stored.unlink()
     with pytest.raises(CorruptArtifact, match=r"numbers\.bin"):

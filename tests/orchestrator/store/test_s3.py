@@ -160,7 +160,6 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage
     assert {"index.html", "rows.csv"} < set(reports)
     assert {name.partition("/")[0] for name in reports if "/" in name} == {"figures", "tables"}
     said = read_status(Files(URL), "mini")
-    assert said is not None
     assert said.state == "ended"
 
 
@@ -177,7 +176,6 @@ with Store({URL!r}).building({ADDRESS!r}, {IDENTITY!r}) as builder:
     builder = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
     )
-    assert builder.stdout is not None
     assert builder.stdout.readline() == "written\n"
     os.kill(builder.pid, signal.SIGKILL)
     builder.communicate()
@@ -188,7 +186,6 @@ with Store({URL!r}).building({ADDRESS!r}, {IDENTITY!r}) as builder:
     build(store)
     assert list(cache.glob("processes/*/*/numbers.bin")) == []
     found = store.artifact(ADDRESS, IDENTITY)
-    assert found is not None
     assert found.path("numbers.bin").read_bytes() == b"123"
 
 
@@ -203,7 +200,6 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     build(Store(URL))
     assert f"{ADDRESS}/1-0000dead/numbers.bin" not in keys(s3)
     found = Store(URL).artifact(ADDRESS)
-    assert found is not None
     found.verify()
 
 
@@ -213,7 +209,6 @@ def test_an_artifact_is_read_from_this_machines_disk_once_it_was_fetched(
     build(Store(URL))
     monkeypatch.setenv(FOLDER, str(tmp_path / "another machine"))
     found = Store(URL).artifact(ADDRESS, IDENTITY)
-    assert found is not None
     path = found.path("numbers.bin")
     assert path.read_bytes() == b"123"
     s3.delete_object(Bucket=BUCKET, Key=f"runs/{found.files['numbers.bin'][0]}")
@@ -229,7 +224,6 @@ def test_a_damaged_object_is_found_without_reading_all_of_them(
     store = Store(URL)
     build(store)
     found = store.artifact(ADDRESS)
-    assert found is not None
     found.verify()  # and this machine has a whole copy, which others may not have
     stored = found.files["numbers.bin"][0]
     if damage is None:
@@ -244,7 +238,6 @@ def test_a_damaged_object_is_found_without_reading_all_of_them(
     assert store.artifact(ADDRESS) is None
     build(store)
     rebuilt = store.artifact(ADDRESS)
-    assert rebuilt is not None
     rebuilt.verify()
 
 
@@ -256,7 +249,6 @@ def test_a_bucket_that_was_copied_keeps_its_artifacts(s3: Any) -> None:
     manifest["tags"]["numbers.bin"] = "0123456789abcdef-2"
     put(s3, f"{ADDRESS}/manifest.json", json.dumps(manifest).encode())
     found = Store(URL).artifact(ADDRESS, IDENTITY)
-    assert found is not None
     found.verify()
     assert Store(URL).addresses("spectra") == [ADDRESS]
 
@@ -314,7 +306,6 @@ def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
     assert store.adapter_folder("cell-1") is None
     store.write_adapter("cell-1", {"a.bin": b"a", "adapter.json": b"{}"})
     folder = store.adapter_folder("cell-1")
-    assert folder is not None
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a.bin": b"a", "adapter.json": b"{}"}
 
 
@@ -381,7 +372,6 @@ def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
     file.write("running", Snapshot(waiting=3))
     file.write("running", Snapshot(waiting=2))  # too soon to be worth a request
     found = read_status(Files(URL), "demo")
-    assert found is not None
     assert (found.state, found.shot.waiting) == ("running", 3)
     file.write("ended", Snapshot(finished=3))
     console = Console(width=200)

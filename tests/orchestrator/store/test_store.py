@@ -39,7 +39,6 @@ def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path) 
     assert store.artifact(ADDRESS) is None
     build(store)
     found = store.artifact(ADDRESS, IDENTITY)
-    assert found is not None
     assert found.path("numbers.bin").read_bytes() == b"123"
     assert found.meta == {"count": 3}
     assert store.addresses("spectra") == [ADDRESS]
@@ -95,7 +94,6 @@ def test_what_a_killed_builder_of_this_machine_left_goes_with_the_next_build(tmp
         assert slow.folder.exists(), "an attempt whose builder lives was swept"
         assert not left.exists()
     found = store.artifact(ADDRESS, IDENTITY)
-    assert found is not None
     assert [path.name for path in found.path("numbers.bin").parent.iterdir()] == ["numbers.bin"]
 
 
@@ -111,7 +109,6 @@ def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: P
     store = Store(tmp_path)
     build(store)
     found = store.artifact(ADDRESS)
-    assert found is not None
     found.path("numbers.bin").write_bytes(damage)
     with pytest.raises(CorruptArtifact):
         found.verify()
@@ -119,7 +116,6 @@ def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: P
     assert store.artifact(ADDRESS) is None
     build(store)
     rebuilt = store.artifact(ADDRESS)
-    assert rebuilt is not None
     rebuilt.verify()
 
 
@@ -191,7 +187,6 @@ def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path, linked: str) ->
     store = Store(tmp_path / "store")
     build(store)
     found = store.artifact(ADDRESS)
-    assert found is not None
     file = tmp_path / "store" / found.files["numbers.bin"][0]
     moved = {"numbers.bin": file, "attempt": file.parent, "kind": tmp_path / "store" / "spectra"}[linked]
     moved.rename(tmp_path / "elsewhere")
@@ -250,7 +245,6 @@ def test_a_store_that_is_a_link_itself_is_read(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     build(store)
     found = store.artifact(ADDRESS)
-    assert found is not None
     found.verify()
 
 
@@ -268,7 +262,6 @@ def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     found = Store(tmp_path).artifact(ADDRESS, IDENTITY)
-    assert found is not None
     found.verify()
 
 

@@ -127,6 +127,5 @@ def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tup
     assert "sync GRID --rebuild" in classify_tracking_error(found.value).message
     assert classify_tracking_error(found.value).kind == "refused"
     aside = move_aside(path)
-    assert aside is not None
     assert aside.stat().st_size == size
     assert not path.exists()

@@ -158,7 +158,6 @@ def test_runs_written_while_a_server_was_down_are_written_when_it_is_back(
     open_tracker: Open = request.getfixturevalue("remote" if killed == "server" else "direct")
     name = f"killed-{killed}"
     target = server if killed == "server" else postgres
-    assert target is not None
     results = some_results()
     stored = {result.cell.id: result for result in results}
     said: list[str] = []
