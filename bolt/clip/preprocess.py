@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from bolt.clip.image_files import open_image as open_image  # scripts of users import it from here
 from bolt.clip.image_files import to_rgb_or_grey
 from bolt.clip.input_size import InputSize
 
