@@ -51,7 +51,7 @@ def _share(plan: Plan, cells: Sequence[Cell]) -> str:
     work = [plan.costs.work(cell) for cell in cells]
     of = sum(plan.costs.work(cell).gflop for cell in plan.cells)
     seconds = sum(plan.costs.predict(each) or 0.0 for each in work)
-    parts = [f"{sum(each.gflop for each in work) / of:.0%} of their operations"] if of else []
+    parts = [f"{sum(each.gflop for each in work) / of:.0%} of their operations"] if of and cells else []
     parts += [f"about {human_duration(seconds)} of one worker"] if seconds else []
     share = f" ({', '.join(parts)})" if parts else ""
     return f"{len(cells)} of {pluralize(len(plan.cells), 'cell')}{share}"
