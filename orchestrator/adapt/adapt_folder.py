@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from rich.console import Console
 
+from bolt.methods.common.deep_prompts import DeepPromptSettings
 from bolt.model.model import Model
 from bolt.model.threshold import NOTE, held_out_note
 from bolt.task.task import Adapted, Task
@@ -37,7 +38,7 @@ from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.splits import evaluation_split
 from orchestrator.cells.task import make_task
 from orchestrator.datasets.progress import show_progress
-from orchestrator.models.export import COMPARED_IMAGES, compare_saved
+from orchestrator.models.export import COMPARED_IMAGES, check_form, compare_saved
 from orchestrator.models.model_card import write_card
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
@@ -70,6 +71,9 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     candidates = read_candidates(request, backbone)
     if not backbone.has_matrices:
         request = replace(request, form="adapter")  # the tower stays open_clip's own
+    for each in candidates:
+        learns_tokens = isinstance(each.settings, DeepPromptSettings)
+        check_form(request.form, backbone, each.method.name if learns_tokens else None)
     fetch_weights(backbone, console, where="--backbone", instead=_WITHOUT_WEIGHTS)
     with _working_folder(request, say):
         writing_work = writing(f"the working folder {request.work}", "--store", KEPT)
@@ -171,7 +175,7 @@ def _save(adapted: Adapted, task: Task, loaded: ArtifactCache, done: Adaptation)
         shutil.rmtree(staged, ignore_errors=True)
         model.save(staged, request.form, with_basis=True)
         card = adapt_card(done, adapted.trainable_parameters, make_manifest(loaded, ()))
-        write_card(card, loaded.catalog, staged, request.form)
+        write_card(card, loaded.catalog, staged, request.form, model.tower.prompts is not None)
     pixels = task.support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(task.support))))
     compare_saved(model, staged, cell, loaded, pixels)
     with writing(f"the model {request.model}", "-o", KEPT):

@@ -34,7 +34,7 @@ def export(
     Its accuracy is compared with the recorded one, and the saved model is read back and compared.
     """
     from orchestrator.artifacts.spec import ArtifactCache
-    from orchestrator.models.export import COMPARED_IMAGES, example_image, restore_model, save_model
+    from orchestrator.models.export import COMPARED_IMAGES, check_form, example_image, restore_model, save_model
     from orchestrator.models.find_result import find_result
 
     if with_basis and form != "adapter":
@@ -46,21 +46,13 @@ def export(
     loaded = ArtifactCache(settings)
     result = find_result(loaded.store, cell)
     backbone = loaded.catalog.backbone(result.cell.backbone.name)
-    if form != "adapter" and not backbone.has_matrices:
-        what = f"{backbone.name} gives features only, so its models are saved as adapters"
-        raise UserError(what, where="--as", hint="take --as adapter")
-    if form == "huggingface" and backbone.timm:
-        what = f"{backbone.name} is no CLIP of transformers"
-        raise UserError(what, where="--as", hint="take --as adapter, or --as state_dict for open_clip's own names")
+    check_form(form, backbone)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
     made = restore_model(result, loaded)
-    if form == "huggingface" and made.model.tower.prompts is not None:
-        what = (
-            f"{result.cell.method.name} learned tokens of the image tower, and transformers' CLIP has no place for them"
-        )
-        raise UserError(what, where="--as", hint="take --as adapter or --as state_dict")
+    if made.model.tower.prompts is not None:
+        check_form(form, backbone, result.cell.method.name)
     difference = save_model(made, result, loaded, folder, form, with_basis=with_basis)
     how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
     recorded = f"recorded {result.accuracies[0]:.2f} %" if made.warnings else "equal to the recorded one"

@@ -24,6 +24,7 @@ from bolt.task.classifiers import UnknownClassifier
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import ArtifactCache
+from orchestrator.catalog import BackboneEntry
 from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.manifest import make_manifest
@@ -55,6 +56,22 @@ class RestoredModel:
     how: str
     accuracy: float
     warnings: tuple[str, ...]
+
+
+def check_form(form: Form, backbone: BackboneEntry, learns_tokens: str | None = None) -> None:
+    """Raise ``UserError`` for a form that a model of this backbone cannot have.
+
+    ``learns_tokens`` names the method if it learns tokens of the image tower.
+    """
+    if form != "adapter" and not backbone.has_matrices:
+        what = f"{backbone.name} gives features only, so its models are saved as adapters"
+        raise UserError(what, where="--as", hint="take --as adapter")
+    if form == "huggingface" and backbone.timm:
+        what = f"{backbone.name} is no CLIP of transformers"
+        raise UserError(what, where="--as", hint="take --as adapter, or --as state_dict for open_clip's own names")
+    if form == "huggingface" and learns_tokens is not None:
+        what = f"{learns_tokens} learns tokens of the image tower, and transformers' CLIP has no place for them"
+        raise UserError(what, where="--as", hint="take --as adapter or --as state_dict")
 
 
 def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
@@ -121,7 +138,7 @@ def save_model(
     card = ModelCard(cell.id, cell, result.evaluations, tuple(notes), size, trained, result.manifest)
     with writing("the model", f"-o {folder}"):
         made.model.save(folder, form, with_basis=with_basis)
-        write_card(card, loaded.catalog, folder, form)
+        write_card(card, loaded.catalog, folder, form, made.model.tower.prompts is not None)
     return compare_saved(made.model, folder, cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
 
 

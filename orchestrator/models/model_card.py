@@ -48,9 +48,13 @@ class ModelCard:
     manifest: Manifest
 
 
-def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> None:
-    """Write the card into the folder in which the model was saved in this form."""
+def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form, learned_tokens: bool) -> None:
+    """Write the card into the folder in which the model was saved in this form.
+
+    ``learned_tokens`` says whether its image tower has some.
+    """
     basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis") if form == "adapter" else None
+    library = "bolt" if learned_tokens else _LIBRARY[form]  # open_clip has no place for learned tokens
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.models"),
         undefined=jinja2.StrictUndefined,
@@ -59,7 +63,7 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> N
         finalize=_without_markup,
     )
     text = environment.get_template("model_card.md.j2").render(
-        front_matter=Markup(_front_matter(card, catalog, form)),  # made by the hub's library
+        front_matter=Markup(_front_matter(card, catalog, library)),  # made by the hub's library
         card=card,
         cell=card.cell,
         method=METHODS[card.cell.method.name],
@@ -69,6 +73,7 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form) -> N
         datasets=catalog.datasets,
         form=form,
         needs_sources=basis is not None and not basis["included"],
+        learned_tokens=learned_tokens,
     )
     (folder / CARD).write_text(text, encoding="utf-8")
 
@@ -78,7 +83,7 @@ def _without_markup(value: object) -> object:
     return value.replace("<", "&lt;") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _front_matter(card: ModelCard, catalog: Catalog, form: Form) -> str:
+def _front_matter(card: ModelCard, catalog: Catalog, library: str) -> str:
     """Return the YAML of the card, made by the hub's own library."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -102,7 +107,7 @@ def _front_matter(card: ModelCard, catalog: Catalog, form: Form) -> str:
     data = ModelCardData(
         license="other",
         license_name="terms of the data and of the backbone",
-        library_name=_LIBRARY[form],
+        library_name=library,
         pipeline_tag="image-classification",
         tags=["clip", "few-shot", cell.method.name],
         base_model=_BASE_MODELS.get((backbone.architecture, backbone.weights.pretrained or "")),

@@ -119,6 +119,16 @@ def test_the_model_card_says_what_to_expect_and_how_to_load(with_test: tuple[Pat
         assert fact in card.text
 
 
+def test_a_model_with_learned_tokens_is_read_back_without_its_backbone(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware" / "train", 2)
+    write_photographs(tmp_path / "ware" / "test", 2, first=2)
+    done = adapt(tmp_path, ("maple(epochs=1, min_steps=1)",))
+    assert done.evaluation is not None
+    assert accuracy_of(tmp_path / "model", tmp_path / "ware" / "test") == pytest.approx(done.evaluation.accuracy)
+    assert bolt.load_model(tmp_path / "model").tower.prompts is not None
+    assert "learned tokens" in (tmp_path / "model" / CARD).read_text()
+
+
 @pytest.mark.slow
 def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path, Adaptation], tmp_path: Path) -> None:
     """With the labels of the test images permuted, only the accuracy on them changes."""
@@ -286,6 +296,8 @@ def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:
         adapt(tmp_path, ("zeroshot",))
     with pytest.raises(UserError, match="--sources"):
         adapt(tmp_path, ("bolt",))
+    with pytest.raises(UserError, match=r"--as: maple learns tokens"):
+        adapt(tmp_path, ("zero_shot", "maple"), form="huggingface")
     with pytest.raises(UserError, match="no folder"):
         adapt(tmp_path, folder=tmp_path / "nothing")
     (tmp_path / "model").mkdir()

@@ -20,6 +20,7 @@ import bolt
 from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from bolt.model.loading import load_model
+from bolt.model.saving import FORMS, Form
 from orchestrator.artifacts.images import Images
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import KEPT_BYTES, adapter_to_keep, measure
@@ -38,7 +39,7 @@ from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
 from tests.orchestrator.conftest import World
 
-KEPT = ["zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "bolt_pooled", "bolt"]
+KEPT = ["zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "maple", "promptsrc", "bolt_pooled", "bolt"]
 AGAIN = ["full_finetune", "lora", "atlas", "task_arithmetic"]
 """Methods whose adapters are too large to be stored with the result."""
 
@@ -87,20 +88,24 @@ def test_equal_cells_have_equal_adapters(world: World) -> None:
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == first
 
 
-@pytest.mark.parametrize("form", ["adapter", "state_dict", "huggingface"])
+WITH_TOKENS = ["maple", "promptsrc"]
+CELLS = [("bolt", "fewshot"), ("tip_adapter", "fewshot"), ("lora", "fewshot"), ("bolt", "tta"), ("meta_init", "meta")]
+
+
 @pytest.mark.parametrize(
-    ("method", "track"),
-    [("bolt", "fewshot"), ("tip_adapter", "fewshot"), ("lora", "fewshot"), ("bolt", "tta"), ("meta_init", "meta")],
+    ("method", "track", "form"),
+    [(*cell, form) for cell in CELLS for form in FORMS]
+    + [(method, "fewshot", form) for method in WITH_TOKENS for form in FORMS if form != "huggingface"],
 )
 def test_an_exported_model_equals_the_measured_one(
-    method: str, track: str, form: str, world: World, tmp_path: Path
+    method: str, track: str, form: Form, world: World, tmp_path: Path
 ) -> None:
     result = finished(world, method, track)
     made = restore_model(result, world.loaded)
     assert made.how == ("kept" if method in KEPT else "again")
     assert made.accuracy == result.accuracies[0]
     assert made.warnings == ()
-    difference = save_model(made, result, world.loaded, tmp_path / "model", form)  # type: ignore[arg-type]
+    difference = save_model(made, result, world.loaded, tmp_path / "model", form)
     assert difference <= (1e-4 if form == "huggingface" else 0)
     notes = json.loads((tmp_path / "model" / "bolt.json").read_text())["about"]["notes"]
     assert (notes["cell"], notes["accuracy"]) == (result.cell.id, result.accuracies[0])
@@ -112,8 +117,10 @@ def test_an_exported_model_equals_the_measured_one(
     sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_mean_task_vector else None
     again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
     images = world.loaded.get(Images(result.cell.dataset, "test", backbone.input_size))
-    predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
-    assert int((predicted == torch.from_numpy(images.labels)).sum()) == result.evaluations[0].correct
+    predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1).numpy()
+    assert int((predicted == images.labels).sum()) == result.evaluations[0].correct
+    ((recorded,),) = Store(world.settings.store_url).read_predictions([result]).values()
+    assert form == "huggingface" or (predicted == recorded.predicted).all()
 
 
 def test_a_cell_with_a_damaged_adapter_is_run_again(world: World, tmp_path: Path) -> None:
@@ -190,10 +197,11 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
         (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"\n  fewshot\.tiny-clip\.glyph-inks\.k2\.bolt\.s1--"),
         (["fewshot.tiny-clip.glyph-inks.k"], "cells begin with"),
         (["fewshot", "--as", "state_dict", "--with-basis"], "holds the merged tower"),
+        (["fewshot.tiny-clip.glyph-inks.k2.maple", "--as", "huggingface"], "maple learns tokens of the image tower"),
     ],
 )
 def test_errors_of_the_command(words: list[str], message: str, world: World) -> None:
-    for method in ("bolt", "zero_shot"):
+    for method in ("bolt", "zero_shot", "maple"):
         finished(world, method)
     with pytest.raises(UserError, match=message):
         command(world, *words)

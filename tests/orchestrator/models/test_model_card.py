@@ -6,8 +6,9 @@ from typing import cast
 
 import pytest
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 
-from bolt.model.saving import Form
+from bolt.model.saving import VISUAL, Form
 from orchestrator.catalog import DatasetEntry
 from orchestrator.models.export import example_image, restore_model, save_model
 from orchestrator.models.model_card import CARD
@@ -55,6 +56,14 @@ def test_the_text_has_the_accuracy_the_data_and_the_settings(world: World, tmp_p
         assert f"- {source.dataset}:" in card
     assert "load_sources" in code(card)  # coefficients without their basis need the source models
     assert world.catalog.backbone("tiny-clip").architecture in code(card)
+
+
+@pytest.mark.parametrize(("method", "library"), [("maple", "bolt"), ("lora", "open_clip")])
+def test_only_bolt_loads_a_tower_with_learned_tokens(method: str, library: str, world: World, tmp_path: Path) -> None:
+    """The card of a ``state_dict`` named open_clip, whose towers have no place for the tokens."""
+    card = exported(world, finished(world, method), tmp_path / "model", "state_dict")
+    assert ("learned tokens" in card) == ("prompts" in load_file(tmp_path / "model" / VISUAL))
+    assert ModelCard.load(tmp_path / "model" / CARD).data.library_name == library
 
 
 @pytest.mark.parametrize("form", ["state_dict", "huggingface"])
