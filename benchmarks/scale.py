@@ -123,8 +123,9 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
     with ExitStack() as stack:
         screen = stack.enter_context(open(os.devnull, "w"))
-        missing = {spec.address: spec.gflops(catalog) for spec in plan.missing}
-        counter = ProgressCounter(plan.todo, missing, plan.costs, finished_before=len(plan.done), slots=WORKERS)
+        counter = ProgressCounter(
+            plan.todo, plan.build_gflops, plan.costs, finished_before=len(plan.done), slots=WORKERS
+        )
         console = Console(file=screen, force_terminal=True)
         progress = ProgressDisplay(counter, StatusFile(store.files, grid.name), console)
         stack.enter_context(connect(None, cpus=WORKERS))

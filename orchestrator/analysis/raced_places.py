@@ -17,9 +17,11 @@ import numpy as np
 
 from orchestrator.analysis.comparable import Place, ablations_of, changed_places
 from orchestrator.analysis.race import Race, planned_looks, race
-from orchestrator.analysis.rows import Row, sign_of
+from orchestrator.analysis.rows import LabelOf, labels_of, row_list, sign_of
+from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.core.cell import Cell
-from orchestrator.tracks import stored_track
+from orchestrator.store.results import Result
+from orchestrator.tracks import MetricName, stored_track
 from orchestrator.util.identity import fingerprint
 from orchestrator.util.units import pluralize
 
@@ -86,9 +88,27 @@ class RacedPlace:
         return f"{where}: {len(self.decisions)} of {pluralize(len(self.methods), 'method')} out{after}{seeds}{ended}"
 
 
-def race_scores(rows: Iterable[Row]) -> dict[str, float]:
-    """Return what a verdict counts of each cell, by its id; higher is better."""
-    return {row.cell_id: sign_of(row.metric) * row.score for row in rows if row.averaged}
+def grid_races(
+    cells: Sequence[Cell],
+    label_of: LabelOf,
+    results: Sequence[Result],
+    failed: Collection[str],
+    metric: MetricName | None,
+    read_predictions: ReadPredictions,
+    smallest_difference: float,
+) -> tuple[RacedPlace, ...]:
+    """Race every place of a grid that can be, on its results.
+
+    Args:
+        cells: all planned cells.
+        failed: ids of the cells that will have no result.
+        metric: what methods are compared by; ``None`` for the metric of each track.
+    """
+    labels = labels_of(cells, label_of)
+    rows = row_list(results, labels, scores=scores_of(results, metric, read_predictions))
+    scores = {row.cell_id: sign_of(row.metric) * row.score for row in rows if row.averaged}
+    ended = {*failed, *(result.cell.id for result in results)}  # a result may have no score
+    return raced_places(cells, labels, scores, ended, smallest_difference=smallest_difference)
 
 
 def raced_places(
@@ -103,7 +123,7 @@ def raced_places(
 
     Args:
         cells: all planned cells; ``labels`` has their labels, by id.
-        scores: what :func:`race_scores` returns.
+        scores: what a verdict counts of each cell, by its id; higher is better.
         ended: ids of the cells that have a result, or will have none.
         smallest_difference: in points; methods that differ by less are level.
     """

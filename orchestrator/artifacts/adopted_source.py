@@ -19,7 +19,7 @@ from bolt.clip.tower_shape import TowerShape
 from bolt.util.json_text import read_json
 from orchestrator.artifacts.source_model import Source
 from orchestrator.artifacts.spec import TOWER_FILE, ArtifactCache
-from orchestrator.catalog import CheckpointEntry, checkpoint_digest
+from orchestrator.catalog import Catalog, CheckpointEntry, checkpoint_digest, missing_checkpoint
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import adopted_source
 from orchestrator.store import Builder
@@ -48,6 +48,9 @@ class AdoptedSource(Source):
     @property
     def ref(self) -> SourceRef:
         return adopted_source(self.backbone, self.dataset, self.sha256)
+
+    def missing_input(self, catalog: Catalog, data_root: Path | None) -> UserError | None:
+        return missing_checkpoint(catalog.checkpoints[self.backbone.name, self.dataset])
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Convert the checkpoint into ``tower.safetensors``.

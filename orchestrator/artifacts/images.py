@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -62,6 +63,18 @@ class Images(ArtifactSpec):
     def name_parts(self) -> tuple[str | int, ...]:
         return self.dataset.name, self.split, str(self.image_size)
 
+    @property
+    def opened_dataset(self) -> str:
+        return self.dataset.name
+
+    def missing_input(self, catalog: Catalog, data_root: Path | None) -> UserError | None:
+        from orchestrator.datasets.opening import open_dataset
+
+        entry = catalog.dataset(self.dataset.name)
+        if self.split != "validation" or open_dataset(entry, data_root).validation:
+            return None
+        return _no_validation_part(entry.name)
+
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.dataset.name)
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
@@ -84,7 +97,7 @@ class Images(ArtifactSpec):
             transform = partial(decoded.capped_pixels, short_side=cap)
         part = raw.validation if self.split == "validation" else raw.parts["train" if self.split == "train" else "test"]
         if part is None:
-            raise no_validation_part(entry.name)
+            raise _no_validation_part(entry.name)
         verify = (entry.name, *cache.settings.data_options)
         decoded.write_images(part, transform, builder.folder, verify, builder.progress)
         np.save(builder.folder / "indices.npy", part.indices)
@@ -138,7 +151,7 @@ class OfTestSplit(ArtifactSpec):
         return FrozenTower(self.backbone), self.images
 
 
-def no_validation_part(dataset: str) -> UserError:
+def _no_validation_part(dataset: str) -> UserError:
     """Return the error for a dataset without a validation part under a protocol that gives methods one."""
     return UserError(
         f"{dataset} has no validation part, and the protocol lets methods choose settings on one",

@@ -39,7 +39,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         raise absent
     if not entry.weights.is_fetched:
         if not entry.trainable_text:  # its words may be files of the hub
-            _ = TextSide(entry).tokenize(["a word"])
+            _load_tokenizer(entry)
         return
     import open_clip
     from huggingface_hub import hf_hub_download
@@ -168,18 +168,23 @@ class TextSide:
 
     @cached_property
     def _tokenizer(self) -> Callable[[list[str]], Tensor]:
-        import open_clip
+        return _load_tokenizer(self._entry)
 
-        architecture = _architecture(self._entry)
-        try:
-            with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
-                return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
-        except Exception as error:  # the hub, sentencepiece and transformers raise many kinds
-            raise UserError(
-                f"the tokenizer of backbone {self._entry.name} is not on this machine: {one_line(error, 160)}",
-                hint="fetch it once where the network reaches huggingface.co: "
-                f"python -c \"import open_clip; open_clip.get_tokenizer('{architecture}')\"",
-            ) from None
+
+def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
+    """Return the function that cuts prompts into tokens. Raises ``UserError`` if a file of it is not here."""
+    import open_clip
+
+    architecture = _architecture(entry)
+    try:
+        with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
+            return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
+    except Exception as error:  # the hub, sentencepiece and transformers raise many kinds
+        raise UserError(
+            f"the tokenizer of backbone {entry.name} is not on this machine: {one_line(error, 160)}",
+            hint="fetch it once where the network reaches huggingface.co: "
+            f"python -c \"import open_clip; open_clip.get_tokenizer('{architecture}')\"",
+        ) from None
 
 
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:

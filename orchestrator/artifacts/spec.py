@@ -97,6 +97,15 @@ class ArtifactSpec(ABC):
         """The artifacts that ``build`` reads. They are built first."""
         return ()
 
+    @property
+    def opened_dataset(self) -> str:
+        """The name of the dataset whose files ``build`` opens; empty if it reads artifacts alone."""
+        return ""
+
+    def missing_input(self, catalog: Catalog, data_root: Path | None) -> UserError | None:
+        """Return what ``build`` would miss outside of the store, although the dataset that it opens is there."""
+        return None
+
     @abstractmethod
     def size_bytes(self, catalog: Catalog) -> int:
         """Return the estimated size in the store, in bytes."""

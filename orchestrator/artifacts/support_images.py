@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from orchestrator.catalog.references import draw_files
 from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
+from orchestrator.util.errors import UserError
 from orchestrator.util.identity import ADDED_LATER
 
 
@@ -60,6 +62,18 @@ class SupportImages(ArtifactSpec):
     @property
     def name_parts(self) -> tuple[str | int, ...]:
         return self.dataset.name, "support", f"s{self.seed}"
+
+    @property
+    def opened_dataset(self) -> str:
+        return self.dataset.name
+
+    def missing_input(self, catalog: Catalog, data_root: Path | None) -> UserError | None:
+        try:
+            if self.listed == "absent":
+                draw_files(dataset_folder(catalog.dataset(self.dataset.name), data_root), self.shots, self.seed)
+        except UserError as error:  # it names the list of drawn images
+            return error
+        return None
 
     def size_bytes(self, catalog: Catalog) -> int:
         return 3 * self.image_count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)

@@ -141,12 +141,12 @@ def _print_plan(
     *,
     raced: bool,
 ) -> None:
+    from orchestrator.planning.estimate import race_range
     from orchestrator.planning.plan import raced_plan
     from orchestrator.planning.plan_view import plan_view
-    from orchestrator.planning.race_view import race_line, race_range
 
     made = workspace.plan(retry_failed=retry_failed)
     Console().print(plan_view(made, workspace.store, disk_budget, gpu, kind))
     if raced:
         first = raced_plan(made, workspace.store)
-        print_line(f"{race_range(made, first, kind)}\n{race_line(first)}")
+        print_line(f"{race_range(made, first, kind)}\n{first.race_line}")

@@ -43,7 +43,7 @@ def sync(
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
-        grid_results = read_finished_results(workspace.results_plan(), workspace.store, metric)
+        grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)
         page = write_grid_report(grid_results, workspace.store, metric)
         if database is not None and (aside := move_aside(database)) is not None:
             print_line(f"MLflow: the old database is {aside}")

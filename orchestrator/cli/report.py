@@ -58,7 +58,7 @@ def report(
         from orchestrator.report.write import write_report
 
         workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
-        grid_results = read_finished_results(workspace.results_plan(), workspace.store, metric)
+        grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)
         try:
             if output is not None:
                 written = f"report: {write_report(grid_results, output)}"

@@ -15,9 +15,8 @@ from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.cli.workspace import Workspace
 from orchestrator.execution.run import RunOptions, check_ray, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
-from orchestrator.planning.estimate import assumed_gflops, estimate_line
+from orchestrator.planning.estimate import estimate_line, race_range
 from orchestrator.planning.plan import make_plan, raced_plan
-from orchestrator.planning.race_view import race_line, race_range
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
@@ -28,7 +27,6 @@ from orchestrator.store.lease import grid_lease
 from orchestrator.tracking.grid_runs import GridRuns
 from orchestrator.util.console import print_line, print_sentence
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
-from orchestrator.util.machine import usable_processors
 from orchestrator.util.units import pluralize
 
 
@@ -56,47 +54,34 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         if options.raced:
             whole, plan = plan, raced_plan(plan, store)
             print_sentence(race_range(whole, plan, None), console)
-
-        status = StatusFile(store.files, grid.name, grid.title, command_line())
-        built, started, untracked = 0, 0, ""
         if plan.todo:
             print_sentence(estimate_line(plan), console)
             if not options.local:
                 print_line(f"Ray {version('ray')}{f' at {options.address}' if options.address else ''}", console)
             for line in plan.own_splits:
                 print_line(line, console)
-            counter = ProgressCounter(
-                plan.todo,
-                {spec.address: spec.gflops(catalog) for spec in plan.missing},
-                plan.costs,
-                finished_before=len(plan.done),
-                slots=1 if options.local else max(1, usable_processors() // settings.threads),
-                gflops=assumed_gflops(settings.device, settings.threads),
-                build_progress=store.build_progress,
-                log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
-            )
-            counter.race = race_line(plan)
+
+        status, built, started = StatusFile(store.files, grid.name, grid.title, command_line()), 0, 0
+        if plan.todo:
+            counter = ProgressCounter.of_plan(plan, store, settings, local=options.local)
             progress = ProgressDisplay(counter, status, console)
             try:
                 with two_step_interrupt(progress.stopping), progress, runs.track_in_background(console) as tracker:
-                    built, started = execute(plan, settings, options, counter, tracker.put)
-                    untracked = tracker.close()
+                    plan, built, started = execute(plan, settings, options, counter, tracker.put)
             except KeyboardInterrupt:  # the progress view has printed how to continue
                 return EXIT_CODE
         else:
-            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed), race=race_line(plan)))
-        if untracked:
-            print_line(f"MLflow: {untracked}; the sync below or the `sync` command writes them", console, "yellow")
+            status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed), race=plan.race_line))
 
-        finished = plan.with_outcomes(store)
-        results = read_grid_results(finished, store)
+        results = read_grid_results(plan, store)
         page = write_grid_report(results, store)
-        _, tracked = runs.sync(results, page.parent, console)
+        every = plan.of_whole_grid(store)
+        _, tracked = runs.sync(results if every is plan else read_grid_results(every, store), page.parent, console)
     console.print()
     console.print(terminal_summary(results, verbose=verbose))
     console.print()
     if options.raced:
-        print_line(race_line(finished), console)
+        print_line(plan.race_line, console)
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,
@@ -104,4 +89,4 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         f"compare runs: python -m orchestrator ui {grid.name} --store {store.url}",
     ):
         print_line(line, console)
-    return 1 if finished.failed else 0
+    return 1 if plan.failed else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.grid import Grid
     from orchestrator.planning.plan import Plan
     from orchestrator.store import Store
+    from orchestrator.tracks import MetricName
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,15 @@ class Workspace:
         data = self.settings.data_folder
         return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
 
-    def results_plan(self) -> Plan:
-        """Return the plan to read results with: that of a race if the last run was one."""
+    def results_plan(self, metric: MetricName | None = None) -> Plan:
+        """Return the plan to read results with: that of a race if the last run was one.
+
+        ``metric``: what methods are compared by, instead of what the grid or its tracks name.
+        """
         from orchestrator.progress.status_file import was_raced
 
-        return self.plan(raced=was_raced(self.store.files, self.grid.name, self.grid.race))
+        read = replace(self, grid=replace(self.grid, metric=metric or self.grid.metric))
+        return read.plan(raced=was_raced(self.store.files, self.grid.name, self.grid.race))
 
 
 def open_workspace(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactSpec, build
 from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
@@ -23,7 +22,6 @@ from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.checks import check_precisions
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan, next_block
-from orchestrator.planning.race_view import race_line
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Store
 from orchestrator.store.errors import RunStopped, retry_store, store_error
@@ -68,7 +66,7 @@ def check_ray() -> None:
 
 def execute(
     plan: Plan, settings: RunSettings, options: RunOptions, counter: ProgressCounter, on_finished: Callable[[str], None]
-) -> tuple[int, int]:
+) -> tuple[Plan, int, int]:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
     A race goes on with what it wants next, until it wants nothing.
@@ -77,7 +75,7 @@ def execute(
         counter: counts what happens, and learns what Ray is waited for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
 
-    Returns how many artifacts were built, and how many cells were started.
+    Returns the plan with the outcomes of all cells, how many artifacts were built, and how many cells were started.
 
     Raises ``UserError`` when a cell asks for a precision that the run has no GPU for, and
     :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used any more. Nothing is recorded as failed
@@ -118,12 +116,9 @@ def execute(
             wait_for("starting Ray workers for the cells")
             backend.run_cells(cells, settings, on_event)
             built, started = built + len(plan.missing) - len(failed), started + len(cells)
-            if not plan.raced:
-                break
             plan = next_block(plan, store)
-            counter.extend(plan.todo, {spec.address: spec.gflops(plan.catalog) for spec in plan.missing})
-            counter.race = race_line(plan)
-    return built, started
+            counter.extend(plan)
+    return plan, built, started
 
 
 def build_artifacts(
@@ -168,8 +163,7 @@ def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, Task
     """Return the open cells that need an artifact that could not be built, with how its build ended."""
     blocked = {}
     for cell in plan.todo if failed else ():
-        needed = required_artifacts([cell], plan.cells, plan.catalog, plan.sources)
-        if cause := next((failed[spec.address] for spec in needed if spec.address in failed), None):
+        if cause := next((failed[spec.address] for spec in plan.artifacts_of([cell]) if spec.address in failed), None):
             blocked[cell] = cause
     return blocked
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from orchestrator.artifacts.adopted_source import AdoptedSource
-from orchestrator.artifacts.images import Images, no_validation_part
-from orchestrator.artifacts.support_images import SupportImages
-from orchestrator.catalog import (
-    DATA_VARIABLE,
-    DatasetEntry,
-    dataset_folder,
-    missing_checkpoint,
-    missing_data,
-    missing_weights,
-)
+from orchestrator.catalog import DATA_VARIABLE, missing_data, missing_weights
 from orchestrator.catalog.availability import DASSL_PAGE
 from orchestrator.catalog.location import grids_folder
-from orchestrator.catalog.references import draw_files
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
@@ -38,15 +27,31 @@ SHOWN_ERRORS = 4
 SHOWN_NAMES = 8
 
 
-def missing_inputs(plan: Plan) -> dict[str, UserError]:
-    """Return the datasets, backbones and checkpoints that a run would miss: the name of each, and how to get it.
+def check_inputs(plan: Plan) -> None:
+    """Raise ``UserError`` naming everything that a run of the plan would miss, and how to get it."""
+    missing = _missing_inputs(plan)
+    datasets = [name for name in missing if name in plan.grid.datasets]
+    if plan.data_root is not None:  # what an own folder lacks is different for each
+        datasets = [name for name in datasets if not plan.catalog.dataset(name).is_own]
+    errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
+    if len(datasets) > 1:
+        errors.insert(0, _missing_datasets(plan, {name: missing[name] for name in datasets}))
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        shown = listed([str(error) for error in errors], SHOWN_ERRORS, "\n- ")
+        raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n- {shown}")
+
+
+def _missing_inputs(plan: Plan) -> dict[str, UserError]:
+    """Return what a run would miss, by its name: datasets, backbones, checkpoints, parts of datasets.
 
     A dataset that is not here counts only while artifacts that are made from its images are still to be built. A
     folder or table of images whose content has changed always counts: its results would be of other images.
     """
     catalog, root = plan.catalog, plan.data_root
     backbones = sorted({cell.backbone.name for cell in plan.todo})
-    datasets = sorted({spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)})
+    datasets = sorted({spec.opened_dataset for spec in plan.missing} - {""})
     found = {name: missing_weights(catalog.backbone(name)) for name in backbones}
     found |= {name: missing_data(catalog.dataset(name), root) for name in datasets}
     found |= {
@@ -56,67 +61,26 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
     }
     found |= {name: other_data(catalog.dataset(name), root) for name in datasets if not found.get(name)}
     for spec in plan.missing:
-        if isinstance(spec, Images) and spec.split == "validation" and not found.get(spec.dataset.name):
-            entry = catalog.dataset(spec.dataset.name)
-            found[f"validation part of {entry.name}"] = _missing_validation_part(entry, root)
-        if isinstance(spec, SupportImages) and spec.listed == "absent" and not found.get(spec.dataset.name):
-            entry = catalog.dataset(spec.dataset.name)
-            found[f"draws of {entry.name}"] = found.get(f"draws of {entry.name}") or _missing_draw(spec, entry, root)
-        if isinstance(spec, AdoptedSource):
-            checkpoint = catalog.checkpoints[spec.backbone.name, spec.dataset]
-            found[f"checkpoint of {spec.dataset} for {spec.backbone.name}"] = missing_checkpoint(checkpoint)
+        name = f"{spec.title} of {spec.opened_dataset or spec.address}"
+        if not found.get(spec.opened_dataset) and not found.get(name):
+            found[name] = spec.missing_input(catalog, root)
     return {name: error for name, error in found.items() if error is not None}
 
 
-def _missing_validation_part(entry: DatasetEntry, root: Path | None) -> UserError | None:
-    """Return what a run would miss that gives methods a validation part, if the data has none."""
-    from orchestrator.datasets.opening import open_dataset
-
-    return None if open_dataset(entry, root).validation else no_validation_part(entry.name)
-
-
-def _missing_draw(spec: SupportImages, entry: DatasetEntry, root: Path | None) -> UserError | None:
-    """Return which list of drawn images is not there."""
-    try:
-        draw_files(dataset_folder(entry, root), spec.shots, spec.seed)
-    except UserError as error:
-        return error
-    return None
-
-
-def check_inputs(plan: Plan) -> None:
-    """Raise ``UserError`` naming everything that a run of the plan would miss."""
-    missing = missing_inputs(plan)
-    datasets = [name for name in missing if name in plan.grid.datasets]
-    if plan.data_root is not None:  # what an own folder lacks is different for each
-        datasets = [name for name in datasets if not plan.catalog.dataset(name).is_own]
-    errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
-    if len(datasets) > 1:
-        errors.insert(0, _missing_datasets(plan, datasets))
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        shown = listed([str(error) for error in errors], SHOWN_ERRORS, "\n- ")
-        raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n- {shown}")
-
-
-def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
-    """One error for several missing datasets: the cause, their names, and one command that fetches them."""
-    root, kinds = plan.data_root, {name: plan.catalog.dataset(name).route.kind for name in names}
-    by_hand = [name for name in names if kinds[name] == "dassl"]
-    fetched = [name for name in names if name not in by_hand and not plan.catalog.dataset(name).is_own]
+def _missing_datasets(plan: Plan, missing: Mapping[str, UserError]) -> UserError:
+    """Return one error for those of several missing datasets: the cause, their names, one command that fetches them."""
+    root = plan.data_root
+    by_hand = [name for name in missing if plan.catalog.dataset(name).route.kind == "dassl"]
+    fetched = [name for name in missing if name not in by_hand and not plan.catalog.dataset(name).is_own]
     cause = f"are not in {root}" if root else "are missing because no data root is given"
     shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
     what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
     place = shlex.quote(str(root)) if root else "PATH"
-    hint = [", ".join(name for name in names if root is None or name not in by_hand)]
+    hint = [", ".join(name for name in missing if root is None or name not in by_hand)]
     if fetched:
         hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
     if root is not None:
-        errors = [missing_data(plan.catalog.dataset(name), root) for name in by_hand]
-        lines = [
-            error.what.removeprefix("dataset ").replace(" is not there", "") for error in errors if error is not None
-        ]
+        lines = [missing[name].what.removeprefix("dataset ").replace(" is not there", "") for name in by_hand]
         hint += [line.replace(f"{root}/", "") for line in lines]
         if by_hand:
             here = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
@@ -124,7 +88,7 @@ def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
             hint.append(f"{root} holds {listed(here, SHOWN_NAMES)}" if here else f"{root} holds no folder")
     if root is None:
         hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
-    return UserError(f"{len(names)} datasets {cause}; nothing was started", hint="\n  ".join(filter(None, hint)))
+    return UserError(f"{len(missing)} datasets {cause}; nothing was started", hint="\n  ".join(filter(None, hint)))
 
 
 def free_bytes(store: Store) -> int | None:

@@ -100,5 +100,24 @@ def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
     )
 
 
+def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
+    """Return the least and the most that a race measures, in a sentence.
+
+    Args:
+        whole: the plan without a race.
+        first: the plan of what the race wants first. It wants no more if that settles every place.
+    """
+    if not first.places:
+        return "a race has nothing to decide: no place has two methods and five datasets"
+    if not first.todo:
+        return "a race needs nothing more"
+    line = f"a race runs between {len(first.todo)} and {pluralize(len(whole.todo), 'cell')}"
+    if gpu is not None:
+        least, most = gpu_hours(first, gpu), gpu_hours(whole, gpu)
+        hours = (f"between {least[p]:,.1f} and {most[p]:,.1f} h in {p}" for p in most)
+        line = f"{line}, on one {gpu.title} {', '.join(hours)}"
+    return f"{line}; how far it gets with the least depends on how much the methods differ"
+
+
 def _cells(count: int) -> str:
     return pluralize(f"{count:,}", "cell")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.analysis.raced_places import RacedPlace, race_scores, raced_places, wanted_cells
-from orchestrator.analysis.rows import labels_of, row_list
-from orchestrator.analysis.scores import scores_of
+from orchestrator.analysis.raced_places import RacedPlace, grid_races, left_out_cells, wanted_cells
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
@@ -22,6 +20,7 @@ from orchestrator.planning.cell_counts import count_cells
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result, failed_for_good
+from orchestrator.util.units import human_duration, pluralize
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,32 @@ class Plan:
         return count_cells(len(self.cells), len(self.done), len(self.todo), len(self.failed), self.damaged)
 
     @property
+    def race_line(self) -> str:
+        """What the races have decided so far, and what that saves, as text; empty without a race."""
+        if not self.raced:
+            return ""
+        places, not_needed = self.places, left_out_cells(self.places)
+        out, methods = sum(len(place.decisions) for place in places), sum(len(place.methods) for place in places)
+        over = sum(place.race.next is None for place in places)
+        saved = [cell for cell in self.cells if cell.id in not_needed]
+        return (
+            f"race: {out} of {methods} methods out, {over} of {pluralize(len(places), 'place')} over; "
+            f"{len(saved)} of {pluralize(len(self.cells), 'cell')}{self._weight(saved)} saved"
+        )
+
+    def _weight(self, cells: Sequence[Cell]) -> str:
+        """Return the share that cells have of all counted operations, and their time with one worker, as text.
+
+        The time is known of cells that are like finished ones.
+        """
+        work = [self.costs.work(cell) for cell in cells]
+        of = sum(self.costs.work(cell).gflop for cell in self.cells)
+        seconds = sum(self.costs.predict(each) or 0.0 for each in work)
+        parts = [f"{sum(each.gflop for each in work) / of:.0%} of their operations"] if of and cells else []
+        parts += [f"about {human_duration(seconds)} of one worker"] if seconds else []
+        return f" ({', '.join(parts)})" if parts else ""
+
+    @property
     def own_splits(self) -> tuple[str, ...]:
         """A line that names the datasets of the field's benchmark whose split files are a lab's own."""
         return own_splits(self.grid.datasets.values(), self.data_root)
@@ -85,20 +110,39 @@ class Plan:
         """Predicts the seconds and memory of cells from the finished ones; learns more during a run."""
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
 
+    @property
+    def build_gflops(self) -> dict[str, float]:
+        """The estimated 10^9 operations of each artifact to build, by its address."""
+        return {spec.address: spec.gflops(self.catalog) for spec in self.missing}
+
     def with_outcomes(self, store: Store) -> Plan:
         """Return the plan with the results and failures that the store has now; the artifacts are as before.
 
         The store moves damaged results aside, and reads only new results.
         """
         done, failed, damaged = store.read_outcomes([cell.id for cell in self.cells])
-        places: tuple[RacedPlace, ...] = ()
-        if self.raced:
-            labels = labels_of(self.grid.cells, self.grid.label)
-            rows = row_list(done, labels, scores=scores_of(done, self.grid.metric, store.read_predictions))
-            ended = failed_for_good(failed) | {result.cell.id for result in done}
-            smallest = self.grid.smallest_difference
-            places = raced_places(self.grid.cells, labels, race_scores(rows), ended, smallest_difference=smallest)
-        return replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged), places=places)
+        return replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged)).with_races(store)
+
+    def with_races(self, store: Store) -> Plan:
+        """Return the plan with the races of its places on what is finished; the plan itself if it is not raced."""
+        if not self.raced:
+            return self
+        grid, ended = self.grid, failed_for_good(self.failed)
+        places = grid_races(
+            grid.cells, grid.label, self.done, ended, grid.metric, store.read_predictions, grid.smallest_difference
+        )
+        return replace(self, places=places)
+
+    def artifacts_of(self, cells: Iterable[Cell]) -> tuple[ArtifactSpec, ...]:
+        """Return the artifacts that cells of the plan need, inputs first."""
+        return tuple(required_artifacts(cells, self.cells, self.catalog, self.sources))
+
+    def of_whole_grid(self, store: Store) -> Plan:
+        """Return the plan with the outcomes of all cells of the grid, whichever of them were selected."""
+        cells = self.grid.all_cells
+        if cells == self.grid.cells:
+            return self
+        return replace(self, grid=replace(self.grid, cells=cells), cells=cells).with_outcomes(store)
 
 
 def make_plan(
@@ -117,8 +161,10 @@ def make_plan(
 
 
 def raced_plan(plan: Plan, store: Store) -> Plan:
-    """Return the plan of what a race of the same grid wants first."""
-    return _compared(replace(plan, raced=True), store)
+    """Return the plan of what a race of the same grid wants first: a part of the cells and artifacts of ``plan``."""
+    first, missing = replace(plan, raced=True).with_races(store), frozenset(plan.missing)
+    specs = first.artifacts_of(first.todo)
+    return replace(first, artifacts=specs, missing=tuple(spec for spec in specs if spec in missing))
 
 
 def next_block(plan: Plan, store: Store) -> Plan:
@@ -129,10 +175,10 @@ def next_block(plan: Plan, store: Store) -> Plan:
 def _compared(plan: Plan, store: Store) -> Plan:
     """Return the plan with what the store has now, cells and artifacts."""
     plan = plan.with_outcomes(store)
-    specs = required_artifacts(plan.todo, plan.cells, plan.catalog, plan.sources)
+    specs = plan.artifacts_of(plan.todo)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
     missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)
-    return replace(plan, artifacts=tuple(specs), missing=missing)
+    return replace(plan, artifacts=specs, missing=missing)
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:

@@ -15,9 +15,14 @@ from typing import NamedTuple
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
+from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, Work, artifact_work
+from orchestrator.planning.estimate import assumed_gflops
+from orchestrator.planning.plan import Plan
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
+from orchestrator.store import Store
 from orchestrator.store.building import fraction_done
+from orchestrator.util.machine import usable_processors
 
 RATE_SECONDS = 300.0
 """The rate counts the cells that ended in this many of the last seconds."""
@@ -49,10 +54,16 @@ class _Pieces:
         seconds: measured seconds of those that have ended, in all.
     """
 
-    def __init__(self, work: dict[str, Work]) -> None:
-        self.work, self.waiting = work, dict(work)
+    def __init__(self) -> None:
+        self.work: dict[str, Work] = {}
+        self.waiting: dict[str, Work] = {}
         self.started: dict[str, float] = {}
         self.seconds = 0.0
+
+    def add(self, work: Mapping[str, Work]) -> None:
+        """Add pieces that wait."""
+        self.work.update(work)
+        self.waiting.update(work)
 
 
 class ProgressCounter:
@@ -62,6 +73,7 @@ class ProgressCounter:
         cells: the cells that will run, in that order.
         artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
         costs: predicts durations; it learns from every finished cell and artifact.
+        race: what a race has decided so far, in one line.
         slots: how many artifacts or cells can run at a time, as far as known; once a cell has finished, as many as ran.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
@@ -69,7 +81,6 @@ class ProgressCounter:
 
     Attributes:
         phase: what the run waits for now. An event sets it to nothing: a cell starts, or an artifact ends.
-        race: what a race has decided so far, in one line.
     """
 
     def __init__(
@@ -79,20 +90,20 @@ class ProgressCounter:
         costs: CostModel | None = None,
         *,
         finished_before: int = 0,
+        race: str = "",
         slots: int = 1,
         gflops: float = 20.0,
         build_progress: Callable[[str], str] = lambda address: "",
         log_of: Callable[[str], str] = lambda failed: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.phase, self.race = "", ""
+        self.phase, self._race = "", race
         self._costs, self._slots, self._gflops = costs or CostModel(), slots, gflops
         self._finished_before = finished_before
         self._build_progress, self._log_of, self._clock = build_progress, log_of, clock
         self._lock = threading.RLock()
-        self._cells = _Pieces({cell.id: self._costs.work(cell) for cell in cells})
-        built = (artifacts or {}).items()
-        self._artifacts = _Pieces({address: artifact_work(address, gflop) for address, gflop in built})
+        self._cells, self._artifacts = _Pieces(), _Pieces()
+        self._add(cells, artifacts or {})
         self._ended: Counter[tuple[str, str]] = Counter()  # by folder and kind of end
         self._reported: dict[str, str] = {}
         self._failures: list[Failed] = []
@@ -100,15 +111,35 @@ class ProgressCounter:
         self._ends: deque[float] = deque()
         self._most_running = 0
 
-    def extend(self, cells: Iterable[Cell], artifacts: Mapping[str, float]) -> None:
-        """Add more cells and artifacts to the run, when those before have ended."""
+    @classmethod
+    def of_plan(cls, plan: Plan, store: Store, settings: RunSettings, *, local: bool) -> ProgressCounter:
+        """Return a counter of what a run of the plan will do, one piece at a time if it is ``local``."""
+
+        def log_of(failed: str) -> str:
+            failure = store.read_failure(failed)
+            return failure.log if failure else ""
+
+        return cls(
+            plan.todo,
+            plan.build_gflops,
+            plan.costs,
+            finished_before=len(plan.done),
+            race=plan.race_line,
+            slots=1 if local else max(1, usable_processors() // settings.threads),
+            gflops=assumed_gflops(settings.device, settings.threads),
+            build_progress=store.build_progress,
+            log_of=log_of,
+        )
+
+    def extend(self, plan: Plan) -> None:
+        """Add what the plan of a race's next block runs, when all before has ended."""
         with self._lock:
-            for pieces, work in (
-                (self._cells, {cell.id: self._costs.work(cell) for cell in cells}),
-                (self._artifacts, {address: artifact_work(address, gflop) for address, gflop in artifacts.items()}),
-            ):
-                pieces.work.update(work)
-                pieces.waiting.update(work)
+            self._race = plan.race_line
+            self._add(plan.todo, plan.build_gflops)
+
+    def _add(self, cells: Iterable[Cell], artifacts: Mapping[str, float]) -> None:
+        self._cells.add({cell.id: self._costs.work(cell) for cell in cells})
+        self._artifacts.add({address: artifact_work(address, gflop) for address, gflop in artifacts.items()})
 
     def on_event(self, event: CellEvent | TaskEvent) -> None:
         """Count what happened to a cell or an artifact."""
@@ -174,7 +205,7 @@ class ProgressCounter:
                 measured=left.measured,
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
                 phase=self.phase,
-                race=self.race,
+                race=self._race,
             )
 
     def _left(self, now: float) -> Prediction:

@@ -14,16 +14,12 @@ from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.write import write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import local_folder, upload_folder
-from orchestrator.store.results import failed_for_good
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
 
 
-def read_grid_results(plan: Plan, store: Store, metric: MetricName | None = None) -> GridResults:
-    """Return the results of a plan, arranged once for the report, the terminal and MLflow.
-
-    ``metric``: what methods are compared by, instead of what the grid or its tracks name.
-    """
+def read_grid_results(plan: Plan, store: Store) -> GridResults:
+    """Return the results of a plan, arranged once for the report, the terminal and MLflow."""
     grid = plan.grid
     return arrange_results(
         name=grid.name,
@@ -40,13 +36,13 @@ def read_grid_results(plan: Plan, store: Store, metric: MetricName | None = None
         read_predictions=store.read_predictions,
         smallest_difference=grid.smallest_difference,
         saves=grid.saves,
-        metric=metric or grid.metric,
-        raced=failed_for_good(plan.failed) if plan.raced else None,
+        metric=grid.metric,
+        raced=plan.places,
     )
 
 
-def read_finished_results(plan: Plan, store: Store, metric: MetricName | None = None) -> GridResults:
-    """Return the results of a plan for a command that runs nothing; ``metric`` as in :func:`read_grid_results`.
+def read_finished_results(plan: Plan, store: Store) -> GridResults:
+    """Return the results of a plan for a command that runs nothing.
 
     Raises ``UserError`` if no cell is finished, or none has a score: its report would replace one that shows results.
     """
@@ -57,7 +53,7 @@ def read_finished_results(plan: Plan, store: Store, metric: MetricName | None = 
             where=name,
             hint=f"python -m orchestrator status {name} says how far it is; check --store and the grid's file",
         )
-    results = read_grid_results(plan, store, metric)
+    results = read_grid_results(plan, store)
     check_scored(results.rows, results.metric, plan.grid.name)
     return results
 

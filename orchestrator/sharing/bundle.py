@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 from bolt.util.json_text import parse_json
 from orchestrator import __version__
 from orchestrator.analysis import CostKind
+from orchestrator.analysis.raced_places import RacedPlace, grid_races
 from orchestrator.analysis.rows import labels_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
@@ -117,21 +118,30 @@ class Bundle:
         Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
         """
         labels = {cell_id: label for cell_id, (_, label) in self.cells.items()}
+        cells, metric = [cell for cell, _ in self.cells.values()], self.manifest["metric"]
+        smallest_difference = float(self.manifest["smallest_difference"])
+
+        def label_of(cell: Cell) -> str:
+            return labels[cell.id]
+
+        def read(asked: Sequence[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
+            ids = [result.cell.id for result in asked]
+            return {cell_id: self.predictions[cell_id] for cell_id in ids if cell_id in self.predictions}
+
+        races: tuple[RacedPlace, ...] = ()
+        if (failed := self.manifest["raced"]) is not None:
+            races = grid_races(cells, label_of, self.results, failed, metric, read, smallest_difference)
         arranged = arrange_results(
             results=self.results,
             failures=(),
-            planned=[cell for cell, _ in self.cells.values()],
-            label_of=lambda cell: labels[cell.id],
-            read_predictions=lambda asked: {
-                result.cell.id: self.predictions[result.cell.id]
-                for result in asked
-                if result.cell.id in self.predictions
-            },
+            planned=cells,
+            label_of=label_of,
+            read_predictions=read,
             text_limits=self.text_limits,
-            smallest_difference=float(self.manifest["smallest_difference"]),
+            smallest_difference=smallest_difference,
             saves=self.manifest["cost"],
-            metric=self.manifest["metric"],
-            raced=None if (ended := self.manifest["raced"]) is None else frozenset(ended),
+            metric=metric,
+            raced=races,
         )
         tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
         tables += [table for own in report_tables(arranged).values() for table in own]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from orchestrator.analysis.raced_places import RacedPlace, grid_races
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
@@ -121,6 +122,11 @@ def verdict(
     loaded, _ = expand_grid(grid, _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_))
     results, failed, _ = opened.read_outcomes([cell.id for cell in loaded.cells])
     check_finished(results, loaded.name, opened)
+    metric = metric or loaded.metric
+    races: tuple[RacedPlace, ...] = ()
+    if was_raced(opened.files, loaded.name, loaded.race):
+        ended, read = failed_for_good(failed), opened.read_predictions
+        races = grid_races(loaded.cells, loaded.label, results, ended, metric, read, loaded.smallest_difference)
     return arrange_results(
         results=results,
         planned=loaded.cells,
@@ -128,8 +134,8 @@ def verdict(
         read_predictions=opened.read_predictions,
         smallest_difference=loaded.smallest_difference,
         saves=loaded.saves,
-        metric=metric or loaded.metric,
-        raced=failed_for_good(failed) if was_raced(opened.files, loaded.name, loaded.race) else None,
+        metric=metric,
+        raced=races,
     ).answers
 
 

@@ -28,7 +28,8 @@ class BackgroundTracker:
     Args:
         open_tracker: makes the tracker; called in the thread, because importing MLflow and creating a database take
             seconds.
-        say: receives one line when the store becomes unreachable, and one when it is back.
+        say: receives one line when the store becomes unreachable, one when it is back, and one at the end of the
+            ``with`` block about what is left to ``sync``.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class BackgroundTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self.close(CLOSE_SECONDS if kind is None else 10.0)
+        problem = self.close(CLOSE_SECONDS if kind is None else 10.0)
+        if problem and kind is None:
+            self._say(f"{problem}; the sync below or the `sync` command writes them")
 
     def _work(self) -> None:
         while (cell_id := self._queue.get()) is not None:

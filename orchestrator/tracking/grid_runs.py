@@ -12,11 +12,11 @@ from orchestrator.analysis.display_names import display_names
 from orchestrator.catalog import Catalog
 from orchestrator.core.events import OnProgress
 from orchestrator.grid import Grid
-from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.report.styles import styles_of
 from orchestrator.store import Store
-from orchestrator.store.results import Result, failed_for_good
+from orchestrator.store.results import Result
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import tracking_location
@@ -83,30 +83,17 @@ class GridRuns:
 
         Returns whether they are equal at the end, and one line about it.
 
-        The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
-        tracking server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError`` is
-        raised: the results are stored in any case.
+        A tracking server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError``
+        is raised: the results are stored in any case.
 
         Args:
-            results: the results of the selected cells.
+            results: the results of the whole grid, so that cells that ``--only`` and ``--limit`` leave out keep their
+                runs.
             report: the folder of files to attach to the grid's own run.
             console: shows the progress.
             verify: compare every run, even when the grid's own run says that nothing has changed.
         """
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
-        every = self._grid.all_cells
-        if every != self._grid.cells:
-            finished, failed, _ = self._store.read_outcomes([cell.id for cell in every])
-            results = arrange_results(
-                results=finished,
-                planned=every,
-                label_of=self._grid.label,
-                read_predictions=self._store.read_predictions,
-                smallest_difference=self._grid.smallest_difference,
-                saves=self._grid.saves,
-                metric=results.metric,
-                raced=failed_for_good(failed) if results.raced else None,
-            )
 
         def attempt(on_progress: OnProgress) -> SyncReport:
             return self.open_tracker().sync(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.analysis import SMALLEST_DIFFERENCE, CostKind
 from orchestrator.analysis.comparable import Ablation, ablations_of, changed_places, comparable_rows, is_ablation
 from orchestrator.analysis.display_names import display_names, summaries
-from orchestrator.analysis.raced_places import RacedPlace, left_out_cells, race_scores, raced_places
+from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
 from orchestrator.analysis.verdict import VerdictSeries, answers_of
@@ -149,13 +149,12 @@ def arrange_results(
     smallest_difference: float = SMALLEST_DIFFERENCE,
     saves: CostKind = "operations",
     metric: MetricName | None = None,
-    raced: Set[str] | None = None,
+    raced: Sequence[RacedPlace] = (),
 ) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
     ``metric``: what methods are compared by, instead of the metric of each track. Answers about single datasets need
-    ``read_predictions``, and so do most metrics. Where a race decides, ``raced`` has the ids of the planned cells that
-    will have no result.
+    ``read_predictions``, and so do most metrics. ``raced`` are the races that decided which cells were measured.
     """
     by_id = {result.cell.id: result for result in results}
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
@@ -166,11 +165,7 @@ def arrange_results(
     rows = row_list(ordered, labels, published_of, scores)
     ablations = ablations_of(cells.values(), labels)
     ended = {result.cell.id for result in ordered} | {failure.id for failure in failures}
-    races: tuple[RacedPlace, ...] = ()
-    if raced is not None:
-        ended_here = raced | {result.cell.id for result in ordered}  # a result may have no score
-        races = raced_places(planned, labels, race_scores(rows), ended_here, smallest_difference=smallest_difference)
-    not_needed = left_out_cells(races) - ended
+    not_needed = left_out_cells(raced) - ended
     settled = ended | not_needed
     methods = tuple(dict.fromkeys(labels[id_] for id_ in cells))
     curves = {
@@ -198,14 +193,14 @@ def arrange_results(
             read_predictions=read_predictions,
             smallest_difference=smallest_difference,
             saves=saves,
-            raced=races,
+            raced=raced,
         ),
         missing=tuple(cell for cell in planned if cell.id not in settled),
         metric=metric,
         unscored=tuple(result for result in ordered if result.cell.id not in scored),
         names_of=names_of,
         text_limits=tuple(text_limits),
-        raced=races,
+        raced=tuple(raced),
         left_out=tuple(cell for cell in planned if cell.id in not_needed),
     )
 

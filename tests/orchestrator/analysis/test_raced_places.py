@@ -110,7 +110,7 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     cells = planned()
     known, _ = run(cells)
     results = [result(one, known[one.id]) for one in cells if one.id in known]
-    raced = arrange_results(results=results, planned=cells, label_of=label, raced=frozenset())
+    raced = arrange_results(results=results, planned=cells, label_of=label, raced=races(cells, known))
     assert not raced.missing
     assert {one.id for one in raced.left_out} == {one.id for one in cells} - set(known)
     (answer,) = raced.answers
@@ -133,8 +133,9 @@ def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:
         for seed in (1, 2)
     ]
     cells = list(dict.fromkeys(cells))
-    results = [result(one, value) for one, value in zip(cells, accuracies(cells).values(), strict=True)]
-    with_race = arrange_results(results=results, planned=cells, label_of=label, raced=frozenset())
+    known = accuracies(cells)
+    results = [result(one, known[one.id]) for one in cells]
+    with_race = arrange_results(results=results, planned=cells, label_of=label, raced=races(cells, known))
     assert [answer.domain for answer in with_race.answers] == ["general", "aerial"]
     assert [answer.domain for answer in arrange_results(results=results, planned=cells, label_of=label).answers] == [
         "general",

@@ -40,12 +40,12 @@ def test_a_session_runs_blocks_until_the_race_is_over(tmp_path: Path, monkeypatc
     counter = ProgressCounter(plan.todo, {spec.address: 1.0 for spec in plan.missing}, plan.costs)
     finished: list[str] = []
     settings = RunSettings(store.url, device="cpu")
-    _, started = run.execute(plan, settings, run.RunOptions(local=True, raced=True), counter, finished.append)
+    end, _, started = run.execute(plan, settings, run.RunOptions(local=True, raced=True), counter, finished.append)
 
     other = Store(tmp_path / "other")
     expected = blocks(raced_plan(make_plan(grid, catalog, other), other), other)
     assert asked == [{cell.id for cell in block.todo} for block in expected[:-1]]
-    assert started == len(finished) == len(expected[-1].done)
+    assert started == len(finished) == len(end.done) == len(expected[-1].done)
     shot = counter.snapshot()
     assert (shot.finished, shot.waiting, shot.left) == (started, 0, False)
     assert "2 of 2 places over" in shot.race

@@ -9,9 +9,9 @@ from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
+from orchestrator.planning.estimate import race_range
 from orchestrator.planning.gpu_speeds import find_gpu
 from orchestrator.planning.plan import Plan, make_plan, next_block, raced_plan
-from orchestrator.planning.race_view import race_line, race_range
 from orchestrator.report.grid_report import read_grid_results
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.store import Store
@@ -112,11 +112,11 @@ def test_words_say_what_is_saved(grid: Grid, catalog: Catalog, tmp_path: Path) -
     store = Store(tmp_path)
     whole = make_plan(grid, catalog, store)
     first = raced_plan(whole, store)
-    assert race_line(whole) == ""
-    assert "0 of 8 methods out, 0 of 2 places over; 0 of 104 cells" in race_line(first)
+    assert whole.race_line == ""
+    assert "0 of 8 methods out, 0 of 2 places over; 0 of 104 cells" in first.race_line
     assert race_range(whole, first, find_gpu("h200")).startswith("a race runs between 35 and 104 cells, on one NVIDIA")
     end = blocks(first, store)[-1]
-    line = race_line(end)
+    line = end.race_line
     assert "4 of 8 methods out, 2 of 2 places over" in line
     assert line.endswith("25 of 104 cells (62% of their operations, about 16 s of one worker) saved")
     assert race_range(make_plan(grid, catalog, store), end, None) == "a race needs nothing more"

@@ -58,10 +58,12 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
     """MLflow covers the whole grid, even where a run was limited to a few cells."""
     catalog = load_catalog()
     grid = load_grid(tmp_path / "own.yaml", catalog, limit=limit)
-    results = read_grid_results(make_plan(grid, catalog, store), store)
+    plan = make_plan(grid, catalog, store)
+    results = read_grid_results(plan, store)
     file = write_grid_report(results, store)
     runs = GridRuns(grid, catalog, store)
-    complete, _ = runs.sync(results, file.parent, Console(file=io.StringIO()))
+    whole = read_grid_results(plan.of_whole_grid(store), store)
+    complete, _ = runs.sync(whole, file.parent, Console(file=io.StringIO()))
     assert complete
     tracked = [run for run in runs.open_tracker()._search("tags.kind = 'mean'") if "dataset" in run.data.params]
     by_method = {(run.data.params["method"], int(run.data.params["k"])): run.data for run in tracked}
