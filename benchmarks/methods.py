@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+from plain_composition import compose_by_autograd
 from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor
 
@@ -40,7 +41,7 @@ from bolt.clip.tower import ImageTower
 from bolt.methods.bitfit import bias_names
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower
 from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
-from bolt.methods.common.composition import Composition, compose_by_autograd
+from bolt.methods.common.composition import Composition
 from bolt.methods.common.reparametrised import MatrixChange, reparametrised_tower, weight_matrices
 from bolt.methods.lora_xs import SingularCore
 from bolt.methods.svf import ShiftedMatrix

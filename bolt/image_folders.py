@@ -35,7 +35,7 @@ _PLUG_INS = {".heic": "pillow-heif", ".heif": "pillow-heif", ".jxl": "pillow-jxl
 _UNREAD = frozenset({
     *_PLUG_INS, ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
 })  # fmt: skip
-"""Suffixes of pictures that this Pillow may not read; one that it reads is an image like any other."""
+"""Suffixes of pictures that Pillow may not read. A file that it does read is an image like any other."""
 
 ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz"})
 """Suffixes of files that may hold images, and are not opened here."""
@@ -71,7 +71,7 @@ def is_system(name: str) -> bool:
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """List the folders in a folder by name, without hidden and system ones and links to a folder that it is in."""
+    """List the sub-folders by name, without hidden folders, system folders and links to a folder above."""
     found = (path for path in folder.iterdir() if path.is_dir() and not is_system(path.name))
     return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
 
@@ -184,7 +184,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
 
 
 def _kind_of_other(path: Path) -> str:
-    """Return the kind of a file that is no image here: its suffix if it is that of a picture."""
+    """Return the kind of a file that is no image here: the suffix of a picture, ``archive`` or ``other``."""
     suffix = path.suffix.lower()
     return suffix if suffix in _UNREAD else "archive" if suffix in ARCHIVES else "other"
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 ADDED_LATER: Mapping[str, Any] = MappingProxyType({"omitted_at_default": True})
-"""Metadata of a setting or switch that came later: at its default it is no part of a cell's identity.
+"""Metadata of a setting or switch that was added later: at its default it is no part of a cell's identity.
 
 So results that were measured before it existed stay valid. The default has to be what the code did before.
 """

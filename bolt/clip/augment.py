@@ -75,13 +75,7 @@ def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
 
 
 def augmented_view(
-    image_3HW: Tensor,
-    size: int,
-    dataset: str,
-    seed: int,
-    view: int,
-    index: int,
-    crop: Crop = SUPPORT_CROP,
+    image_3HW: Tensor, size: int, dataset: str, seed: int, view: int, index: int, crop: Crop = SUPPORT_CROP
 ) -> Tensor:
     """Make random crop number ``view`` >= 1 of the image at position ``index`` of its split: uint8 (3, size, size)."""
     height, width = image_3HW.shape[-2:]

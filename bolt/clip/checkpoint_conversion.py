@@ -100,7 +100,7 @@ def convert_image_tower(
 
 
 def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Return what stands before the tensor names of the image tower, and before those of its running averages.
+    """Return the prefix of the image tower's tensor names, and the prefixes of its running averages' names.
 
     ``mark`` is the name of a tensor that each tower of this kind has once.
     """

@@ -66,7 +66,7 @@ class FeatureTower(ImageTower):
 
 
 class TimmTower(FeatureTower):
-    """A plain vision transformer of timm in open_clip (SigLIP, PE-Core, EVA-02): its ``nn.Linear`` modules are named.
+    """A plain vision transformer of timm in open_clip (SigLIP, PE-Core, EVA-02), whose linear modules have names.
 
     Names are open_clip's own of its *visual* tower, and each matrix is stored as (out, in), as its module holds it.
     """

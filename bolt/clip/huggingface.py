@@ -102,17 +102,11 @@ def whole_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Take the tensors of the transformer blocks out of one tower's; returns them by open_clip's names."""
-    found = {}
-    for index in range(_layers(tensors, r"encoder\.layers\.(\d+)\.")):
-        hf_prefix, open_clip_prefix = f"encoder.layers.{index}.", f"transformer.resblocks.{index}."
-        for part in ("weight", "bias"):
-            separate = [f"{hf_prefix}{name}.{part}" for name in _QUERY_KEY_VALUE]
-            if all(name in tensors for name in separate):
-                found[f"{open_clip_prefix}attn.in_proj_{part}"] = torch.cat([tensors.pop(name) for name in separate])
-            for open_clip_part, hf_part in _IN_BLOCK.items():
-                name = f"{hf_prefix}{hf_part}.{part}"
-                if name in tensors:
-                    found[f"{open_clip_prefix}{open_clip_part}.{part}"] = tensors.pop(name)
+    layers = _layers(tensors, r"encoder\.layers\.(\d+)\.")
+    found = {ours: tensors.pop(theirs) for ours, theirs in _block_names(layers).items() if theirs in tensors}
+    for ours, separate in _fused_names(layers).items():
+        if all(name in tensors for name in separate):
+            found[ours] = torch.cat([tensors.pop(name) for name in separate])
     return found
 
 
@@ -122,28 +116,39 @@ def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     No two tensors share memory, as safetensors requires. Raises ``TensorMismatch`` for an unknown name.
     """
     remaining = dict(tensors)
-    found = {
-        VISION + hf_name: remaining.pop(open_clip_name).clone()
-        for open_clip_name, hf_name in _OUTSIDE_BLOCKS.items()
-        if open_clip_name in remaining
-    }
-    for index in range(_layers(remaining, r"transformer\.resblocks\.(\d+)\.")):
-        open_clip_prefix, hf_prefix = f"transformer.resblocks.{index}.", f"{VISION}encoder.layers.{index}."
-        for part in ("weight", "bias"):
-            fused = remaining.pop(f"{open_clip_prefix}attn.in_proj_{part}", None)
-            if fused is not None:
-                for name, tensor in zip(_QUERY_KEY_VALUE, fused.chunk(3), strict=True):
-                    found[f"{hf_prefix}{name}.{part}"] = tensor.clone()
-            for open_clip_part, hf_part in _IN_BLOCK.items():
-                if f"{open_clip_prefix}{open_clip_part}.{part}" in remaining:
-                    found[f"{hf_prefix}{hf_part}.{part}"] = remaining.pop(
-                        f"{open_clip_prefix}{open_clip_part}.{part}"
-                    ).clone()
+    layers = _layers(remaining, r"transformer\.resblocks\.(\d+)\.")
+    names = _OUTSIDE_BLOCKS | _block_names(layers)
+    found = {VISION + theirs: remaining.pop(ours).clone() for ours, theirs in names.items() if ours in remaining}
+    for ours, separate in _fused_names(layers).items():
+        if ours in remaining:
+            parts = zip(separate, remaining.pop(ours).chunk(3), strict=True)
+            found |= {VISION + name: part.clone() for name, part in parts}
     if PROJECTION in remaining:
         found[VISUAL_PROJECTION] = remaining.pop(PROJECTION).T.contiguous().clone()
     if remaining:
         raise TensorMismatch(f"not tensors of an open_clip image tower: {', '.join(sorted(remaining)[:3])}")
     return found
+
+
+def _block_names(layers: int) -> dict[str, str]:
+    """Map open_clip's names of the blocks' tensors to those of transformers, without query, key and value."""
+    return {
+        f"transformer.resblocks.{index}.{ours}.{part}": f"encoder.layers.{index}.{theirs}.{part}"
+        for index in range(layers)
+        for ours, theirs in _IN_BLOCK.items()
+        for part in ("weight", "bias")
+    }
+
+
+def _fused_names(layers: int) -> dict[str, list[str]]:
+    """Map open_clip's names of the fused query-key-value tensors to those of transformers' three parts."""
+    return {
+        f"transformer.resblocks.{index}.attn.in_proj_{part}": [
+            f"encoder.layers.{index}.{name}.{part}" for name in _QUERY_KEY_VALUE
+        ]
+        for index in range(layers)
+        for part in ("weight", "bias")
+    }
 
 
 def shape_from_config(config: Mapping[str, Any]) -> TowerShape:

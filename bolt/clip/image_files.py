@@ -142,7 +142,7 @@ def read_as(image: Image.Image) -> ReadAs:
 
 
 def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[str]:
-    """Say what of a dataset's images is not used, with counts, and whether most of their range is."""
+    """Return notes on what of a dataset's images is not used, with counts, and a note if most images are dark."""
     images = list(found)
     counts = Counter(remark for one in images for remark in one.remarks)
     notes = [f"{remark}: {count} of {len(images)} images" for remark, count in counts.items()]

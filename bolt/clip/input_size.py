@@ -25,7 +25,7 @@ class InputSize:
     interpolation: Interpolation = "bicubic"
 
     def encoded(self) -> Any:
-        """Return the side alone for CLIP's own way, so that what was stored before there were others keeps its name."""
+        """Return the side alone for CLIP's own way, so that artifacts older than the other ways keep their names."""
         plain = self == InputSize(self.side)
         return self.side if plain else {"side": self.side, "resize": self.resize, "interpolation": self.interpolation}
 

@@ -33,7 +33,8 @@ def read_values(
 ) -> tuple[NDArray[np.generic], float | None]:
     """Return an image's values as stored, (H, W, C) in the chosen bands, and the value that means no data.
 
-    ``image``: what Pillow has decoded, if it could. Raises ``ValueError`` if it is not clear which bands are meant.
+    ``image``: the image as Pillow decoded it, if it could. Raises ``ValueError`` if it is not clear which bands are
+    meant.
     """
     last, no_data = max(bands or (1,)), None
     if not isinstance(source, Image.Image) and (

@@ -1,7 +1,7 @@
-"""Decode picture files with Pillow, past what it stumbles over in files that other programs read.
+"""Decodes picture files with Pillow, also files that other programs read and Pillow by itself does not.
 
-Damaged metadata does not make a picture unreadable. Numbers of 16 bits, and a fourth band that is no opacity, come out
-as they are stored.
+Damaged metadata does not make a picture unreadable. Numbers of 16 bits keep their values, and so does a fourth band
+that is no opacity.
 """
 
 from __future__ import annotations

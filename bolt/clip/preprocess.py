@@ -36,9 +36,10 @@ def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
 
 
 def centre(length: int, size: int) -> int:
-    """Return the first of the middle ``size`` of ``length`` pixels; negative where pixels have to be added before.
+    """Return where the middle ``size`` of ``length`` pixels begin; negative where pixels have to be added in front.
 
-    Halves round to even as by torchvision, and where pixels are added the odd one goes to the end as by open_clip.
+    Halves round to even, as in torchvision. If an odd number of pixels is added, the end gets one more, as in
+    open_clip.
     """
     return round((length - size) / 2) if length >= size else -((size - length) // 2)
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RECOMPUTED_FROM = 2**20
-"""Numbers of an input from which on it is computed again. At ViT-B/32 that takes 2 % of a training step, and saves two
+"""An input with at least this many numbers is computed again. At ViT-B/32 that takes 2 % of a training step, and saves
+two
 fifths of its activations. In the demo's small tower it would take 10 % of a step."""
 
 

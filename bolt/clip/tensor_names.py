@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Annotated
 
 from torch import Tensor
 
 from bolt.clip.tower_shape import UnsupportedTower
+from bolt.util.ranges import some_of
 
 PROJECTION = "proj"
 """The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
@@ -33,6 +35,19 @@ MATRIX_KINDS = {
 }  # fmt: skip
 """Kind of weight matrix, as settings name it -> the ends of open_clip's and timm's names of such matrices."""
 
+MatrixKinds = Annotated[tuple[str, ...], some_of(MATRIX_KINDS)]
+"""The type of a setting that names kinds of weight matrices."""
+
+_BLOCK_MODULES = {
+    "ln_1.": "ln_1",
+    "attn.in_proj_": "attn.qkv",
+    "attn.out_proj.": "attn.out",
+    "ln_2.": "ln_2",
+    "mlp.c_fc.": "c_fc",
+    "mlp.c_proj.": "c_proj",
+}
+"""open_clip's name of a block's tensor, without ``weight`` or ``bias`` -> the module of the block that has it here."""
+
 _LAYER_NORM = re.compile(r"ln_.*|norm\d*|fc_norm|norm_pre|[qk]_norm")
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 
@@ -48,40 +63,20 @@ def tensor_names(layers: int) -> dict[str, str]:
     names[PROJECTION] = "proj.weight"
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
     for index in range(layers):
-        for open_clip_part, own_part in _BLOCK_TENSORS.items():
-            names[f"{BLOCKS}.{index}.{open_clip_part}"] = f"blocks.{index}.{own_part}"
+        for theirs, own in _BLOCK_MODULES.items():
+            for part in ("weight", "bias"):
+                names[f"{BLOCKS}.{index}.{theirs}{part}"] = f"blocks.{index}.{own}.{part}"
     return names | {name: name for name in ("ln_post.weight", "ln_post.bias")}
-
-
-_BLOCK_MATRICES = {
-    "attn.in_proj_weight": "attn.qkv",
-    "attn.out_proj.weight": "attn.out",
-    "mlp.c_fc.weight": "c_fc",
-    "mlp.c_proj.weight": "c_proj",
-}
-_BLOCK_TENSORS = {
-    "ln_1.weight": "ln_1.weight",
-    "ln_1.bias": "ln_1.bias",
-    "attn.in_proj_weight": "attn.qkv.weight",
-    "attn.in_proj_bias": "attn.qkv.bias",
-    "attn.out_proj.weight": "attn.out.weight",
-    "attn.out_proj.bias": "attn.out.bias",
-    "ln_2.weight": "ln_2.weight",
-    "ln_2.bias": "ln_2.bias",
-    "mlp.c_fc.weight": "c_fc.weight",
-    "mlp.c_fc.bias": "c_fc.bias",
-    "mlp.c_proj.weight": "c_proj.weight",
-    "mlp.c_proj.bias": "c_proj.bias",
-}
 
 
 def matrix_module_paths(layers: int) -> dict[str, str]:
     """Map open_clip's matrix names to the paths of the image tower's linear modules, in network order."""
     _check_named(layers)
     paths = {
-        f"{BLOCKS}.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
+        f"{BLOCKS}.{index}.{theirs}weight": f"blocks.{index}.{own}"
         for index in range(layers)
-        for open_clip_name, own_name in _BLOCK_MATRICES.items()
+        for theirs, own in _BLOCK_MODULES.items()
+        if not own.startswith("ln_")
     }
     return paths | {PROJECTION: "proj"}
 
@@ -90,12 +85,6 @@ def _check_named(layers: int) -> None:
     """Raise ``UnsupportedTower`` for the shape of a :class:`bolt.clip.feature_tower.FeatureTower`."""
     if not layers:
         raise UnsupportedTower("this image tower gives features only: its weight matrices have no names")
-
-
-def check_matrix_kinds(kinds: Collection[str]) -> None:
-    """Raise ``ValueError`` unless ``kinds`` are some of :data:`MATRIX_KINDS`."""
-    if not kinds or not set(kinds) <= set(MATRIX_KINDS):
-        raise ValueError(f"matrices names some of {', '.join(MATRIX_KINDS)}, not {', '.join(kinds) or 'none'}")
 
 
 def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MATRIX_KINDS)) -> list[str]:
@@ -157,7 +146,7 @@ def check_tensors(
 
 
 def _list_first(what: str, names: list[str]) -> list[str]:
-    """Describe tensors: those of several blocks as one group, and three groups at most."""
+    """Describe tensors in three groups at most; the same tensor of several blocks makes one group."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)

@@ -97,7 +97,7 @@ class TextTower(nn.Module):
         Args:
             embeddings_PLW: embeddings of the tokens, without those of the positions.
             ends_P: position of each prompt's end token, where its embedding is read. Tokens behind it have no effect.
-                The caller cuts what lies behind the last of them, which would cost time.
+                The caller cuts the tokens behind the last end token, which would cost time.
         """
         if len(ends_P) <= PROMPTS_AT_ONCE:
             return self._encode(embeddings_PLW, ends_P)

@@ -136,7 +136,7 @@ def read_pickle(stream: BinaryIO) -> Any:
 class _Unpickler(pickle._Unpickler):
     """Unpickles tensors and plain values.
 
-    It is the one in Python: that in C allocates what a damaged file asks for.
+    It derives from Python's unpickler: the unpickler in C allocates as much as a damaged file asks for.
     """
 
     stack: list[Any]

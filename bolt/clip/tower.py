@@ -88,7 +88,7 @@ def check_prompts(prompts_JKW: Tensor, shape: BlockShape, layers: int) -> None:
 def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
     """Put a block's prompt into its input: K tokens from position ``at`` on, in place of those that are there.
 
-    A block without a prompt of its own keeps what the blocks before it made of theirs.
+    A block without its own prompt keeps the tokens that the block before it returned.
     """
     if prompts_JKW is None or block >= len(prompts_JKW):
         return x_BTW

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torch import nn
 
@@ -12,25 +12,6 @@ Activation = Literal["gelu", "quick_gelu"]
 
 class UnsupportedTower(ValueError):
     """The architecture of an image tower or a text tower is not supported."""
-
-
-class BlockShape(Protocol):
-    """What fixes a transformer block: both shapes below have it."""
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def heads(self) -> int: ...
-
-    @property
-    def mlp_width(self) -> int: ...
-
-    @property
-    def activation(self) -> Activation: ...
-
-    @property
-    def epsilon(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +42,10 @@ class TextShape:
     embed_dim: int
     activation: Activation
     epsilon: float = 1e-5
+
+
+BlockShape = TowerShape | TextShape
+"""What fixes a transformer block: width, heads, MLP width, activation and epsilon, which both shapes have."""
 
 
 def shape_from_open_clip(visual: nn.Module) -> TowerShape:

@@ -23,7 +23,7 @@ _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", 
 
 
 _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
-"""open_clip's names of what is done to an image -> those of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
+"""open_clip's names of preprocessing steps -> the arguments of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
 
 
 class UnknownActivation(ValueError):
@@ -90,11 +90,11 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 
 
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
-    """Return the preprocessing that weights expect: those of resize, interpolation, mean and std that are not CLIP's.
+    """Return the preprocessing that weights expect, where it differs from CLIP's: resize, interpolation, mean, std.
 
     For a pre-trained tag, open_clip lists them. For a file, ``open_clip_config.json`` or ``preprocessor_config.json``
-    beside it has them. Without either, the values are used that all tags of the architecture agree on. open_clip itself
-    takes OpenAI's values for any file, which is wrong for SigLIP and others.
+    beside it has them. Without either file, the values are used in which all tags of the architecture agree. open_clip
+    itself takes OpenAI's values for any file, which is wrong for SigLIP and others.
 
     Args:
         config: open_clip's configuration of the model.
@@ -159,7 +159,7 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
 
 
 def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
-    """Return the tensors of the CLIP that a checkpoint holds, by the names in the CLIP; ``first`` is one of them."""
+    """Return the tensors of the CLIP in a checkpoint, by open_clip's names; ``first`` is one of these names."""
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
     if all(any(name.startswith(tower) for name in tensors) for tower in (VISION, TEXT)):

@@ -32,7 +32,8 @@ from bolt.methods.common.merging import required_sources
 from bolt.protocol import Precision
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted
-from bolt.training.loop import Curve, MetricsCallback, TrainingRecipe, fit
+from bolt.training.loop import Curve, MetricsCallback, fit, plain_recipe
+from bolt.util.ranges import AtLeast1, Checked, Fraction, Positive
 
 _BATCHES = 2
 """Batches per step."""
@@ -41,28 +42,22 @@ _LAST_STEPS = 50
 
 
 @dataclass(frozen=True)
-class AdaMergingSettings:
+class AdaMergingSettings(Checked):
     """The settings of AdaMerging.
 
     Attributes:
         steps: how many steps.
         batch_size: images in each of the two batches of a step.
         learning_rate: of Adam.
-        initial: start of every coefficient.
+        initial: start of every coefficient. Outside of [0, 1] a coefficient gets no gradient.
         coefficients: one per source and tensor (``layer_wise``), or one per source (``task_wise``).
     """
 
-    steps: int = 500
-    batch_size: int = 16
-    learning_rate: float = 1e-3
-    initial: float = 0.3
+    steps: AtLeast1 = 500
+    batch_size: AtLeast1 = 16
+    learning_rate: Positive = 1e-3
+    initial: Fraction = 0.3
     coefficients: Literal["layer_wise", "task_wise"] = "layer_wise"
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.batch_size) < 1 or not self.learning_rate > 0:
-            raise ValueError("steps and batch_size must be at least 1, and learning_rate must be positive")
-        if not 0 <= self.initial <= 1:
-            raise ValueError("initial must lie in [0, 1]; elsewhere a coefficient gets no gradient")
 
 
 def summed_entropy(logits_BC: Tensor, batch_size: int) -> Tensor:
@@ -91,22 +86,13 @@ def minimise_entropy(
     """
     with torch.no_grad():
         composition.coefficients.fill_(settings.initial)
-    recipe = TrainingRecipe(
-        epochs=settings.steps,
-        batch_size=_BATCHES * settings.batch_size,
-        learning_rate=settings.learning_rate,
-        warmup_fraction=0.0,
-        clip_norm=0.0,
-        schedule="constant",
-    )
-    return fit(
-        [composition.coefficients],
-        lambda step, rows: summed_entropy(logits_of(rows), settings.batch_size),
-        order,
-        recipe,
-        report=report,
-        precision=precision,
-    )
+    in_step = _BATCHES * settings.batch_size
+    recipe = plain_recipe(settings.steps, in_step, settings.learning_rate, schedule="constant")
+
+    def loss_of_rows(step: int, rows: Tensor) -> Tensor:
+        return summed_entropy(logits_of(rows), settings.batch_size)
+
+    return fit([composition.coefficients], loss_of_rows, order, recipe, report=report, precision=precision)
 
 
 def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:

@@ -32,6 +32,7 @@ from torch.nn import functional as F
 from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import Share
 
 _SMALL = 1e-6
 
@@ -43,20 +44,15 @@ class ApeSettings(CacheSettings):
     Attributes:
         channels: share of the channels that are kept.
         similarity_weight, variance_weight: w_0 and w_1.
-        gamma: how much an image counts that the text head takes for another class.
+        gamma: by how much more an image counts if the text head takes it for another class.
     """
 
     beta: float = 1.0
     one_shot_alpha: float = 2.0
-    channels: float = 0.7
+    channels: Share = 0.7
     similarity_weight: float = 0.5
     variance_weight: float = 0.5
     gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.channels <= 1:
-            raise ValueError(f"channels must be a share in (0, 1], not {self.channels}")
 
 
 def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> Tensor:

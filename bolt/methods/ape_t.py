@@ -30,6 +30,7 @@ from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
+from bolt.util.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ApeTSettings(TrainingRecipe, CacheSettings):
 
     alpha: float = 2.0
     beta: float = 1.0
-    channels: float = 0.7
+    channels: Share = 0.7
     similarity_weight: float = 0.2
     variance_weight: float = 0.8
     epochs: int = 20
@@ -53,12 +54,6 @@ class ApeTSettings(TrainingRecipe, CacheSettings):
     epsilon: float = 1e-3
     warmup_fraction: float = 0.0
     clip_norm: float = 0.0
-
-    def __post_init__(self) -> None:
-        TrainingRecipe.__post_init__(self)
-        CacheSettings.__post_init__(self)
-        if not 0 < self.channels <= 1:
-            raise ValueError(f"channels must be a share in (0, 1], not {self.channels}")
 
 
 def adapt(task: Task, settings: ApeTSettings) -> Adapted:
@@ -88,10 +83,9 @@ def adapt(task: Task, settings: ApeTSettings) -> Adapted:
                 trained, details = choose_alpha_beta(task, trained, settings)
         return trained.adapted(residual_Cq.numel() + weights_N1.numel(), details)
 
-    def logits(features_BD: torch.Tensor) -> torch.Tensor:
-        return current().logits(features_BD)
-
-    return train_on_features(task, [residual_Cq, weights_N1], logits, settings, adapted)
+    return train_on_features(
+        task, [residual_Cq, weights_N1], lambda features_BD: current()(features_BD), settings, adapted
+    )
 
 
 register(

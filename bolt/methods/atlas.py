@@ -40,6 +40,7 @@ from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, oversampling, train
 from bolt.training.loop import NO_DEVIATIONS, ReferenceDeviations, TrainingRecipe
+from bolt.util.ranges import AtLeast0
 
 MIN_BATCHES = 10
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}
@@ -58,13 +59,8 @@ class AtlasSettings(TrainingRecipe):
     learning_rate: float = 0.1
     weight_decay: float = 0.1
     warmup_fraction: float = 0.0
-    partitions: int = 0
+    partitions: AtLeast0 = 0
     storage: Literal["float32", "float16"] = "float32"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.partitions < 0:
-            raise ValueError(f"partitions must not be negative: it is {self.partitions}")
 
 
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
@@ -116,11 +112,7 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     if task.unlabelled is not None and task.protocol.atlas_tta == "as_published":
         lambda_NPK.zero_()
     coefficients = lambda_NPK if settings.partitions else lambda_NPK.squeeze(-1)
-    details = {
-        "coefficients": coefficients.numel(),
-        "sources": len(coefficients),
-        "tensors": len(composition.names),
-    }
+    details = {"coefficients": coefficients.numel(), "sources": len(coefficients), "tensors": len(composition.names)}
     return adapted(task, trainable, details=details, coefficients={"lambda": coefficients.clone()})
 
 

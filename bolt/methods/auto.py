@@ -2,7 +2,7 @@
 
 The support is divided into folds with the same number of images of every class. Every candidate adapts to all folds but
 one and classifies the images of that fold, for each fold in turn. The candidate with the most correct images adapts to
-the whole support. Of equals the one that stands first in ``candidates`` is taken.
+the whole support. At a tie, the candidate that comes first in ``candidates`` is chosen.
 
 If a class has a single image, no image can be held out. Then the first candidate is taken, whatever the images are. So
 the order of ``candidates`` is the order of trust. The preset ``with_sources`` puts BOLT first, which has the highest
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 
@@ -28,13 +29,14 @@ from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images, str
 from bolt.task.scoring import NonFiniteLogits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.training.loop import Diverged
+from bolt.util.ranges import EACH_ONCE, NOT_EMPTY, AtLeast2, Checked
 
 FROZEN_CANDIDATES = ("linear_probe", "lp_plus_plus", "tip_adapter", "gda", "zero_shot")
 """Methods that read the frozen tower's features only."""
 
 
 @dataclass(frozen=True)
-class AutoSettings:
+class AutoSettings(Checked):
     """What is chosen among, and how.
 
     Attributes:
@@ -44,15 +46,12 @@ class AutoSettings:
             code or defaults a change of this method's identity.
     """
 
-    candidates: tuple[str, ...] = FROZEN_CANDIDATES
-    folds: int = 4
+    candidates: Annotated[tuple[str, ...], NOT_EMPTY, EACH_ONCE] = FROZEN_CANDIDATES
+    folds: AtLeast2 = 4
     recipes: str = ""
 
     def __post_init__(self) -> None:
-        if not self.candidates or len(set(self.candidates)) < len(self.candidates):
-            raise ValueError("candidates names at least one method, and none twice")
-        if self.folds < 2:
-            raise ValueError(f"folds must be at least 2, not {self.folds}")
+        super().__post_init__()
         if not self.recipes:
             object.__setattr__(self, "recipes", recipes_digest(self.parsed))
 
@@ -120,7 +119,7 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """Return the last view that any candidate reads, at least the un-augmented one, which scores held-out images."""
+    """Return the last view that any candidate reads. The un-augmented view, on which it is scored, counts too."""
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 
@@ -131,7 +130,7 @@ def _source_directions(settings: AutoSettings, width: int, sources: int) -> int:
 
 
 def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
-    """Return the cost of all folds of all candidates plus that of the costliest on the whole support."""
+    """Return the cost of all folds of all candidates, plus the cost of the costliest candidate on the whole support."""
     on_all = [each.tower_passes(support_size) for each in settings.parsed]
     if len(on_all) == 1:
         return on_all[0]

@@ -13,12 +13,13 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Literal, ParamSpec, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Any, ParamSpec
 
 from bolt.protocol import ADDED_LATER
 from bolt.task.task import Adapted, Task
 from bolt.training.meta_recipe import MetaRecipe
+from bolt.util.ranges import check_ranges
 
 Fields = ParamSpec("Fields")
 
@@ -50,8 +51,9 @@ class Method:
         name: lower-case identifier, used in grids, results and tables.
         title: the name printed in tables and figures.
         summary: what it does, in a few words that can follow the title.
-        palette: its position among the report's colours, markers and lines; ``None``: one that its name gives. From 19
-            on, colours are repeated. Methods of one colour must share no test-time figure.
+        palette: its position in the report's list of colours, markers and lines; ``None``: a position that is computed
+            from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one test-time
+            figure.
         paper: address of the paper or of the reference implementation.
         settings_class: a frozen dataclass; its defaults are the recommended recipe. Settings are part of a cell's
             identity.
@@ -88,12 +90,11 @@ class Method:
         trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
             class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         reads_matrices: ``reads_matrices(settings)`` -> whether it reads or trains weight matrices of the image tower,
-            which not every tower has. ``None``: where it changes the tower or reads sources.
+            which not every tower has. ``None``: it does if it changes the tower or reads sources.
         clips_own_tower: whether it needs CLIP's own vision transformer: it trains its projection, or adds tokens to it.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
-        training_forwards: operations of taking an image or a prompt through a tower forward and backward, in forward
-            passes of the frozen tower. Differentiating a frozen tower's output in its input makes 2, the gradients of
-            all weights make 3.
+        training_forwards: cost of one forward and backward pass of an image or a prompt, in forward passes of the
+            frozen tower. It is 2 if only the input needs a gradient, and 3 if all weights need one.
         test_settings: settings with which a test runs the method in about a second.
     """
 
@@ -130,7 +131,7 @@ class Method:
 
     @property
     def uses_source_models(self) -> bool:
-        """Whether it reads fine-tuned models of the source datasets. With ``meta_recipe`` it reads their images."""
+        """Whether it reads fine-tuned models of the source datasets; with ``meta_recipe`` it reads images instead."""
         return self.uses_sources and self.meta_recipe is None
 
     def needs_sources(self, settings: Any) -> bool:
@@ -151,8 +152,8 @@ class Method:
 
         Raises:
             UnknownName: for a setting or preset that does not exist, with the nearest one that does.
-            ValueError: for a value of the wrong type, one that the setting's ``Literal`` does not name, or one that the
-                settings' ``__post_init__`` refuses.
+            ValueError: for a value of the wrong type, one that the setting's ``Literal`` or range excludes
+                (:mod:`bolt.util.ranges`), or one that the settings' ``__post_init__`` refuses.
         """
         fields = [field.name for field in dataclasses.fields(self.settings_class)]
         changes = dict(changes)
@@ -167,16 +168,9 @@ class Method:
                 known = (*fields, "preset") if self.presets else tuple(fields)
                 raise UnknownName(key, known, f"method {self.name}")
             values[key] = _converted(f"{self.name}.{key}", value, getattr(defaults, key))
-            choices = self._choices.get(key)
-            if choices and values[key] not in choices:
-                raise ValueError(f"{self.name}.{key} is {' or '.join(choices)}, not {value!r}")
-        return self.settings_class(**values)
-
-    @cached_property
-    def _choices(self) -> dict[str, tuple[str, ...]]:
-        """The settings whose type is a ``Literal``, each with the words that it names."""
-        hints = get_type_hints(self.settings_class)
-        return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+        settings = self.settings_class(**values)
+        check_ranges(settings)
+        return settings
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
@@ -190,8 +184,8 @@ class Method:
     def run(self, task: Task, settings: Any) -> Adapted:
         """Adapt to the task with the given settings or, under ``config_selection: best_on_test``, the best candidate's.
 
-        The task's oracle scores every candidate. The first of the best is run once more for the record, and ``details``
-        name its settings.
+        The task's oracle scores every candidate. The best candidate, at a tie the first one, runs once more for the
+        record, and ``details`` name its settings.
 
         Raises ``ValueError`` if candidates have to be scored and the task has no oracle.
         """
@@ -234,7 +228,9 @@ def _converted(setting: str, value: Any, default: Any) -> Any:
 
 
 class UnknownName(ValueError):
-    """A method, setting or preset that does not exist. The message lists those that do and suggests the nearest.
+    """No method, setting or preset has this name. The message lists the existing names and suggests the nearest.
+
+
 
     Attributes:
         name: the unknown name.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from bolt.methods.base import register_tower_training
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
+from bolt.util.ranges import some_of
 
 _BIAS_KINDS = ("layer_norm", "attention_in", "attention_out", "mlp_in", "mlp_out")
 """Kinds of biases, as the settings name them: of layer norms, and of the matrices of these kinds."""
@@ -39,12 +41,7 @@ class BitFitSettings(TrainingRecipe):
     """
 
     epsilon: float = 1e-6
-    biases: tuple[str, ...] = _BIAS_KINDS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.biases or not set(self.biases) <= set(_BIAS_KINDS):
-            raise ValueError(f"biases names some of {', '.join(_BIAS_KINDS)}, not {', '.join(self.biases) or 'none'}")
+    biases: Annotated[tuple[str, ...], some_of(_BIAS_KINDS)] = _BIAS_KINDS
 
 
 def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = _BIAS_KINDS) -> list[str]:

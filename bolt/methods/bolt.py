@@ -43,10 +43,6 @@ class BoltPooledSettings(PooledStartSettings):
 class BoltSettings(TrainingRecipe, PooledStartSettings):
     """The settings of the pooled start and the training recipe; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        TrainingRecipe.__post_init__(self)
-        PooledStartSettings.__post_init__(self)
-
 
 def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
     """Return the pooled start; nothing is trained."""
@@ -57,7 +53,7 @@ def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
         details=start.details,
         coefficients=_pooled(start),
         change=start.change(),
-        source_key=(settings, start.sources, start.alpha, start.recipe.seed),
+        source_key=(settings, start.unscaled.sources, start.alpha.scale, start.unscaled.recipe.seed),
     )
 
 
@@ -71,7 +67,7 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     start = pooled_start(task, settings)
     if start.sign == "relu" and not any((value > 0).any() for value in start.coefficients.values()):
         raise ValueError(
-            f"with sign relu, coefficients at or below zero are never trained, and at alpha {start.alpha:g} no "
+            f"with sign relu, coefficients at or below zero are never trained, and at alpha {start.alpha.scale:g} no "
             "coefficient is above it; give alphas above 0, or sign free"
         )
     trainable = Trainable(
@@ -91,7 +87,7 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
 
 
 def _pooled(start: PooledStart) -> dict[str, Tensor]:
-    return {f"pooled/{name}": value for name, value in start.pooled.items()}
+    return {f"pooled/{name}": value for name, value in start.unscaled.coefficients.items()}
 
 
 def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:

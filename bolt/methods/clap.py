@@ -6,9 +6,9 @@ equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::
     logits_c = scale cos(f, w_c)
     loss = cross-entropy + (1 / C) sum_c lambda_c |w_c - e_c|^2
 
-lambda_c is the mean zero-shot probability of class c over its own support images, computed once before training. It
-holds the classes harder that the text already knows. Without the penalty the method is ZS-LP, the paper's zero-shot
-initialised linear probe: ``constraint: none``, or the preset ``zs_lp``.
+lambda_c is the mean zero-shot probability of class c over its own support images, computed once before training. A
+class that the text already knows gets a larger lambda, which holds it harder. Without the penalty the method is ZS-LP,
+the paper's zero-shot initialised linear probe: ``constraint: none``, or the preset ``zs_lp``.
 
 The recipe is made for tasks without validation data. The defaults are the official ones: SGD with momentum 0.9, rate
 0.1, no weight decay, 300 epochs, last epoch kept. Twenty augmented views of every image form one pool. An epoch takes
@@ -37,17 +37,19 @@ from torch.nn import functional as F
 
 from bolt.clip.transfer import to_device
 from bolt.methods.base import register
-from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
+from bolt.methods.common.coop_training import coop_schedule, sgd
 from bolt.methods.common.frozen_features import support_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import fit
+from bolt.training.adaptation import fit_task
+from bolt.training.loop import plain_recipe
 from bolt.training.objectives import cross_entropy
+from bolt.util.ranges import AtLeast1, Checked, Positive
 
 
 @dataclass(frozen=True)
-class ClapSettings:
+class ClapSettings(Checked):
     """The constraint and the training recipe; the defaults are the official ones.
 
     Attributes:
@@ -59,16 +61,11 @@ class ClapSettings:
     """
 
     constraint: Literal["class_adaptive", "none"] = "class_adaptive"
-    text_norm: float = 10.0
-    epochs: int = 300
-    batch_size: int = 256
-    learning_rate: float = 0.1
-    views: int = 20
-
-    def __post_init__(self) -> None:
-        coop_recipe(self.epochs, self.batch_size, self.learning_rate, 0.0)  # checks them
-        if not self.text_norm > 0 or self.views < 1:
-            raise ValueError("text_norm must be positive, and views must be at least 1")
+    text_norm: Positive = 10.0
+    epochs: AtLeast1 = 300
+    batch_size: AtLeast1 = 256
+    learning_rate: Positive = 0.1
+    views: AtLeast1 = 20
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
@@ -97,7 +94,7 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
         zero_shot = LinearClassifier(F.normalize(text_CD, dim=-1), scale=scale)
         lambda_C = class_weights(zero_shot(pool_PD).softmax(dim=-1), labels_P)
     batches = max(1, len(task.support) // settings.batch_size)
-    recipe = coop_recipe(settings.epochs, settings.batch_size, settings.learning_rate, 0.0)
+    recipe = plain_recipe(settings.epochs, settings.batch_size, settings.learning_rate)
 
     def classifier() -> LinearClassifier:
         return LinearClassifier(F.normalize(prototypes_CD, dim=-1), scale=scale)
@@ -116,17 +113,8 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
             details = {"lambda_mean": float(lambda_C.mean())}
             return Adapted(classifier(), None, prototypes_CD.numel(), details)
 
-    fit(
-        [prototypes_CD],
-        loss_of_rows,
-        order,
-        recipe,
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
-        make_optimiser=sgd,
-        schedule=coop_schedule(recipe),
-    )
+    how = {"make_optimiser": sgd, "schedule": coop_schedule(recipe)}
+    fit_task(task, [prototypes_CD], loss_of_rows, order, recipe, adapted, **how)
     return adapted()
 
 

@@ -17,7 +17,7 @@ What differs from the released code:
 - The epochs cycle through ``views`` augmented views, whose frozen features are cached.
 - The last partial batch of an epoch is used too.
 - The text embedding of a class is the mean over the prompts. The released code has one prompt per class.
-- The paper's text adapter is not there; the released code has none either.
+- The paper's text adapter is left out, as in the released code.
 
 Shape legend: N support images, C classes, D joint embedding width, H hidden width of the adapter.
 """
@@ -30,17 +30,18 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import register
-from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
+from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import AdapterClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast1, Fraction
 
 _REDUCTION = 4
 
 
 @dataclass(frozen=True)
-class ClipAdapterSettings:
+class ClipAdapterSettings(CoopTrainingSettings):
     """The settings of CLIP-Adapter. The defaults are those of the released code.
 
     Attributes:
@@ -49,17 +50,9 @@ class ClipAdapterSettings:
         views: augmented views that the epochs cycle through.
     """
 
-    ratio: float = 0.2
+    ratio: Fraction = 0.2
     epochs: int = 200
-    batch_size: int = 32
-    learning_rate: float = 0.002
-    weight_decay: float = 5e-4
-    views: int = 20
-
-    def __post_init__(self) -> None:
-        coop_recipe(self.epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
-        if not 0 <= self.ratio <= 1 or self.views < 1:
-            raise ValueError("ratio must lie in [0, 1], and views must be at least 1")
+    views: AtLeast1 = 20
 
 
 def initial_layers(task: Task) -> tuple[Tensor, Tensor]:
@@ -84,7 +77,7 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
     down_HD, up_DH = (layer.to(device).clone().requires_grad_() for layer in (down_HD, up_DH))
     head_CD = task.head_CD.to(device, torch.float32)
     in_training = AdapterClassifier(head_CD, down_HD, up_DH, settings.ratio, task.backbone.logit_scale)
-    recipe = coop_recipe(settings.epochs, settings.batch_size, settings.learning_rate, settings.weight_decay)
+    recipe = settings.recipe(settings.epochs)
 
     def adapted() -> Adapted:
         current = replace(in_training, down_HD=down_HD.detach().clone(), up_DH=up_DH.detach().clone())

@@ -20,7 +20,6 @@ Shape legend: B batch, S image side, C classes, D joint embedding width.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -28,17 +27,18 @@ from torch.nn import functional as F
 
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.text_tower import TextTower
-from bolt.methods.base import TowerPasses, register_tower_training
-from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
+from bolt.methods.base import register_tower_training
+from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
 from bolt.methods.common.trained_text import TrainedText
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.objectives import cross_entropy
 from bolt.training.trainable import Trainable
+from bolt.util.ranges import NotNegative
 
 
 @dataclass(frozen=True)
-class ClipFitSettings:
+class ClipFitSettings(CoopTrainingSettings):
     """The training recipe and the weight of the distance; the defaults are the official ones for base to new classes.
 
     Attributes:
@@ -47,15 +47,7 @@ class ClipFitSettings:
     """
 
     epochs: int = 100
-    batch_size: int = 32
-    learning_rate: float = 2e-3
-    weight_decay: float = 5e-4
-    distance_weight: float = 8.0
-
-    def __post_init__(self) -> None:
-        coop_recipe(self.epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
-        if self.distance_weight < 0:
-            raise ValueError("distance_weight must not be negative")
+    distance_weight: NotNegative = 8.0
 
 
 def with_trained_biases(frozen: TextTower) -> TextTower:
@@ -90,17 +82,9 @@ def trainable(task: Task, settings: ClipFitSettings) -> tuple[Trainable, Trained
 def adapt(task: Task, settings: ClipFitSettings) -> Adapted:
     """Train the biases and the layer norms on the support."""
     model, text = trainable(task, settings)
-    recipe = coop_recipe(settings.epochs, settings.batch_size, settings.learning_rate, settings.weight_decay)
+    recipe = settings.recipe(settings.epochs)
     train(task, model, recipe, make_optimiser=sgd, schedule=coop_schedule(recipe))
     return adapted(task, model, embed_classes=text.embed_classes)
-
-
-def tower_passes(support_size: int, settings: ClipFitSettings) -> TowerPasses:
-    """Return the images and the prompts that an adaptation takes through the towers."""
-    return TowerPasses(
-        training=settings.epochs * support_size,
-        text_training=settings.epochs * math.ceil(support_size / settings.batch_size),
-    )
 
 
 register_tower_training(
@@ -113,6 +97,6 @@ register_tower_training(
     adapt=adapt,
     presets={"imagenet": {"epochs": 10}},
     trains_text=lambda settings: True,
-    tower_passes=tower_passes,
+    tower_passes=lambda support_size, settings: settings.passes(settings.epochs, support_size),
     training_forwards=2.01,
 )

@@ -2,8 +2,7 @@
 
 Paper: "Localizing task information for improved model merging and compression", arXiv:2405.07813. M is the sum of the
 sources' task vectors. Task t uses an entry where its own change outweighs that of the others, ``|tau_t| > lambda |M -
-tau_t|``. The entries that at least two tasks use are kept, so that neither one task's own changes nor those of none
-remain::
+tau_t|``. An entry is kept if at least two tasks use it. So entries that only one task or no task uses do not change::
 
     theta_0 + alpha M on the kept entries
 
@@ -26,6 +25,7 @@ from bolt.methods.common.merging import MergingSettings, adapt_by_merging, regis
 from bolt.methods.task_arithmetic import sum_of_task_vectors
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast0, NotNegative
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,9 @@ class ConsensusSettings(MergingSettings):
         tasks: how many tasks must use an entry.
     """
 
-    mask_strength: float = 0.4
-    tasks: int = 2
+    mask_strength: NotNegative = 0.4
+    tasks: AtLeast0 = 2
     alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 11))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mask_strength < 0 or self.tasks < 0:
-            raise ValueError("mask_strength and tasks must not be negative")
 
 
 def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], strength: float) -> dict[str, Tensor]:

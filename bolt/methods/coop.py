@@ -31,12 +31,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import TowerPasses, register
-from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
+from bolt.methods.common.coop_training import CoopTrainingSettings, coop_schedule, sgd
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast1
 
 _DEVIATION = 0.02
 _EPOCHS = ((1, 50), (4, 100))
@@ -45,7 +46,7 @@ _MOST_EPOCHS = 200
 
 
 @dataclass(frozen=True)
-class CoOpSettings:
+class CoOpSettings(CoopTrainingSettings):
     """The context and the training recipe; the defaults are the official ones.
 
     Attributes:
@@ -58,27 +59,17 @@ class CoOpSettings:
         views: augmented views that the epochs cycle through.
     """
 
-    context_tokens: int = 16
+    context_tokens: AtLeast1 = 16
     initial_words: str = ""
     class_specific: bool = False
     class_position: ClassPosition = "end"
-    epochs: int | None = None
-    batch_size: int = 32
-    learning_rate: float = 2e-3
-    weight_decay: float = 5e-4
-    views: int = 20
-
-    def __post_init__(self) -> None:
-        epochs = _MOST_EPOCHS if self.epochs is None else self.epochs
-        coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
-        if min(self.context_tokens, self.views) < 1:
-            raise ValueError("context_tokens and views must be at least 1")
+    views: AtLeast1 = 20
 
 
 def epochs_of(settings: CoOpSettings, shots: int) -> int:
     """Return the number of epochs if the largest class has this number of images."""
     if settings.epochs is not None:
-        return int(settings.epochs)
+        return settings.epochs
     return next((epochs for most, epochs in _EPOCHS if shots <= most), _MOST_EPOCHS)
 
 
@@ -100,12 +91,12 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
 
 
 def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0.0) -> Adapted:
-    """Train the context; ``distance_weight`` times ``1 - mean cos`` to the text head holds it near that (KgCoOp)."""
+    """Train the context; a penalty ``distance_weight (1 - mean cos)`` holds it near the text head (KgCoOp)."""
     backbone, labels_N = task.backbone, task.support.labels_N
     context_KW = initial_context(task, settings).requires_grad_()
     prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
     epochs = epochs_of(settings, int(labels_N.bincount().max()))
-    recipe = coop_recipe(epochs, settings.batch_size, settings.learning_rate, settings.weight_decay)
+    recipe = settings.recipe(epochs)
 
     latest = context_KW.new_empty(0)
 
@@ -127,11 +118,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
     def adapted() -> Adapted:
         with torch.no_grad():
             finished = classifier()
-        return Adapted(
-            finished,
-            trainable_parameters=context_KW.numel(),
-            embed_classes=embed_classes,
-        )
+        return Adapted(finished, trainable_parameters=context_KW.numel(), embed_classes=embed_classes)
 
     return train_on_features(
         task,

@@ -42,8 +42,10 @@ from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Schedule, TrainingRecipe, fit
+from bolt.training.adaptation import fit_task
+from bolt.training.loop import Schedule, plain_recipe
 from bolt.training.objectives import cross_entropy
+from bolt.util.ranges import AtLeast0, AtLeast1, AtLeast2, Checked, Fraction, NotNegative, Positive
 
 _WARMUP_STEPS, _WARMUP_RATE = 50, 1e-5
 _STEPS_PER_EPOCH = 100
@@ -51,33 +53,24 @@ _STEPS_PER_EPOCH = 100
 
 
 @dataclass(frozen=True)
-class CrossModalSettings:
+class CrossModalSettings(Checked):
     """The training recipe and the mixture with the text head.
 
     Attributes:
         batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
         passes: how often the training goes through the image samples, rounded up to a multiple of 100 iterations.
         iterations: the largest number of iterations, whatever ``passes`` is.
-        wise_ft: share of the trained weights in the mixture with the text head; 1 leaves the trained weights alone.
+        wise_ft: share of the trained weights in the mixture with the text head; 1 takes the trained weights alone.
         views: augmented views of each image, in addition to the un-augmented one.
     """
 
-    iterations: int = 12_800
-    batch_size: int = 8
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    wise_ft: float = 0.5
-    views: int = 1
-    passes: int = 20
-
-    def __post_init__(self) -> None:
-        TrainingRecipe(1, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
-        if min(self.iterations, self.passes) < 1:
-            raise ValueError(f"iterations and passes must be at least 1, not {self.iterations} and {self.passes}")
-        if self.batch_size < 2 or self.views < 0 or not 0 <= self.wise_ft <= 1:
-            raise ValueError(
-                "batch_size must be at least 2, views must not be negative, and wise_ft must lie in [0, 1]"
-            )
+    iterations: AtLeast1 = 12_800
+    batch_size: AtLeast2 = 8
+    learning_rate: Positive = 1e-3
+    weight_decay: NotNegative = 0.01
+    wise_ft: Fraction = 0.5
+    views: AtLeast0 = 1
+    passes: AtLeast1 = 20
 
 
 def warmup_schedule(rate: float, iterations: int) -> Schedule:
@@ -138,14 +131,7 @@ def train_head(
     labels_S = torch.cat([labels_M, torch.arange(len(head_CD)).to(labels_M)])
     weight_CD = head_CD.clone().requires_grad_()
     steps = math.gcd(settings.iterations, _STEPS_PER_EPOCH)
-    recipe = TrainingRecipe(
-        settings.iterations // steps,
-        in_batch,
-        settings.learning_rate,
-        settings.weight_decay,
-        warmup_fraction=0.0,
-        clip_norm=0.0,
-    )
+    recipe = plain_recipe(settings.iterations // steps, in_batch, settings.learning_rate, settings.weight_decay)
 
     def loss_of_rows(epoch: int, batch: Tensor) -> Tensor:
         batch = to_device(batch, samples_SD.device)
@@ -155,16 +141,11 @@ def train_head(
         mixed_CD = torch.lerp(head_CD, weight_CD.detach(), settings.wise_ft)
         return Adapted(LinearClassifier(mixed_CD, scale=scale), None, weight_CD.numel())
 
-    fit(
-        [weight_CD],
-        loss_of_rows,
-        lambda epoch: torch.cat([next(rows) for _ in range(steps)]),
-        recipe,
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
-        schedule=warmup_schedule(settings.learning_rate, settings.iterations),
-    )
+    def order(epoch: int) -> Tensor:
+        return torch.cat([next(rows) for _ in range(steps)])
+
+    schedule = warmup_schedule(settings.learning_rate, settings.iterations)
+    fit_task(task, [weight_CD], loss_of_rows, order, recipe, adapted, schedule=schedule)
     return adapted()
 
 

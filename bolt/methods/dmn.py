@@ -1,9 +1,9 @@
 """DMN: a memory of features for each class that answers every query anew, without training (Zhang et al., CVPR 2024).
 
 Paper: "Dual memory networks", arXiv:2403.17589. The static memory has the support images, the dynamic one the test
-images so far; the text embedding is a row of both. A class answers a query f with its rows m, weighted by
-``exp(-beta (1 - f . m))`` and normalised; p' are the probabilities by these answers, and the prediction is ``p + factor
-p'``, p those of the text alone.
+images so far; the text embedding is a row of both. A class answers a query f with its rows m, weighted by ``exp(-beta
+(1 - f . m))`` and normalised; p' are the probabilities by these answers, and p are the probabilities by the text alone.
+The prediction is ``p + factor p'``.
 
 With labelled images the rows are the text and the un-augmented support. On the test-time track the test images come one
 after another in the task's keyed order. Each enters the memory of the class that the text predicts, if that has a free
@@ -11,8 +11,8 @@ row or one of higher entropy, before it is classified. What differs from the off
 
 - ``factor`` is 1, the median of what the authors chose for eleven datasets by test labels.
 - An image has one view by default. With ``views`` the class that the text predicts, and its entropy, come from the mean
-  of p over the tenth of the views that have the lowest entropy, as in the official code, which has 32. Its crops keep
-  half of the image or more; here they are those that all methods on views share.
+  of p over the tenth of the views that have the lowest entropy, as in the official code, which has 32. The official
+  crops keep half of the image or more; here all methods on views share the same crops.
 - A saved model has the memory after the last image; ``details`` give the share of images that both classify alike.
 
 Shape legend: N images, C classes, D joint embedding width, R rows of a class.
@@ -32,43 +32,38 @@ from bolt.methods.tda import LowestEntropies
 from bolt.methods.zero import entropies, unit_view_features
 from bolt.task.classifiers import MemoryClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.util.ranges import AtLeast1, Checked, NotNegative, Share
 
 _SMALL = 1e-5
 
 
 @dataclass(frozen=True)
-class DmnSettings:
+class DmnSettings(Checked):
     """The memory and the weight of its answer.
 
     Attributes:
         beta: sharpness of the weights of rows.
-        factor: weight of the memory's probabilities beside those of the text.
+        factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
         capacity: test images that a class remembers.
         when_full: when an image enters a class whose rows are all taken. ``higher_entropy``: only if it replaces an
             image of higher entropy. ``always``: in any case, as in a benchmark of test-time methods.
         views: views of each test image, the un-augmented one included.
-        kept: share of these views that predict the image's class: those of lowest entropy.
+        kept: share of these views, the ones of lowest entropy, whose mean predicts the image's class.
     """
 
-    beta: float = 5.5
-    factor: float = 1.0
-    capacity: int = 50
+    beta: NotNegative = 5.5
+    factor: NotNegative = 1.0
+    capacity: AtLeast1 = 50
     when_full: Literal["higher_entropy", "always"] = "higher_entropy"
-    views: int = 1
-    kept: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.views < 1 or not 0 < self.kept <= 1:
-            raise ValueError("views must be at least 1, and kept a share in (0, 1]")
-        if self.capacity < 1 or min(self.beta, self.factor) < 0:
-            raise ValueError("capacity must be at least 1, and beta and factor must not be negative")
+    views: AtLeast1 = 1
+    kept: Share = 0.1
 
 
 class DynamicMemory:
     """The memory of the test images so far. The first row of each class is its text embedding.
 
     Attributes:
-        classifier: what classifies with the memory as it is now.
+        classifier: the classifier with the current memory.
         kept: class -> the number of the image in each of its rows.
     """
 

@@ -7,13 +7,14 @@ normalised::
     q = f + mean_c query_c,    key = m + key_c,    value = m + value_c,    text = t_c + text_c
     vector_c = nrm(sum_m exp(-beta (1 - q . key)) value) + output_c,    prediction: p + factor p'
 
-p are the probabilities by the text, p' those by the vectors. The loss is the sum of both cross-entropies. As in the
-official code: AdamW with weight decay 1e-4, batches of 128, 20 epochs, a cosine schedule per step. What differs:
+p are the probabilities by the text, and p' are the probabilities by the vectors. The loss is the sum of both
+cross-entropies. As in the official code: AdamW with weight decay 1e-4, batches of 128, 20 epochs, a cosine schedule per
+step. What differs:
 
 - The official rate (1e-3, 1e-4 or 1e-5), epochs (20 or 100) and factor are chosen for each dataset by test labels. Here
-  ``factor`` is 1, as in ``dmn``, and the rate the largest of theirs. Mean accuracy on the training images of fifteen
-  drawn datasets that are not in the support (one draw; zero-shot 55.3 %), at k = 1, 4 and 8: 55.4, 60.1, 62.7 % by
-  ``dmn``; 55.6, 60.6, 63.4 % at a rate of 1e-4; 58.1, 64.4, 67.8 % at 1e-3; 53.3, 64.1, 69.6 % at 1e-2.
+  ``factor`` is 1, as in ``dmn``, and the rate is the largest official one. Mean accuracy on the training images of
+  fifteen drawn datasets that are not in the support (one draw; zero-shot 55.3 %), at k = 1, 4 and 8: 55.4, 60.1, 62.7 %
+  by ``dmn``; 55.6, 60.6, 63.4 % at a rate of 1e-4; 58.1, 64.4, 67.8 % at 1e-3; 53.3, 64.1, 69.6 % at 1e-2.
 - A training image finds its own un-augmented copy in the memory, as in the official code. So the loss of the memory is
   too low, and the factor cannot be chosen on the support.
 - Two matrices (D x D) of the official code have no influence, and are left out.
@@ -35,6 +36,7 @@ from bolt.methods.dmn import DmnSettings, support_memory
 from bolt.task.classifiers import TrainedMemoryClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
+from bolt.util.ranges import AtLeast1, NotNegative
 
 
 @dataclass(frozen=True)
@@ -43,24 +45,19 @@ class DmnTrainedSettings(TrainingRecipe):
 
     Attributes:
         beta: sharpness of the weights of rows.
-        factor: weight of the memory's probabilities beside those of the text.
+        factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
         views: augmented views that the epochs cycle through.
     """
 
-    beta: float = 5.5
-    factor: float = 1.0
-    views: int = 10
+    beta: NotNegative = 5.5
+    factor: NotNegative = 1.0
+    views: AtLeast1 = 10
     epochs: int = 20
     batch_size: int = 128
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     warmup_fraction: float = 0.0
     clip_norm: float = 0.0
-
-    def __post_init__(self) -> None:
-        TrainingRecipe.__post_init__(self)
-        if self.views < 1 or min(self.beta, self.factor) < 0:
-            raise ValueError("views must be at least 1, and beta and factor must not be negative")
 
 
 def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:

@@ -13,8 +13,7 @@ The hard form, ten rounds, makes u one-hot; the soft form has twenty. What diffe
   which is a statement about its labels; on a whole test set it empties most classes.
 - No cluster is matched to a class afterwards: cluster c is class c. Matching serves batches of few images.
 
-The method is here as a check of the transductive kind: it starts from the text and sees nothing else of an image than
-q.
+The method serves as a check of transductive methods: it starts from the text, and of each image it sees q alone.
 
 Shape legend: n test images, C classes.
 """
@@ -32,6 +31,7 @@ from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast1, Checked, NotNegative
 
 _TEMPERATURE = 30.0
 _SMALL, _NEAR_ZERO = 1e-15, 1e-11
@@ -41,7 +41,7 @@ _EMPTY = -10.0
 
 
 @dataclass(frozen=True)
-class EmDirichletSettings:
+class EmDirichletSettings(Checked):
     """The form of the method.
 
     Attributes:
@@ -51,12 +51,8 @@ class EmDirichletSettings:
     """
 
     assignment: Literal["hard", "soft"] = "hard"
-    rounds: int | None = None
-    balance: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.balance < 0 or (self.rounds is not None and self.rounds < 1):
-            raise ValueError("balance must not be negative, and rounds must be at least 1")
+    rounds: AtLeast1 | None = None
+    balance: NotNegative = 1.0
 
 
 def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ shrinks as 1 / n for large n, so the best alpha grows with the number of images.
 
 The official code chooses alpha on a labelled validation split (on ImageNet: on the test split), as is done here under a
 protocol that gives validation images. A few-shot task has none. Then alpha is chosen by leave-one-out on the support:
-the un-augmented feature of each image is classified by Gaussians that were fitted without its views. Of equals the
-smallest alpha is taken. If a class has two images, that of the left-out image keeps one and the others two, so this
-choice is too timid. Keeping P, which has seen the image, is too bold. So what is correct is counted both ways.
+the un-augmented feature of each image is classified by Gaussians that were fitted without its views. Ties go to the
+smallest alpha. With two images per class, the left-out image's class keeps one image and every other class keeps two,
+so this choice is too timid. If P stays as it was fitted with the image, the choice is too bold. With two images per
+class, the correct images of both ways are therefore added up.
 
 Gain over zero-shot on the training images of fifteen drawn datasets outside the support, at k = 2, 4 (three draws), 8
 (one), with one prompt, in points; in brackets the worst cell:
@@ -25,13 +26,14 @@ Gain over zero-shot on the training images of fifteen drawn datasets outside the
 
 ``version`` 2 kept P at every k. On CLIP's own features that made Pets 2 to 14 points worse than zero-shot.
 
-If a class has a single image, removing it leaves no mean. Then alpha gives the Gaussian's logits ``one_shot_share`` of
-the spread that the text's logits have, each as a standard deviation over the classes. P depends on the tower's width
-and on how much an augmentation moves a feature, so no single alpha fits two towers. The median of the alphas in the
-authors' published logs at k = 1 (1e-3, RN50) changes 0.2 points on the tiny tower. The share was chosen on eight drawn
-datasets, with one training image of every class to learn from in sixteen draws, and the others held out. Mean accuracy
-on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 % with shares of 0.01, 0.05, 0.1, 0.2, 0.3 and 0.5.
-0.1 is used, because it costs no dataset more than 1.1 points, and 0.2 costs two of them 2.6 and 2.7.
+If a class has a single image, removing it leaves no mean. Then alpha is set so that the spread of the Gaussian's logits
+over the classes is ``one_shot_share`` times the spread of the text's logits. A spread is a standard deviation. P
+depends on the tower's width and on how much an augmentation moves a feature, so no single alpha fits two towers. The
+median of the alphas in the authors' published logs at k = 1 (1e-3, RN50) changes 0.2 points on the tiny tower. The
+share was chosen on eight drawn datasets, with one training image of every class to learn from in sixteen draws, and the
+others held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 % with shares of 0.01,
+0.05, 0.1, 0.2, 0.3 and 0.5. 0.1 is used, because it costs no dataset more than 1.1 points, and 0.2 costs two of them
+2.6 and 2.7.
 
 What else differs from the official code:
 
@@ -62,11 +64,12 @@ from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images
 from bolt.methods.common.frozen_features import unit_support_features, unit_validation_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.util.ranges import AtLeast1, Checked, NotNegative
 
 ALPHAS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 """The official candidates for alpha."""
 _ENOUGH = 3
-"""Images of each class from which on leave-one-out alone chooses alpha."""
+"""If every class has this many images, leave-one-out alone chooses alpha."""
 _NUMBERS = 2**23
 """Numbers that a block of images holds, 64 MiB."""
 _NO_VARIANCE = 1e-12
@@ -74,7 +77,7 @@ _NO_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
-class GdaSettings:
+class GdaSettings(Checked):
     """How many views are read, and how alpha is chosen.
 
     Attributes:
@@ -84,15 +87,9 @@ class GdaSettings:
             then spread over the classes by this share of the spread of the text's logits.
     """
 
-    views: int = 10
-    alpha: float | None = None
-    one_shot_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.views < 1:
-            raise ValueError(f"views must be at least 1, not {self.views}")
-        if self.one_shot_share < 0 or (self.alpha is not None and self.alpha < 0):
-            raise ValueError("alpha and one_shot_share must not be negative")
+    views: AtLeast1 = 10
+    alpha: NotNegative | None = None
+    one_shot_share: NotNegative = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +144,7 @@ def leave_one_out_logits(
     Args:
         samples_AND: unit features of A views of N images, from which ``gaussians`` were fitted.
         queries_ND: unit features of the un-augmented images.
-        keep_precision: whether only the means are those without the image.
+        keep_precision: whether only the means are fitted without the image, and the precision with it.
     """
     views, images, width = samples_AND.shape
     kept = views * (images - (not keep_precision))  # samples that the precision is fitted to
@@ -179,7 +176,8 @@ def leave_one_out_logits(
 
 
 def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor) -> float:
-    """Return the alpha of ``ALPHAS`` that is correct most often in ``text + alpha gaussian``; ties go to the smallest.
+    """Return the first alpha of ``ALPHAS`` with the most correct images by ``text + alpha gaussian``.
+
 
     Args:
         gaussians_NC: logits of one or several Gaussian classifiers. Their counts of correct images are added up.

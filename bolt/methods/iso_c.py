@@ -7,7 +7,7 @@ code:
 
 - The scale is chosen on the support, not on validation data. The candidates are the official 0.1 to 3.
 - The position embedding changes by the mean. The official code merges every two-dimensional tensor as a matrix, but the
-  rows of that one are no basis of anything.
+  position embedding is no linear map.
 - Directions in which M is zero stay zero. The official code fills them with arbitrary ones.
 
 Shape legend: (m, n) a weight matrix.

@@ -5,9 +5,9 @@ by cross-entropy plus a distance to the frozen class vectors w_c of hand-made pr
 
     loss = CE(scale f t_c) + 8 (1 - mean_c cos(t_c, w_c))
 
-That is the form of the official code. The paper's squared distance is twice as large, so that 8 here is its lambda of
-4. Learned prompts forget the classes that they were not trained on; this penalty is what keeps them. SGD with rate 2e-3
-for 100 epochs of batches of 128. Nothing is chosen on labels of other images. What differs from the official code:
+That is the form of the official code. The paper's squared distance is twice as large, so a weight of 8 here is a lambda
+of 4 in the paper. Without the penalty, learned prompts forget the classes that they were not trained on. SGD with rate
+2e-3 for 100 epochs of batches of 128. Nothing is chosen on labels of other images. What differs from the official code:
 
 - The teacher is the task's text head, a mean over its prompts. The official code has one hand-made prompt for each
   dataset.
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from bolt.methods.base import register
 from bolt.methods.coop import CoOpSettings, learn_context, tower_passes
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import NotNegative
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,7 @@ class KgCoOpSettings(CoOpSettings):
     initial_words: str = "a photo of a"
     epochs: int | None = 100
     batch_size: int = 128
-    distance_weight: float = 8.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.distance_weight < 0:
-            raise ValueError("distance_weight must not be negative")
+    distance_weight: NotNegative = 8.0
 
 
 def adapt(task: Task, settings: KgCoOpSettings) -> Adapted:

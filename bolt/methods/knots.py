@@ -29,7 +29,7 @@ from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 _SMALLEST = 1e-5
-"""A singular value below this is none."""
+"""Singular values below this count as zero."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -58,6 +58,7 @@ from bolt.task.classifiers import LinearClassifier, append_one
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe, adamw, fit
 from bolt.training.objectives import cross_entropy
+from bolt.util.ranges import NOT_EMPTY, AtLeast2, Positive
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,9 @@ class LinearProbeSettings(TrainingRecipe):
     """
 
     search: Literal["support", "fixed"] = "support"
-    logit_steps: tuple[float, ...] = (0.075, 0.25, 0.75, 2.25)
-    one_shot_move: float = 0.47
-    folds: int = 4
-
-    def __post_init__(self) -> None:
-        TrainingRecipe.__post_init__(self)
-        if not self.logit_steps or not min(*self.logit_steps, self.one_shot_move) > 0 or self.folds < 2:
-            raise ValueError("logit_steps and one_shot_move must be positive, and folds must be at least 2")
+    logit_steps: Annotated[tuple[Positive, ...], NOT_EMPTY] = (0.075, 0.25, 0.75, 2.25)
+    one_shot_move: Positive = 0.47
+    folds: AtLeast2 = 4
 
 
 def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
@@ -110,7 +106,7 @@ def held_out_correct(task: Task, settings: LinearProbeSettings, rates: Sequence[
 
 
 def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], stack: FoldStack) -> Tensor:
-    """Train a head for every rate and fold; how many held-out images each rate classifies correctly, (R,)."""
+    """Train a head for every rate and fold; return how many held-out images each rate classifies correctly, (R,)."""
     labels_N = task.support.labels_N.to(task.backbone.device)
     start_CE = F.pad(task.head_CD.to(task.backbone.device), (0, 1))
     heads_FCE = [start_CE.repeat(len(stack.kept_FM), 1, 1).requires_grad_() for _ in rates]

@@ -6,8 +6,8 @@ the labels alone are worth.
 
 The inverse strength C of the penalty is searched as in LP++'s official code: over powers of a hundred, then by halving
 an interval of log C. That code scores each candidate on a validation split. Here the score is stratified
-cross-validation on the support. With few images many C are equally good, and the smallest or the largest of them would
-be extreme, 1e-7 or 1e7. The one nearest to ``one_shot_c`` on the logarithmic scale is taken.
+cross-validation on the support. With few images many values of C are equally good, and the smallest and the largest of
+them are extreme, 1e-7 and 1e7. The search takes the value nearest to ``one_shot_c`` on the logarithmic scale.
 
 If some class has a single image, there is nothing to leave out: ``one_shot_c`` is used, and ``details`` say so. It was
 chosen on sixteen drawn datasets, with one training image of every class to learn from and fifteen others held out. C =
@@ -35,6 +35,7 @@ from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.util.ranges import AtLeast1, AtLeast2, Checked, Positive
 
 COARSE_GRID = (1e6, 1e4, 1e2, 1.0, 1e-2, 1e-4, 1e-6)
 _HALVINGS = 8
@@ -44,29 +45,21 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class LogisticProbeSettings:
+class LogisticProbeSettings(Checked):
     """The strength of the penalty, and how it is searched.
 
     Attributes:
         c: inverse strength of the penalty; by default it is searched.
-        one_shot_c: the value of ``c`` if a class has a single image, so that none can be left out. Of equally
-            good values, a search takes the one nearest to it.
+        one_shot_c: the value of ``c`` if a class has a single image, so that none can be left out. Among equally good
+            values, a search takes the value nearest to it.
         folds: number of cross-validation folds; fewer if a class has fewer images.
         max_iterations: largest number of L-BFGS iterations.
     """
 
-    c: float | None = None
-    one_shot_c: float = 10.0
-    folds: int = 4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        if not self.one_shot_c > 0 or (self.c is not None and not self.c > 0):
-            raise ValueError(f"c and one_shot_c must be positive, not {self.c} and {self.one_shot_c}")
-        if self.folds < 2 or self.max_iterations < 1:
-            raise ValueError(
-                f"folds must be at least 2 and max_iterations at least 1, not {self.folds} and {self.max_iterations}"
-            )
+    c: Positive | None = None
+    one_shot_c: Positive = 10.0
+    folds: AtLeast2 = 4
+    max_iterations: AtLeast1 = 1000
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,7 @@ def search_c(score: Callable[[float], int], prior: float) -> tuple[float, int]:
     """Find the C with the highest ``score(C)``: on a coarse grid, then by halving an interval 8 times.
 
     The interval initially spans a tenth to ten times the best C of the grid. Each time its middle, on the logarithmic
-    scale, replaces the end with the lower score. Of equally good C, the one nearest to ``prior`` is taken.
+    scale, replaces the end with the lower score. Among equally good values, the value nearest to ``prior`` is taken.
     """
     scores = {c: score(c) for c in COARSE_GRID}
 

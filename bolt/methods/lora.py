@@ -58,14 +58,13 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
     towers: Literal["image", "both"] = field(default="image", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
-        TrainingRecipe.__post_init__(self)
-        AdapterSettings.__post_init__(self)
+        super().__post_init__()
         if self.towers == "both" and self.match_sources:
             raise ValueError("match_sources counts the parameters of the image tower; towers is image with it")
 
 
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
-    """Attach adapters to the backbone's tower. ``published`` also unfreezes what the module lists, except the head.
+    """Attach adapters to the backbone's tower. ``published`` also unfreezes the tensors outside linear modules.
 
     Raises ``ValueError`` where :func:`bolt.methods.common.adapters.adapted_blocks` does.
     """
@@ -159,7 +158,7 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
 
 
 # CLIP-LoRA takes 500 * k steps of 32 images: 16,000 / C epochs for C classes, whatever k is; 160 for a hundred classes.
-# The augmented views are the ones that all methods get.
+# Here it reads the same augmented views as all other methods.
 _CLIP_LORA: dict[str, Any] = {
     "targets": ("q", "k", "v"),
     "rank": 2,

@@ -23,13 +23,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
+from bolt.clip.tensor_names import MATRIX_KINDS, MatrixKinds
 from bolt.methods.base import register_tower_training
 from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.seeds import torch_generator
 from bolt.spectral.directions import top_directions
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
+from bolt.util.ranges import AtLeast1, NotNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,10 @@ class LoraXsSettings(TrainingRecipe):
     """
 
     learning_rate: float = 4e-3
-    rank: int = 16
-    alpha: float = 16.0
-    init_std: float = 0.0
-    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_matrix_kinds(self.matrices)
-        if self.rank < 1 or not self.alpha > 0 or not self.init_std >= 0:
-            raise ValueError("rank must be at least 1, alpha must be positive and init_std must not be negative")
+    rank: AtLeast1 = 16
+    alpha: Positive = 16.0
+    init_std: NotNegative = 0.0
+    matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -63,10 +62,11 @@ from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
 from bolt.task.classifiers import append_one
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Diverged, TrainingRecipe, fit
+from bolt.training.adaptation import fit_task
+from bolt.training.loop import Diverged, plain_recipe
 from bolt.training.objectives import cross_entropy
+from bolt.util.ranges import NOT_EMPTY, AtLeast1, AtLeast2, Below1, Checked, NotNegative, Positive
 
-_NO_DETAILS: Mapping[str, str] = MappingProxyType({})
 _OFFICIAL_MOMENTUM = 0.9
 _OFFICIAL_ALPHA_INTERVAL = 10
 """The official code updates alpha in every step whose number is a multiple of this."""
@@ -75,13 +75,13 @@ _DECAYS = (0.0, 0.01, 0.1)
 
 
 @dataclass(frozen=True)
-class LpPlusPlusSettings:
+class LpPlusPlusSettings(Checked):
     """The variant, its steps and their sizes.
 
     Attributes:
         steps: full-batch steps if they are not searched; under ``as_published``, epochs.
         search: ``support`` chooses the number of steps as below; ``fixed`` takes ``steps``. The variant
-            ``official_code`` and ``as_published`` always do.
+            ``official_code`` and the switch ``as_published`` always take ``steps``.
         step_counts: candidates for the number of steps.
         one_shot_steps: the number of steps if a class has a single image.
         folds: of the cross-validation; fewer if a class has fewer images.
@@ -92,26 +92,16 @@ class LpPlusPlusSettings:
         weight_decay: of AdamW under ``as_published``; otherwise unused.
     """
 
-    steps: int = 300
-    views: int = 20
+    steps: AtLeast1 = 300
+    views: AtLeast1 = 20
     variant: Literal["paper", "official_code"] = "paper"
-    step: float = 1.0
-    momentum: float = 0.9
-    weight_decay: float = 0.0
+    step: Positive = 1.0
+    momentum: Below1 = 0.9
+    weight_decay: NotNegative = 0.0
     search: Literal["support", "fixed"] = "support"
-    step_counts: tuple[int, ...] = (30, 60, 120, 240, 480)
-    one_shot_steps: int = 120
-    folds: int = 4
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.views) < 1 or not self.step > 0 or not self.weight_decay >= 0:
-            raise ValueError(
-                "steps and views must be at least 1, step must be positive, weight_decay must not be negative"
-            )
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1): it is {self.momentum}")
-        if not self.step_counts or min(*self.step_counts, self.one_shot_steps) < 1 or self.folds < 2:
-            raise ValueError("step_counts and one_shot_steps must be at least 1, and folds must be at least 2")
+    step_counts: Annotated[tuple[AtLeast1, ...], NOT_EMPTY] = (30, 60, 120, 240, 480)
+    one_shot_steps: AtLeast1 = 120
+    folds: AtLeast2 = 4
 
 
 Step = Callable[[int, Tensor], Tensor]
@@ -123,7 +113,7 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
     if task.protocol.lp_plus_plus == "as_published" or settings.variant == "official_code":
         return _adapt_officially(task, settings)
     if settings.search == "fixed":
-        return _adapt(task, settings)
+        return _adapt(task, settings, {})
     if fewest_images(task.support.labels_N) < 2:
         return _adapt(task, replace(settings, steps=settings.one_shot_steps), {"search": NO_HOLD_OUT})
     counts = sorted(set(settings.step_counts))
@@ -141,7 +131,7 @@ def held_out_correct(task: Task, settings: LpPlusPlusSettings, counts: Sequence[
 
 
 def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views, stack: FoldStack) -> Tensor:
-    """Train on all folds of a stack at once; how many held-out images are correct after each number of steps."""
+    """Train on all folds of a stack at once; return how many held-out images are correct after each number of steps."""
 
     def unit(view: int) -> Tensor:
         return views.unit(view)[stack.kept_FM]
@@ -156,7 +146,7 @@ def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views,
     return torch.stack(correct)
 
 
-def _adapt(task: Task, settings: LpPlusPlusSettings, details: Mapping[str, str] = _NO_DETAILS) -> Adapted:
+def _adapt(task: Task, settings: LpPlusPlusSettings, details: Mapping[str, str]) -> Adapted:
     """Alternate gradient steps of safe sizes in (w, b) and in alpha."""
     views = _Views(task)
     blend, step, rate = _begin(settings, views.unit, views.labels_N, views.head_CD)
@@ -241,14 +231,7 @@ def random_bias(task: Task, width: int) -> Tensor:
     return bound * (2 * torch.rand(len(task.head_CD), generator=generator) - 1)
 
 
-def _train(
-    task: Task,
-    settings: LpPlusPlusSettings,
-    blend: Blend,
-    step: Step,
-    views: _Views,
-    rate: float,
-) -> None:
+def _train(task: Task, settings: LpPlusPlusSettings, blend: Blend, step: Step, views: _Views, rate: float) -> None:
     """Take all full-batch steps. Raises :class:`bolt.training.loop.Diverged` if a loss is NaN or infinite."""
     losses = []
     for number in range(settings.steps):
@@ -268,40 +251,21 @@ def _finite(losses: Sequence[Tensor]) -> list[float]:
 
 
 def _train_as_published(
-    task: Task,
-    settings: LpPlusPlusSettings,
-    blend: Blend,
-    views: _Views,
-    rates: tuple[float, float],
+    task: Task, settings: LpPlusPlusSettings, blend: Blend, views: _Views, rates: tuple[float, float]
 ) -> None:
     """Train with AdamW in batches of 32, with the step sizes of gradient descent as learning rates."""
     blend.weight_CE.requires_grad_()
     blend.alpha_C.requires_grad_()
     # Their code clips the gradient of (w, b) only; the training loop would clip it together with alpha's.
     blend.weight_CE.register_hook(lambda gradient: gradient / gradient.norm().clamp_min(1.0))  # type: ignore[no-untyped-call]
-    recipe = TrainingRecipe(
-        epochs=settings.steps,
-        batch_size=32,
-        learning_rate=rates[0],
-        weight_decay=settings.weight_decay,
-        warmup_fraction=0.0,
-        clip_norm=0.0,
-    )
+    recipe = plain_recipe(settings.steps, 32, rates[0], settings.weight_decay)
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         rows = rows.to(views.labels_N.device)
         return cross_entropy(blend.logits(views.unit(epoch % settings.views)[rows]), views.labels_N[rows])
 
-    fit(
-        [blend.weight_CE, blend.alpha_C],
-        loss_of_rows,
-        task.support.order,
-        recipe,
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, blend.adapted),
-        relative_rates=[1.0, rates[1] / rates[0]],
-    )
+    trained, shares = [blend.weight_CE, blend.alpha_C], [1.0, rates[1] / rates[0]]
+    fit_task(task, trained, loss_of_rows, task.support.order, recipe, blend.adapted, relative_rates=shares)
 
 
 register(

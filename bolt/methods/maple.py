@@ -6,9 +6,9 @@ Paper: arXiv:2210.03117. Each of the first J = 9 blocks of the text tower has K 
     V_l = P_l A_l^T + b_l,    logits = scale cos(f, t)
 
 P_0 starts at the first words of "a photo of a", the others at N(0, 0.02^2). A_l and b_l start as PyTorch's linear
-layers do, those of l = 1, 2, ... all at the same numbers. All of them are trained by cross-entropy: 3,555,072 numbers
-in ViT-B. SGD with rate 3.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient; batches of 4, 5 epochs. The
-preset ``cross_dataset`` is the recipe for transfer to other datasets. What differs from the official code:
+layers do; for l = 1, 2, ... they all start at the same numbers. All of them are trained by cross-entropy: 3,555,072
+numbers in ViT-B. SGD with rate 3.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient; batches of 4, 5
+epochs. The preset ``cross_dataset`` is the recipe for transfer to other datasets. What differs from the official code:
 
 - A small support trains for more epochs, until it has ``min_steps`` steps. The official recipe is for 16 images of at
   least ten classes, which take 200 steps; the code's repository has none for fewer images.
@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from bolt.clip.tensor_names import DEEP_PROMPTS
-from bolt.methods.base import TowerPasses, register_tower_training
+from bolt.methods.base import register_tower_training
 from bolt.methods.common.coop_training import coop_schedule, sgd
 from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
 from bolt.methods.common.trained_text import TrainedText
@@ -99,14 +99,6 @@ def adapt(task: Task, settings: MapleSettings) -> Adapted:
     return adapted(task, model, embed_classes=text.embed_classes, details={"epochs": recipe.epochs})
 
 
-def tower_passes(support_size: int, settings: MapleSettings) -> TowerPasses:
-    """Return the images and the prompts that an adaptation takes through the towers."""
-    epochs = settings.epochs_for(support_size)
-    return TowerPasses(
-        training=epochs * support_size, text_training=epochs * math.ceil(support_size / settings.batch_size)
-    )
-
-
 register_tower_training(
     name="maple",
     title="MaPLe",
@@ -119,7 +111,7 @@ register_tower_training(
     presets={"cross_dataset": {"depth": 3, "epochs": 2, "learning_rate": 2.6e-3}},
     clips_own_tower=True,
     trains_text=lambda settings: True,
-    tower_passes=tower_passes,
+    tower_passes=lambda support_size, settings: settings.passes(settings.epochs_for(support_size), support_size),
     training_forwards=2.0,
     test_settings={"initial_words": "a b", "epochs": 2, "batch_size": 8, "min_steps": 1},
 )

@@ -18,6 +18,7 @@ from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta_recipe import MetaRecipe, Variant
+from bolt.util.ranges import AtLeast1, NotNegative, Positive
 
 _DEFAULTS = MetaRecipe()
 
@@ -32,21 +33,14 @@ class MetaInitSettings(TrainingRecipe):
 
     learning_rate: float = 5e-5
     variant: Variant = _DEFAULTS.variant
-    meta_steps: int = _DEFAULTS.steps
-    meta_tasks_per_step: int = _DEFAULTS.tasks_per_step
-    meta_support: int = _DEFAULTS.support
-    meta_query: int = _DEFAULTS.query
-    meta_inner_steps: int = _DEFAULTS.inner_steps
-    meta_inner_rate: float = _DEFAULTS.inner_rate
-    meta_outer_rate: float = _DEFAULTS.outer_rate
-    meta_clip_norm: float = _DEFAULTS.clip_norm
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            meta_recipe(self)
-        except ValueError as error:
-            raise ValueError(f"the meta-learned start: {error}") from None
+    meta_steps: AtLeast1 = _DEFAULTS.steps
+    meta_tasks_per_step: AtLeast1 = _DEFAULTS.tasks_per_step
+    meta_support: AtLeast1 = _DEFAULTS.support
+    meta_query: AtLeast1 = _DEFAULTS.query
+    meta_inner_steps: AtLeast1 = _DEFAULTS.inner_steps
+    meta_inner_rate: Positive = _DEFAULTS.inner_rate
+    meta_outer_rate: Positive = _DEFAULTS.outer_rate
+    meta_clip_norm: NotNegative = _DEFAULTS.clip_norm
 
 
 def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:

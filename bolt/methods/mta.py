@@ -7,8 +7,8 @@ classified by ``scale m t``. Views that agree in their predictions are trusted m
 
 ``A = P P^T`` compares the predictions of the views, and h_p^2 is half the mean squared distance to the 30 per cent
 nearest other views. Five rounds, with up to five steps of y and of m in each. Nothing is trained, and no other image is
-seen. What differs from the official code: a bandwidth of zero, for views that are alike, is set to 1e-12, and at least
-one neighbour counts.
+seen. What differs from the official code: a bandwidth of zero, as equal views have, is set to 1e-12, and at least one
+    neighbour counts.
 
 Shape legend: N images, V views, C classes, D joint embedding width.
 """
@@ -24,13 +24,14 @@ from torch.nn import functional as F
 from bolt.methods.base import register
 from bolt.methods.zero import unit_view_features
 from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.util.ranges import AtLeast2, Checked, NotNegative, Positive, Share
 
 _ROUNDS, _STEPS = 5, 5
 _SETTLED, _MIN_SQUARE = 1e-6, 1e-12
 
 
 @dataclass(frozen=True)
-class MtaSettings:
+class MtaSettings(Checked):
     """The official settings, which are the same for every dataset.
 
     Attributes:
@@ -40,16 +41,10 @@ class MtaSettings:
         agreement: weight of the agreement between views, lambda_q.
     """
 
-    views: int = 64
-    neighbours: float = 0.3
-    temperature: float = 0.2
-    agreement: float = 4.0
-
-    def __post_init__(self) -> None:
-        if self.views < 2 or self.temperature <= 0 or not 0 < self.neighbours <= 1 or self.agreement < 0:
-            raise ValueError(
-                "views must be at least 2, temperature positive, neighbours a share, agreement not negative"
-            )
+    views: AtLeast2 = 64
+    neighbours: Share = 0.3
+    temperature: Positive = 0.2
+    agreement: NotNegative = 4.0
 
 
 @dataclass(frozen=True, eq=False)

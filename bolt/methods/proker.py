@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -33,30 +34,26 @@ from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images
 from bolt.methods.common.frozen_features import unit_support_features, unit_validation_features
 from bolt.task.classifiers import CacheClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, NotNegative, Positive
 
 FIXED = ((1, 3.0, 0.05), (2, 2.6, 0.05), (4, 1.5, 0.05), (8, 1.66, 0.07), (16, 1.7, 0.1))
-"""Least images per class, and the beta and lambda that the authors use from there on for ImageNet."""
+"""Number of images per class, and the authors' beta and lambda for ImageNet from this number on."""
 _MOST_ROWS = 3000
 
 
 @dataclass(frozen=True)
-class ProKeRSettings:
+class ProKeRSettings(Checked):
     """How many views are rows, and the candidates for beta and lambda.
 
     Attributes:
         views: augmented views of each image, A.
-        betas, lambdas: candidates; ties go to the first beta, then to the first lambda. One of each is used as it is.
+        betas, lambdas: candidates; ties go to the first beta, then to the first lambda. A single pair is used without a
+            search.
     """
 
-    views: int = 10
-    betas: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-    lambdas: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
-
-    def __post_init__(self) -> None:
-        if self.views < 1 or not self.betas or not self.lambdas:
-            raise ValueError("views must be at least 1, and betas and lambdas must name a candidate")
-        if min(self.betas) < 0 or min(self.lambdas) <= 0:
-            raise ValueError("betas must not be negative, and lambdas must be positive")
+    views: AtLeast1 = 10
+    betas: Annotated[tuple[NotNegative, ...], NOT_EMPTY] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+    lambdas: Annotated[tuple[Positive, ...], NOT_EMPTY] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 
 
 class KernelRidge:
@@ -75,7 +72,7 @@ class KernelRidge:
         return strength * self._solved(1 / (self._values_n + strength))
 
     def left_out(self, strength: float, groups: int) -> Tensor:
-        """Return the correction (n, C) of every row from which its image's rows are removed.
+        """Return the correction (n, C) of every row, by the regression without the rows of its image.
 
         Row r is a view of image ``r % groups``. Without the rows B of an image, the corrections of these rows are
         ``lambda (R_B - inverse(M_BB) (M R)_B)`` with ``M = inverse(K + lambda I)``.
@@ -111,24 +108,19 @@ def adapt(task: Task, settings: ProKeRSettings) -> Adapted:
     held_out = unit_validation_features(task)
     if len(settings.betas) == len(settings.lambdas) == 1:
         beta, strength, search = settings.betas[0], settings.lambdas[0], "fixed"
-    elif held_out is not None:
-        queries_VD, labels_V = held_out
-        text_VC = queries_VD.double() @ head_CD.double().T
+    elif held_out is not None or (images <= _MOST_ROWS and fewest_images(labels_N) > 1):
+        queries_BD, labels_B = held_out or (rows_nD, labels_n)
+        text_BC = queries_BD.double() @ head_CD.double().T
 
-        def correct_V(ridge: KernelRidge, beta: float, strength: float) -> int:
-            added_VC = kernel(queries_VD, rows_nD, beta) @ ridge.coefficients(strength)
-            return int(((text_VC + added_VC).argmax(dim=-1) == labels_V).sum())
+        def correct(ridge: KernelRidge, beta: float, strength: float) -> int:
+            if held_out is None:
+                added_BC = ridge.left_out(strength, images)
+            else:
+                added_BC = kernel(queries_BD, rows_nD, beta) @ ridge.coefficients(strength)
+            return int(((text_BC + added_BC).argmax(dim=-1) == labels_B).sum())
 
-        beta, strength = _best(settings, rows_nD, residuals_nC, correct_V)
-        search = "validation images"
-    elif images <= _MOST_ROWS and fewest_images(labels_N) > 1:
-        text_nC = rows_nD.double() @ head_CD.double().T
-
-        def correct_n(ridge: KernelRidge, beta: float, strength: float) -> int:
-            return int(((text_nC + ridge.left_out(strength, images)).argmax(dim=-1) == labels_n).sum())
-
-        beta, strength = _best(settings, rows_nD, residuals_nC, correct_n)
-        search = "leave one out"
+        beta, strength = _best(settings, rows_nD, residuals_nC, correct)
+        search = "leave one out" if held_out is None else "validation images"
     coefficients_nC = KernelRidge(rows_nD, residuals_nC, beta).coefficients(strength).float()
     scale = task.backbone.logit_scale
     classifier = CacheClassifier(head_CD, rows_nD, coefficients_nC, scale, scale, beta)
@@ -143,10 +135,7 @@ def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
 
 
 def _best(
-    settings: ProKeRSettings,
-    rows_nD: Tensor,
-    residuals_nC: Tensor,
-    correct: Callable[[KernelRidge, float, float], int],
+    settings: ProKeRSettings, rows_nD: Tensor, residuals_nC: Tensor, correct: Callable[[KernelRidge, float, float], int]
 ) -> tuple[float, float]:
     """Return the first beta and lambda of the most correct predictions."""
     best = (-1, 0.0, 0.0)

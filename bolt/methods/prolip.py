@@ -32,14 +32,15 @@ from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import Curve, MetricsCallback, TrainingRecipe, fit
+from bolt.training.loop import Curve, MetricsCallback, fit, plain_recipe
 from bolt.training.objectives import cross_entropy
+from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 _ENCODE_BATCH = 256
 
 
 @dataclass(frozen=True)
-class ProLipSettings:
+class ProLipSettings(Checked):
     """The settings of ProLIP.
 
     Attributes:
@@ -49,17 +50,11 @@ class ProLipSettings:
         regularisation: lambda, the weight of the squared distance to the pre-trained projection; ``None`` is 1/k.
     """
 
-    learning_rate: float = 1e-4
-    epsilon: float = 1e-4
-    steps: int = 300
-    views: int = 20
-    regularisation: float | None = None
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.views) < 1 or not min(self.learning_rate, self.epsilon) > 0:
-            raise ValueError("steps and views must be at least 1, learning_rate and epsilon must be positive")
-        if self.regularisation is not None and not self.regularisation >= 0:
-            raise ValueError(f"regularisation must not be negative: it is {self.regularisation}")
+    learning_rate: Positive = 1e-4
+    epsilon: Positive = 1e-4
+    steps: AtLeast1 = 300
+    views: AtLeast1 = 20
+    regularisation: NotNegative | None = None
 
 
 def train_projection(
@@ -93,14 +88,7 @@ def train_projection(
         distance = (projection_WD - start_WD).square().sum()
         return cross_entropy(classify(features_NW @ projection_WD), labels_N) + weight * distance
 
-    recipe = TrainingRecipe(
-        epochs=settings.steps,
-        batch_size=size,
-        learning_rate=settings.learning_rate,
-        warmup_fraction=0.0,
-        clip_norm=0.0,
-        epsilon=settings.epsilon,
-    )
+    recipe = plain_recipe(settings.steps, size, settings.learning_rate, epsilon=settings.epsilon)
     return fit([projection_WD], loss_of_rows, lambda step: torch.arange(size), recipe, report=report)
 
 

@@ -2,8 +2,8 @@
 
 Paper: "Self-regulating prompts", ICCV 2023, arXiv:2307.06948. Each of the first nine blocks of both towers has four
 learned tokens (:mod:`bolt.methods.common.deep_prompts`). The first block's text tokens start at "a photo of a", all
-others at N(0, 0.02^2): 46,080 numbers in ViT-B. With t, f and the probabilities p of the prompted towers, and those of
-the frozen ones with a dash::
+others at N(0, 0.02^2): 46,080 numbers in ViT-B. t, f and p are the class vectors, features and probabilities of the
+prompted towers. A dash marks the frozen towers::
 
     loss = CE + 25 mean|t - t'| + 10 mean|f - f'| + KL(p' || p) / (B C)
 
@@ -25,7 +25,6 @@ Shape legend: B batch, S image side, C classes, D joint embedding width, E epoch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -41,6 +40,7 @@ from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.objectives import cross_entropy
 from bolt.training.trainable import Trainable
+from bolt.util.ranges import NotNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,11 @@ class PromptSrcSettings(DeepPromptSettings):
     """
 
     epochs: int = 50
-    text_weight: float = 25.0
-    image_weight: float = 10.0
-    logit_weight: float = 1.0
+    text_weight: NotNegative = 25.0
+    image_weight: NotNegative = 10.0
+    logit_weight: NotNegative = 1.0
     average_mean: float = 0.6
-    average_deviation: float = 0.6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.text_weight, self.image_weight, self.logit_weight) < 0 or self.average_deviation <= 0:
-            raise ValueError("the weights must not be negative, and average_deviation must be positive")
+    average_deviation: Positive = 0.6
 
 
 def epoch_weights(settings: PromptSrcSettings) -> Tensor:
@@ -94,7 +89,7 @@ def losses(
 
 
 def trainable(task: Task, settings: PromptSrcSettings) -> tuple[Trainable, TrainedText]:
-    """Return what is trained: the tokens of the images and those of the texts, and the text tower's part of it.
+    """Return both towers in training with their loss, and the text tower alone. Their tokens are trained.
 
     Raises what :func:`bolt.methods.common.deep_prompts.prompted_towers` raises.
     """
@@ -129,9 +124,7 @@ def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
 
 def tower_passes(support_size: int, settings: PromptSrcSettings) -> TowerPasses:
     """Return the images and the prompts that an adaptation takes through the towers."""
-    images = settings.epochs * support_size
-    batches = settings.epochs * math.ceil(support_size / settings.batch_size)
-    return TowerPasses(forward=images, training=images, text_training=batches)
+    return replace(settings.passes(settings.epochs, support_size), forward=settings.epochs * support_size)
 
 
 register_tower_training(

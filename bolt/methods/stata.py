@@ -31,6 +31,7 @@ from bolt.methods.common.frozen_features import unit_test_features
 from bolt.methods.trans_clip import nearest_others, neighbour_votes
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast1, Checked, NotNegative
 
 _INNER_UPDATES = 5
 _LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
@@ -38,7 +39,7 @@ _MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
 
 
 @dataclass(frozen=True)
-class StatASettings:
+class StatASettings(Checked):
     """The official settings, which are the same for every dataset.
 
     Attributes:
@@ -48,14 +49,10 @@ class StatASettings:
         rounds: of the updates of z, mu and v.
     """
 
-    anchor: float = 1.0
+    anchor: NotNegative = 1.0
     soft_counts: bool = False
-    neighbours: int = 3
-    rounds: int = 11
-
-    def __post_init__(self) -> None:
-        if self.neighbours < 1 or self.rounds < 1 or self.anchor < 0:
-            raise ValueError("neighbours and rounds must be at least 1, and anchor must not be negative")
+    neighbours: AtLeast1 = 3
+    rounds: AtLeast1 = 11
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +62,7 @@ class Anchored:
     Attributes:
         z_nC: class probabilities.
         means_CD, variances_CD: mu and v.
-        beta_C: how much of a class is its images.
+        beta_C: how much the images count in each class, and not the text.
     """
 
     z_nC: Tensor

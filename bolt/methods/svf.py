@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
+from bolt.clip.tensor_names import MATRIX_KINDS, MatrixKinds
 from bolt.methods.base import register_tower_training
 from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.task.task import Adapted, Task
@@ -44,11 +44,7 @@ class SvfSettings(TrainingRecipe):
 
     weight_decay: float = 1e-2
     singular_values: Literal["non_negative", "free"] = "non_negative"
-    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_matrix_kinds(self.matrices)
+    matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import register
-from bolt.methods.common.coop_training import adam, coop_recipe, coop_schedule
+from bolt.methods.common.coop_training import CoopTrainingSettings, adam, coop_schedule
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast1, Positive
 
 _FEW_SHOTS = 4
 _EPOCHS_FEW, _EPOCHS_MANY = 100, 200
@@ -49,7 +50,7 @@ _REFERENCE_WIDTH = 512
 
 
 @dataclass(frozen=True)
-class TaskResSettings:
+class TaskResSettings(CoopTrainingSettings):
     """The scale of the residual and the training recipe; the defaults are the official ones.
 
     Attributes:
@@ -60,25 +61,16 @@ class TaskResSettings:
         views: augmented views that the epochs cycle through.
     """
 
-    alpha: float = 0.5
-    text_norm: float = 10.0
-    epochs: int | None = None
+    alpha: Positive = 0.5
+    text_norm: Positive = 10.0
     batch_size: int = 256
-    learning_rate: float = 2e-3
-    weight_decay: float = 5e-4
-    views: int = 20
-
-    def __post_init__(self) -> None:
-        epochs = _EPOCHS_FEW if self.epochs is None else self.epochs
-        coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
-        if not (self.alpha > 0 and self.text_norm > 0) or self.views < 1:
-            raise ValueError("alpha and text_norm must be positive, and views must be at least 1")
+    views: AtLeast1 = 20
 
 
 def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
     """Return the number of epochs on images of these classes."""
     if settings.epochs is not None:
-        return int(settings.epochs)
+        return settings.epochs
     return _EPOCHS_FEW if int(labels_N.bincount().max()) <= _FEW_SHOTS else _EPOCHS_MANY
 
 
@@ -96,9 +88,7 @@ def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Ad
     """Train a residual (C, D) on top of these raw text embeddings."""
     text_CD = text_CD.to(task.backbone.device, torch.float32)
     residual_CD = torch.zeros_like(text_CD, requires_grad=True)
-    recipe = coop_recipe(
-        epochs_of(settings, task.support.labels_N), settings.batch_size, settings.learning_rate, settings.weight_decay
-    )
+    recipe = settings.recipe(epochs_of(settings, task.support.labels_N))
 
     def classifier() -> LinearClassifier:
         weight_CD = F.normalize(text_CD + settings.alpha * residual_CD, dim=-1)

@@ -38,10 +38,11 @@ from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.classifiers import CacheClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import AtLeast0, AtLeast1, Checked, NotNegative
 
 
 @dataclass(frozen=True)
-class TdaSettings:
+class TdaSettings(Checked):
     """The weights, sizes and thresholds of the two caches; the defaults are the official ones for ImageNet.
 
     Attributes:
@@ -52,21 +53,15 @@ class TdaSettings:
         mask_above: probability above which a class belongs to an image's mask.
     """
 
-    alpha: float = 2.0
-    beta: float = 5.0
-    alpha_negative: float = 0.117
-    beta_negative: float = 1.0
-    capacity: int = 3
-    capacity_negative: int = 2
+    alpha: NotNegative = 2.0
+    beta: NotNegative = 5.0
+    alpha_negative: NotNegative = 0.117
+    beta_negative: NotNegative = 1.0
+    capacity: AtLeast1 = 3
+    capacity_negative: AtLeast0 = 2
     entropy_low: float = 0.2
     entropy_high: float = 0.5
     mask_above: float = 0.03
-
-    def __post_init__(self) -> None:
-        if min(self.alpha, self.beta, self.alpha_negative, self.beta_negative) < 0:
-            raise ValueError("alpha, beta, alpha_negative and beta_negative must not be negative")
-        if self.capacity < 1 or self.capacity_negative < 0:
-            raise ValueError("capacity must be at least 1, and capacity_negative must not be negative")
 
 
 @dataclass

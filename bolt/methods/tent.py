@@ -34,15 +34,16 @@ from torch import Tensor
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
-from bolt.training.adaptation import adapted, trainable_tower
-from bolt.training.loop import Curve, TrainingRecipe, fit
+from bolt.training.adaptation import adapted, fit_task, trainable_tower
+from bolt.training.loop import Curve, plain_recipe
+from bolt.util.ranges import AtLeast1, Checked, Positive
 
 _WATCHED_BATCHES = 4
 """How many of the last batches are watched for a collapse to one class."""
 
 
 @dataclass(frozen=True)
-class TentSettings:
+class TentSettings(Checked):
     """The training recipe; the defaults are those of the official example.
 
     Attributes:
@@ -50,16 +51,9 @@ class TentSettings:
         batch_size, learning_rate: of Adam, one step per batch.
     """
 
-    epochs: int = 1
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        self.recipe()
-
-    def recipe(self) -> TrainingRecipe:
-        """Return the settings as a training recipe, without weight decay, warm-up and gradient clipping."""
-        return TrainingRecipe(self.epochs, self.batch_size, self.learning_rate, warmup_fraction=0.0, clip_norm=0.0)
+    epochs: AtLeast1 = 1
+    batch_size: AtLeast1 = 64
+    learning_rate: Positive = 1e-3
 
 
 def mean_entropy(logits_BC: Tensor) -> Tensor:
@@ -86,14 +80,13 @@ def minimise_entropy(
     Raises:
         bolt.training.loop.Diverged: if the entropy or a parameter is NaN or infinite.
     """
-    return fit(
+    return fit_task(
+        task,
         parameters,
         lambda epoch, rows: mean_entropy(logits_of(rows)),
         order,
-        settings.recipe(),
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, make),
+        plain_recipe(settings.epochs, settings.batch_size, settings.learning_rate),
+        make,
         schedule=lambda step, steps_per_epoch: settings.learning_rate,
         precision=task.backbone.precision,
     )

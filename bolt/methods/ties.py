@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from torch import Tensor
 from bolt.methods.common.merging import MergingSettings, adapt_by_merging, register_merging
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,9 @@ class TiesSettings(MergingSettings):
         merge: the ``mean`` of the values that agree with the elected sign, or their ``sum``.
     """
 
-    keep_percent: float = 20.0
+    keep_percent: Annotated[float, Range("in (0, 100]", lambda value: 0 < value <= 100)] = 20.0
     merge: Literal["mean", "sum"] = "mean"
     alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 26))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.keep_percent <= 100:
-            raise ValueError(f"keep_percent must lie in (0, 100]: it is {self.keep_percent}")
 
 
 def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:

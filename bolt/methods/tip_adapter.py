@@ -25,7 +25,8 @@ from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import support_features
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import TrainingRecipe, fit
+from bolt.training.adaptation import fit_task
+from bolt.training.loop import TrainingRecipe
 from bolt.training.objectives import cross_entropy
 
 PUBLISHED_ALPHA, PUBLISHED_BETA = 2.0, 1.0
@@ -58,21 +59,13 @@ def _adapt_as_published(task: Task) -> Adapted:
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         others = to_device(order(epoch)[rows], device)
-        return cross_entropy(cache.logits(features_ND[to_device(rows, device)]), labels_N[others])
+        return cross_entropy(cache(features_ND[to_device(rows, device)]), labels_N[others])
 
     def adapted() -> Adapted:
         frozen = replace(cache, alpha=float(alpha.detach()), beta=float(beta.detach()))
         return frozen.adapted(2, {"search": "as published: trained, features and labels not matching"})
 
-    fit(
-        [alpha, beta],
-        loss_of_rows,
-        lambda epoch: in_order,
-        PUBLISHED_RECIPE,
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
-    )
+    fit_task(task, [alpha, beta], loss_of_rows, lambda epoch: in_order, PUBLISHED_RECIPE, adapted)
     return adapted()
 
 

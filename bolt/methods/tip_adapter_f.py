@@ -14,8 +14,8 @@ The official code selects on labelled validation or test images. What differs fr
   68.4, 67.2 and 60.7 % at 8. ``search: fixed`` keeps the values of the settings.
 - The last epoch is kept. The official code keeps the epoch that is best on the test split.
 
-The epochs start with the views that are averaged into the initial keys, so the method reads no view that the linear
-probe does not read too.
+The first epochs use the views that are averaged into the initial keys, so the method reads the same views as the linear
+probe.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
@@ -43,10 +43,6 @@ class TipAdapterFSettings(TrainingRecipe, CacheSettings):
     warmup_fraction: float = 0.0
     clip_norm: float = 0.0
 
-    def __post_init__(self) -> None:
-        TrainingRecipe.__post_init__(self)
-        CacheSettings.__post_init__(self)
-
 
 def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
     """Search alpha and beta with Tip-Adapter's keys, then train the keys.
@@ -66,7 +62,7 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
             trained, chosen = choose_alpha_beta(task, trained, settings)
         return trained.adapted(keys_ND.numel(), chosen)
 
-    return train_on_features(task, [keys_ND], cache.logits, settings, adapted)
+    return train_on_features(task, [keys_ND], cache, settings, adapted)
 
 
 register(

@@ -21,10 +21,11 @@ from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.zero import entropies, unit_view_features
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
+from bolt.util.ranges import AtLeast1, Checked, Positive, Share
 
 
 @dataclass(frozen=True)
-class TptSettings:
+class TptSettings(Checked):
     """The views, the context and the step; the official settings, which are the same for every dataset.
 
     Attributes:
@@ -35,16 +36,12 @@ class TptSettings:
         initial_words: the words that the context starts from.
     """
 
-    views: int = 64
-    kept: float = 0.1
-    learning_rate: float = 5e-3
+    views: AtLeast1 = 64
+    kept: Share = 0.1
+    learning_rate: Positive = 5e-3
     weight_decay: float = 0.01
-    steps: int = 1
+    steps: AtLeast1 = 1
     initial_words: str = "a photo of a"
-
-    def __post_init__(self) -> None:
-        if self.views < 1 or self.steps < 1 or not 0 < self.kept <= 1 or self.learning_rate <= 0:
-            raise ValueError("views, steps and learning_rate must be positive, and kept a share in (0, 1]")
 
 
 def mean_entropy(logits_VC: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ weight of 1 for the test images. The tracks of the benchmark give a method eithe
 there for use as a library. The official code tries gamma = 0.002, 0.01, 0.02 and 0.2 on labelled validation images.
 Without them gamma is 0.02, with which both sets weigh the same.
 
-W links a support image to its 3 nearest test images, so it passes its label to them.
+W links a support image to its 3 nearest test images, and so passes its label to these.
 
 The official code's few-shot form differs in three ways, which are mistakes:
 
@@ -43,6 +43,7 @@ from bolt.methods.base import register
 from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.util.ranges import AtLeast1, Checked, NotNegative
 
 _INNER_UPDATES = 5
 _START_IMAGES = 8
@@ -53,7 +54,7 @@ _BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class TransClipSettings:
+class TransClipSettings(Checked):
     """The weights of the text and of the support; the defaults are the official ones.
 
     Attributes:
@@ -64,17 +65,11 @@ class TransClipSettings:
         skip_nearest: link a support image to its second to fourth nearest test images, as the official code does.
     """
 
-    text_weight: float | None = None
-    gamma: float = 0.02
-    neighbours: int = 3
-    rounds: int = 11
+    text_weight: NotNegative | None = None
+    gamma: NotNegative = 0.02
+    neighbours: AtLeast1 = 3
+    rounds: AtLeast1 = 11
     skip_nearest: bool = False
-
-    def __post_init__(self) -> None:
-        if self.neighbours < 1 or self.rounds < 1:
-            raise ValueError("neighbours and rounds must be at least 1")
-        if self.gamma < 0 or (self.text_weight is not None and self.text_weight < 0):
-            raise ValueError("gamma and text_weight must not be negative")
 
     def exponent(self, with_support: bool) -> float:
         """Return lambda, for a task with or without a support."""
@@ -136,7 +131,8 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
 
 
 def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: Tensor) -> Tensor:
-    """Return W z + W^T z (n, C): what test images get from their neighbours, and from those whose neighbour they are.
+    """Return W z + W^T z (n, C): votes of an image's neighbours, and of the images that have it as a neighbour.
+
 
     Args:
         cosines_MJ, nearest_MJ: links of the test images, and of support images behind them.

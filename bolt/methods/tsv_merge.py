@@ -6,7 +6,7 @@ code:
 
 - The scale is chosen on the support, not on validation data.
 - The position embedding changes by the mean. The official code merges every two-dimensional tensor as a matrix, but the
-  rows of that one are no basis of anything.
+  position embedding is no linear map.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -33,6 +33,7 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 from bolt.training.trainable import Trainable
+from bolt.util.ranges import AtLeast2, Range
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,13 @@ class TwoStageSettings(TrainingRecipe):
         layer_norms: the layer norms of stage 1: ``all``, or only those ``in_blocks`` as in the official code.
     """
 
-    epochs: int = 96
+    epochs: AtLeast2 = 96
     learning_rate: float = 2e-4
     weight_decay: float = 1e-2
     warmup_fraction: float = 0.0
     clip_norm: float = 0.0
-    first_stage: float = 0.6
+    first_stage: Annotated[float, Range("in (0, 1)", lambda value: 0 < value < 1)] = 0.6
     layer_norms: Literal["all", "in_blocks"] = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs < 2 or not 0 < self.first_stage < 1:
-            raise ValueError("epochs must be at least 2, one for each stage, and first_stage must lie between 0 and 1")
 
     @property
     def stages(self) -> tuple[TrainingRecipe, TrainingRecipe]:

@@ -5,9 +5,9 @@ drawn once, stay frozen and are shared by all matrices; a smaller matrix uses th
 which starts at 0.1, and b (m), which starts at zero, are trained: 83,456 + 49 r parameters in ViT-B, 221,952 + 97 r in
 ViT-L/14. The text head and the biases stay frozen.
 
-The draw is that of ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed
-``projection_prng_key``. Defaults without labels to tune by: the paper's rank 256, and 4e-3, which is near the rates the
-authors tuned per dataset for their vision transformers; no weight decay. What differs:
+A and B are drawn as in ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed
+    ``projection_prng_key``. Defaults without labels to tune by: the paper's rank 256, and 4e-3, which is near the rates
+    the authors tuned per dataset for their vision transformers; no weight decay. What differs:
 
 - All weight matrices change. The paper's vision transformers change query and value only.
 - The fused query-key-value matrix is one matrix with one b and one d.
@@ -20,15 +20,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
+from bolt.clip.tensor_names import MATRIX_KINDS, MatrixKinds
 from bolt.methods.base import register_tower_training
 from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe
+from bolt.util.ranges import AtLeast1, Range
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,10 @@ class VeraSettings(TrainingRecipe):
     """
 
     learning_rate: float = 4e-3
-    rank: int = 256
-    d_initial: float = 0.1
+    rank: AtLeast1 = 256
+    d_initial: Annotated[float, Range("another number than 0", bool)] = 0.1
     projection_prng_key: int = 0
-    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_matrix_kinds(self.matrices)
-        if self.rank < 1 or self.d_initial == 0:
-            raise ValueError("rank must be at least 1 and d_initial must not be zero")
+    matrices: MatrixKinds = tuple(MATRIX_KINDS)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """ZERO: the most frequent class among the most certain views of an image (Farina et al., NeurIPS 2024).
 
 Paper: arXiv:2405.18330. Of 64 views of a test image, the 30 per cent of lowest entropy vote for their most probable
-class. At a tie, the other views are asked in the order of their entropy; the first that votes for one of the tied
-classes decides. Nothing is trained, and no other image is seen. What differs from the official code:
+class. At a tie, the other views vote in the order of their entropy, until one of them votes for a tied class. Nothing
+is trained, and no other image is seen. What differs from the official code:
 
-- Votes are counted. The official code sums probabilities at a temperature of machine epsilon, which in half precision
-  is no vote but a temperature a tenth of CLIP's.
+- Votes are counted. The official code sums probabilities at a temperature of machine epsilon. In half precision that is
+  a tenth of CLIP's temperature, so the sum is no count of votes.
 - If no other view decides, the tied class of the largest summed probability does. The official code then takes a class
   that may not be tied, or fails.
 
@@ -22,13 +22,14 @@ from torch.nn import functional as F
 
 from bolt.methods.base import register
 from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.util.ranges import AtLeast1, Checked, Share
 
 _SMALLEST = 1e-6
 """The probability of a class without a vote, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
-class ZeroSettings:
+class ZeroSettings(Checked):
     """The views; the official settings, which are the same for every dataset.
 
     Attributes:
@@ -36,12 +37,8 @@ class ZeroSettings:
         kept: share of the views that vote.
     """
 
-    views: int = 64
-    kept: float = 0.3
-
-    def __post_init__(self) -> None:
-        if self.views < 1 or not 0 < self.kept <= 1:
-            raise ValueError("views must be at least 1, and kept a share in (0, 1]")
+    views: AtLeast1 = 64
+    kept: Share = 0.3
 
 
 def unit_view_features(task: Task, views: int) -> Tensor:

@@ -18,14 +18,7 @@ from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import open_named
 from bolt.clip.whole_clip import clip_from_file, file_activation, preprocessing
-from bolt.image_folders import (
-    class_folders,
-    dataset_folder,
-    image_suffixes,
-    images_below,
-    part_folders,
-    unused_notes,
-)
+from bolt.image_folders import class_folders, dataset_folder, image_suffixes, images_below, part_folders, unused_notes
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
 from bolt.model.in_memory import InMemoryImages

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
@@ -17,9 +16,9 @@ from bolt.clip.checkpoint_conversion import convert_image_tower
 from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, checkpoint_name, files_digest
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.tensor_names import matrix_names
-from bolt.spectral.directions import Directions, top_directions
+from bolt.spectral.directions import Directions, top_directions, truncate_directions
 from bolt.spectral.sources import Sources
-from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
+from bolt.spectral.task_vector_sum import exact_sum, leave_out_mean
 
 _INITIAL_TOP_K = 12
 """Directions per source that are computed at least; BOLT's default."""
@@ -56,7 +55,7 @@ class CheckpointSources(Sources):
         """Return each source's leading ``top_k`` directions of a matrix (m, n); reads all files the first time."""
         if top_k > self._top_k:
             self._decompose(max(top_k, _INITIAL_TOP_K))
-        return [Directions(d.u[:, :top_k], d.s[:top_k], d.v[:, :top_k]) for d in self._directions[matrix]]
+        return truncate_directions(self._directions[matrix], top_k)
 
     def mean_task_vector(self, matrix: str) -> Tensor:
         """Return the mean over the sources of one tensor's task vector, in the tensor's shape."""
@@ -77,11 +76,7 @@ class CheckpointSources(Sources):
 
     @cached_property
     def _sum(self) -> dict[str, Tensor]:
-        sums = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in self._frozen.items()}
-        for source in self._files:
-            for name, tensor in self.task_vector(source).items():
-                add_task_vector(sums[name], tensor)
-        return sums
+        return exact_sum(map(self.task_vector, self._files))
 
     def _decompose(self, top_k: int) -> None:
         matrices = matrix_names(self._frozen)

@@ -1,7 +1,7 @@
 """``predict``: label images with a saved model. ``python -m bolt`` and the engine's command line both have it.
 
-Finished rows go to a journal next to the output, ``.NAME.part``. The output is made of it at the end and renamed,
-so what is there under its name is complete, and the same command continues from the journal of one that was killed.
+Finished rows go to a journal next to the output, ``.NAME.part``. At the end the output is made of the journal and
+renamed, so a file of that name is complete. After a kill, the same command continues from the journal.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     from rich.console import Console
     from rich.progress import track
 
+    from bolt.clip.checkpoint_files import files_digest
     from bolt.image_folders import unused_lines
     from bolt.model.labels import Journal, image_paths, label_images, placing, shown, write_links, write_table
     from bolt.model.loading import load_model
-    from bolt.model.saving import INDEX, file_digest
+    from bolt.model.saving import INDEX
     from bolt.model.threshold import choose_threshold
 
     total = _check_and_count(folder, given, output, links, accuracy)
@@ -73,7 +74,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
 
     with tempfile.TemporaryDirectory() as scratch:
         target = output or links or Path(scratch, "table")
-        journal = Journal(target.with_name(f".{target.name}.part"), file_digest(folder / INDEX))
+        journal = Journal(target.with_name(f".{target.name}.part"), files_digest([folder / INDEX]))
         rest, quiet = journal.resume(image_paths(given, sys.stdin.buffer, unused)), not console.is_terminal
         rows = label_images(model, rest)
         for row in track(rows, "labelling", total, journal.count, console=console, transient=True, disable=quiet):

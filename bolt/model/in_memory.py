@@ -34,13 +34,7 @@ class InMemoryImages:
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        images: Sequence[ImageInput],
-        *,
-        name: str,
-        seed: int,
-        mirror: bool = True,
+        self, backbone: Backbone, images: Sequence[ImageInput], *, name: str, seed: int, mirror: bool = True
     ) -> None:
         self._backbone, self._name, self._seed = backbone, name, seed
         self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)

@@ -134,9 +134,9 @@ class Journal:
             raise CannotLabel(f"another process is writing {shown(str(path))}") from None
 
     def resume(self, paths: Iterator[str]) -> Iterator[str]:
-        """Return the paths that are still to be labelled, without the first ones, whose rows the journal has.
+        """Return the paths without those whose rows the journal has.
 
-        If a row is not that of the next path, the journal drops it and all rows after it.
+        Rows and paths are in the same order: the journal drops the first row of another path, and all rows after it.
         """
         self._file.seek(0)
         good, rest = 0, paths

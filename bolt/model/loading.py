@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
 from bolt.clip.tensor_names import DEEP_PROMPTS, TensorMismatch
 from bolt.clip.tower import ImageTower
@@ -19,7 +20,7 @@ from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import TowerShape
 from bolt.model.model import Model
 from bolt.model.parts import About
-from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, file_digest
+from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL
 from bolt.spectral.bases import Basis
 from bolt.spectral.sources import BasisRecipe, SelectedSources
 from bolt.spectral.spectral_change import BasisMismatch, SpectralChange, rebuild_change
@@ -103,7 +104,7 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
     for name, digest in digests.items():
         if not (folder / name).is_file():
             raise UnreadableModel(f"{folder} is not a complete model: {name} is missing")
-        if file_digest(folder / name) != digest:
+        if files_digest([folder / name]) != digest:
             raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs")
 
 
@@ -194,8 +195,10 @@ def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[st
 
 
 def _aligned_copies(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
-    """Copy tensors to new memory. Tensors from a file may be unaligned, and their matrix-vector products can then
-    differ in the last bits."""
+    """Copy tensors to new memory.
+
+    Tensors from a file may be unaligned, and their matrix-vector products can then differ in the last bits.
+    """
     return {name: tensor.clone().to(device) for name, tensor in tensors.items()}
 
 

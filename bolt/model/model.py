@@ -53,12 +53,7 @@ class Model(ModelParts):
 
     @classmethod
     def from_adapted(
-        cls,
-        backbone: Backbone,
-        adapted: Adapted,
-        class_names: Sequence[str],
-        *,
-        notes: Mapping[str, Any] | None = None,
+        cls, backbone: Backbone, adapted: Adapted, class_names: Sequence[str], *, notes: Mapping[str, Any] | None = None
     ) -> Model:
         """Build a model from the result of a method.
 

@@ -30,6 +30,7 @@ import torch
 from safetensors.torch import save as save_bytes
 from torch import Tensor
 
+from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.feature_tower import FeatureTower
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.tensor_files import save_tensors
@@ -79,7 +80,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
         extra = _WRITERS[form](model, staging, with_basis)
-        digests = {path.name: file_digest(path) for path in sorted(staging.iterdir())}
+        digests = {path.name: files_digest([path]) for path in sorted(staging.iterdir())}
         (staging / INDEX).write_text(_index(model, form, extra, digests), encoding="utf-8")
         staging.chmod(0o755)
         os.replace(staging, target)
@@ -91,7 +92,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
 def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
     """Return the files of a model's ``adapter`` form without basis: name -> content, the index file last.
 
-    ``None`` where the tensors together exceed ``max_bytes``. Raises what :func:`save` raises.
+    Return ``None`` if the tensors together exceed ``max_bytes``. Raises what :func:`save` raises.
     """
     tensors, extra = _adapter(model, with_basis=False)
     if max_bytes is not None and sum(tensor.nbytes for tensor in tensors.values()) > max_bytes:
@@ -198,9 +199,3 @@ def _cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _with_prefix(group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{group}/{name}": tensor for name, tensor in tensors.items()}
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,12 +1,12 @@
-"""The score from which on predictions are right as often as is asked, from predictions on held-out images.
+"""The lowest score at which predictions reach a wanted accuracy, by predictions on held-out images.
 
 Few predictions with low scores are right, so leaving them to a person raises the accuracy of the others. The threshold
-comes from images that were predicted while they were held out. It would be too low if it were the one where exactly the
-wanted share of them is right: of many thresholds, the luckiest is taken. So the thresholds are tested one after the
-other in an order that was fixed before, from the highest score down, and the first that fails ends it. Each test asks
-whether the accuracy above the threshold may be lower than wanted (exact binomial test, level 5 %). With probability
-95 %, no threshold that passes is too low (fixed-sequence testing: Bauer, 1991, "Multiple testing in clinical trials";
-for predictors, Angelopoulos et al., 2021, "Learn then test").
+comes from images that were predicted while they were held out. The lowest threshold with the wanted share of correct
+images would be too low: among many thresholds some reach it by luck. So the thresholds are tested one after the other,
+from the highest score down, an order that is fixed beforehand. The first threshold that fails ends the search. Each
+test asks whether the accuracy above the threshold may be lower than wanted (exact binomial test, level 5 %). With
+probability 95 %, no threshold that passes is too low (fixed-sequence testing: Bauer, 1991, "Multiple testing in
+clinical trials"; for predictors, Angelopoulos et al., 2021, "Learn then test").
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 LEVEL = 0.05
 
 DEPENDENT = 1.4
-"""So many held-out images say as much as one independent image: the models of the folds share most of their images, and
-the best of several methods was taken. Chosen on draws of the drawn world; ``benchmarks/promise.py`` has others."""
+"""So many held-out images count as one independent image, because the models of the folds share most of their images,
+and because the best of several methods was taken. Chosen on draws of the drawn world; ``benchmarks/promise.py`` has
+others."""
 
 NOTE = "held_out"
 """The entry of a model's notes with the scores of its held-out predictions, the correct and the wrong ones."""
@@ -73,7 +74,7 @@ class Threshold:
 
 
 def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
-    """Return the lowest threshold above which at least ``accuracy`` per cent are right, as far as can be said.
+    """Return the lowest threshold that passes the test for an accuracy of ``accuracy`` per cent.
 
     Raises ``NoThreshold``, with the highest accuracy that can be had.
     """
@@ -98,7 +99,7 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
 
 
 def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
-    """Test one threshold after the other, from the first that could pass; ``None`` if that fails."""
+    """Test one threshold after the other, from the first that could pass. Return ``None`` if the first one fails."""
     from scipy.special import betainc
 
     wanted, found = accuracy / 100, None

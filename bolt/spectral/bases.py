@@ -49,8 +49,8 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
 def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int], epsilon: float) -> Basis:
     """Return the BOLT paper's second form of the basis: whitened stacks X (X^T X + epsilon I)^(-1/2) for u and for v.
 
-    It has one column for every direction, also for linearly dependent ones. Those columns are then not orthonormal; see
-    :func:`bolt.spectral.orthogonal.whiten`.
+    It has one column for every direction, also for linearly dependent directions. The columns of these are not
+    orthonormal; see :func:`bolt.spectral.orthogonal.whiten`.
     """
     u, _, v = _stacked(directions, matrix_shape)
     return Basis(whiten(u, epsilon), whiten(v, epsilon))

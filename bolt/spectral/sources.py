@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Literal, TypeVar
 from typing import Protocol as Interface
 
-import torch
 from torch import Tensor
 
 from bolt.seeds import torch_generator
@@ -25,7 +24,7 @@ from bolt.spectral.bases import (
     whitened_basis,
 )
 from bolt.spectral.directions import Directions, directions_per_source, truncate_directions
-from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
+from bolt.spectral.task_vector_sum import exact_sum, leave_out_mean
 
 Value = TypeVar("Value")
 BasisOf = Literal["sources", "pretrained", "pretrained_trailing", "random"]
@@ -124,12 +123,7 @@ class SelectedSources(Sources):
 
     @cached_property
     def _sum(self) -> dict[str, Tensor]:
-        """The sum of the selected task vectors, by tensor."""
-        sums: dict[str, Tensor] = {}
-        for source in self.names:
-            for name, tensor in self.task_vector(source).items():
-                add_task_vector(sums.setdefault(name, torch.zeros_like(tensor, dtype=torch.float64)), tensor)
-        return sums
+        return exact_sum(map(self.task_vector, self.names))
 
 
 @dataclass(frozen=True)
@@ -143,9 +137,9 @@ class BasisRecipe:
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.
-        basis: whose directions the columns are. ``sources``: as above. The others have as many columns for every
-            matrix, but other ones: the leading (``pretrained``) or ``pretrained_trailing`` singular directions of the
-            pre-trained weight, or ``random`` ones.
+        basis: which directions the columns are. ``sources``: the sources' directions, as above. Any other basis has as
+            many columns for every matrix: the leading (``pretrained``) or ``pretrained_trailing`` singular directions
+            of the pre-trained weight, or ``random`` columns.
         seed: seed of the random directions.
     """
 

@@ -76,7 +76,7 @@ def rebuild_change(
     Args:
         coefficients: s (r,) of each matrix by open_clip's name.
         probes: the saved result of :meth:`SpectralChange.probes`.
-        recipe, sources: as the bases were computed.
+        recipe, sources: the recipe and the sources that the bases were computed with.
         state: the frozen tower's tensors by open_clip's names.
 
     Raises:

@@ -5,7 +5,7 @@ One sum over a domain serves every target: the target's own sources are subtract
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +27,15 @@ def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
     Raises ``ValueError`` if an entry is not finite or not below 64 in magnitude; no fine-tuned model has such entries.
     """
     total_f64 += _on_grid(task_vector)
+
+
+def exact_sum(task_vectors: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the sum of task vectors by tensor, as :func:`add_task_vector` makes it."""
+    sums: dict[str, Tensor] = {}
+    for task_vector in task_vectors:
+        for name, tensor in task_vector.items():
+            add_task_vector(sums.setdefault(name, torch.zeros_like(tensor, dtype=torch.float64)), tensor)
+    return sums
 
 
 def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) -> Tensor:

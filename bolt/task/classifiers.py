@@ -33,7 +33,7 @@ class UnknownClassifier(ValueError):
 
 
 class NoNewClasses(TypeError):
-    """A classifier that has learned something of each class, and cannot classify others by their names."""
+    """The classifier has learned something of each class, so it cannot classify new classes by their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,11 +208,11 @@ class AdapterClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class TransductiveClassifier(Classifier):
-    """TransCLIP: the adapted images keep the classes they were given; other images are scored by the same model.
+    """TransCLIP: the adapted images keep their class probabilities, and other images are scored by the same model.
 
-    An image is one of the adapted ones if its cosine with one of them exceeds ``1 - 1e-6``. Its logits are the
-    logarithms of that image's class probabilities. The logits of any other image are ``w_c . f + b_c``, with StatA
-    ``+ u_c . f^2``, plus a sixth of the class probabilities of its nearest adapted images, each times its cosine.
+    A query counts as an adapted image if its cosine with that image exceeds ``1 - 1e-6``. Its logits are then the
+    logarithms of the image's class probabilities. The logits of any other image are ``w_c . f + b_c``, with StatA ``+
+    u_c . f^2``, plus a sixth of the class probabilities of its nearest adapted images, each times its cosine.
 
     Attributes:
         weight_CD, bias_C: w and b, the score of a unit feature f without neighbours.
@@ -252,8 +252,8 @@ class MemoryClassifier(Classifier):
     """DMN: every class answers a query with a mixture of its rows; the answers are compared with the query.
 
     Row m of a class weighs ``exp(-beta (1 - f . m))``. The sum of the weighted rows, normalised, is the class's vector
-    for this query, and p' are the probabilities by these vectors. The logits are ``log(p + factor p')``, p those of the
-    text.
+    for this query, and p' are the probabilities by these vectors. The logits are ``log(p + factor p')``, where p are
+    the probabilities by the text.
 
     Attributes:
         head_CD: unit text embeddings.

@@ -28,9 +28,10 @@ class FieldDraw:
     Attributes:
         parts: the parts that are drawn, in this order, from one generator.
         validation_shots: ``validation_shots(k)`` -> validation images per class.
-        repeats: a class with fewer than k images is drawn with repetition. Otherwise all its images are taken, and the
-            generator does not advance.
-        stream: the values of k that are drawn before, and after each other, from one generator.
+        repeats: draw with repetition from a class with fewer than k images. If not, take all its images; the generator
+            does not advance.
+        stream: the values of k that one generator draws one after another, so that a draw depends on those before it.
+            Empty: each k has its own generator.
     """
 
     parts: tuple[FieldPart, ...] = ("train", "val")

@@ -19,7 +19,8 @@ from bolt.task.field_draws import FIELD_DRAWS, FieldDraw, draw_as_published
 SupportDraw = Literal[
     "nested", "fresh", "imbalanced", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda", "listed"
 ]
-"""How the images of a support are drawn, see :func:`draw_support`. Those ``listed`` in a file are read, not drawn."""
+"""How the images of a support are drawn, see :func:`draw_support`. ``listed`` images are read from a file, not
+drawn."""
 
 NESTED_DRAWS = ("nested", "imbalanced")
 """Draws in which a support of fewer shots is a prefix of a larger one."""

@@ -169,15 +169,15 @@ class Adapted:
         trainable_parameters: number of trained parameters.
         details: values that the method chose, e.g. ``{"alpha": 3.0}``; the tracker and the report show them.
         coefficients: small named tensors to store with the result (BOLT: s of each matrix, pooled and trained).
-        change: the same change as in ``tower``, as coefficients in a basis, if the method has that form; it takes less
-            space when saved.
-        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. Classes that it
-            was not adapted to get their embeddings from this; otherwise they get those of the zero-shot head.
-        fixed_NC: logits of the task's unlabelled images in their order, where a prediction is made once: when the image
-            comes in a stream, or from views that ``classify`` does not see. The images are scored by these.
-        source_key: given if tower and classifier depend on nothing but the backbone, the text head, the sources and
-            the values in it, such as settings and a chosen scale. Two tasks with equal keys then have equal
-            predictions, and those of one can be used for both.
+        change: the tower's change as coefficients in a basis, if the method makes such a change. A saved model is then
+            smaller.
+        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. Classes that the
+            method was not adapted to get their embeddings from this function, and without it from the zero-shot head.
+        fixed_NC: logits of the task's unlabelled images in their order, by which the images are scored. Given if
+            ``classify`` cannot repeat a prediction: it was made when the image came in a stream, or from views of it.
+        source_key: given if tower and classifier depend on the backbone, the text head, the sources and the values in
+            the key only, such as settings and a chosen scale. Tasks with equal keys then have equal predictions, so one
+            task's predictions serve all of them.
     """
 
     classify: Callable[[Tensor], Tensor]

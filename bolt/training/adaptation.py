@@ -9,8 +9,9 @@ Shape legend: N support images, B batch, C classes, D joint embedding width, S i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,15 +64,33 @@ def train(
         losses = _labelled(task, trainable, recipe, min_batches)
     else:
         losses = unlabelled_losses(task, task.unlabelled, trainable, recipe, start)
+    options["precision"] = task.backbone.precision
+    make = partial(adapted, task, trainable)
+    return fit_task(task, trainable.parameters, losses.of_rows, losses.order, recipe, make, **options)
+
+
+def fit_task(
+    task: Task,
+    parameters: Iterable[Tensor],
+    loss_of_rows: Callable[[int, Tensor], Tensor],
+    order: Callable[[int], Tensor],
+    recipe: TrainingRecipe,
+    make: Callable[[], Adapted],
+    **options: Any,
+) -> Curve:
+    """Train as :func:`bolt.training.loop.fit` does, under the task's protocol, and tell the task of every epoch.
+
+    Args:
+        make: makes the method's result from the current parameters.
+    """
     return fit(
-        trainable.parameters,
-        losses.of_rows,
-        losses.order,
+        parameters,
+        loss_of_rows,
+        order,
         recipe,
         task.protocol,
         task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
-        precision=task.backbone.precision,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, make),
         **options,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bolt.clip.precision import training_step
 from bolt.protocol import STRICT, Precision, Protocol
+from bolt.util.ranges import AtLeast0, AtLeast1, Checked, Fraction, NotNegative, Positive
 
 MetricsCallback = Callable[[int, Mapping[str, float]], None]
 """``callback(epoch, metrics)``, called after each epoch with numbers to plot."""
@@ -32,7 +33,7 @@ class Diverged(ArithmeticError):
 
 
 @dataclass(frozen=True)
-class TrainingRecipe:
+class TrainingRecipe(Checked):
     """The hyperparameters of a training.
 
     Attributes:
@@ -48,37 +49,29 @@ class TrainingRecipe:
         accumulate: how many batches are averaged into one step. The last step of an epoch averages what is left.
     """
 
-    epochs: int = 20
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    warmup_fraction: float = 0.1
-    clip_norm: float = 1.0
-    warmup_steps: int | None = None
+    epochs: AtLeast1 = 20
+    batch_size: AtLeast1 = 32
+    learning_rate: Positive = 1e-3
+    weight_decay: NotNegative = 0.0
+    warmup_fraction: Fraction = 0.1
+    clip_norm: NotNegative = 1.0
+    warmup_steps: AtLeast0 | None = None
     precision: Literal["float32"] = "float32"
     schedule: Literal["cosine", "constant", "halving"] = "cosine"
-    epsilon: float = 1e-8
-    accumulate: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("learning_rate", "epsilon"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("weight_decay", "clip_norm"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative: it is {getattr(self, name)}")
-        for name, choices in (("precision", ("float32",)), ("schedule", ("cosine", "constant", "halving"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {' or '.join(choices)}, not {getattr(self, name)!r}")
-        if not 0 <= self.warmup_fraction <= 1 or (self.warmup_steps or 0) < 0:
-            raise ValueError("warmup_fraction must lie in [0, 1] and warmup_steps must not be negative")
+    epsilon: Positive = 1e-8
+    accumulate: AtLeast1 = 1
 
     def steps(self, rows: int) -> int:
         """Return the number of optimiser steps of a training on ``rows`` rows."""
         return self.epochs * math.ceil(math.ceil(rows / self.batch_size) / self.accumulate)
+
+
+def plain_recipe(
+    epochs: int, batch_size: int, learning_rate: float, weight_decay: float = 0.0, **fields: Any
+) -> TrainingRecipe:
+    """Return a recipe without warm-up and gradient clipping; ``fields`` are further fields of it."""
+    plain = TrainingRecipe(epochs, batch_size, learning_rate, weight_decay, warmup_fraction=0.0, clip_norm=0.0)
+    return replace(plain, **fields)
 
 
 @dataclass(frozen=True)
@@ -167,7 +160,7 @@ def fit(
         deviations: see :class:`ReferenceDeviations`.
         make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
         schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
-        precision: number format of a step's float32 products on a GPU; that of the tower, if a tower is trained.
+        precision: number format of a step's float32 products on a GPU. If a tower is trained, give the tower's own.
 
     Raises:
         Diverged: naming epoch and step, if a loss is NaN or infinite, or a parameter is at the end of an epoch.
@@ -220,7 +213,7 @@ def fit(
             optimiser.step()
         # Checked once per epoch: reading every loss would make the GPU wait at every step.
         batch_losses = torch.stack(losses).float()
-        _check_finite(epoch, batch_losses, trained)
+        check_finite(batch_losses, trained, f"epoch {epoch}, step")
         weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
         row = {"train_loss": float(batch_losses @ weights), "learning_rate": rate}
         epoch_loss = float(batch_losses.mean()) if deviations.equal_batches else row["train_loss"]
@@ -269,13 +262,18 @@ def _training_state(
     }
 
 
-def _check_finite(epoch: int, losses: Tensor, trained: Sequence[Tensor]) -> None:
+def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> None:
+    """Raise ``Diverged``, which names the step, if a loss or, after the last step, a parameter is NaN or infinite.
+
+    Args:
+        step: what a step is called, such as ``outer update``; ``first`` is the number of the first one.
+    """
     values = losses.tolist()
-    bad = next((step for step, value in enumerate(values) if not math.isfinite(value)), None)
+    bad = next((index for index, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is not None:
-        raise Diverged(f"the loss of epoch {epoch}, step {bad} is {values[bad]}")
+        raise Diverged(f"the loss of {step} {first + bad} is {values[bad]}")
     if not torch.stack([torch.isfinite(tensor).all() for tensor in trained]).all():
-        raise Diverged(f"a parameter is NaN or infinite after epoch {epoch}, step {len(losses) - 1}")
+        raise Diverged(f"a parameter is NaN or infinite after {step} {first + len(values) - 1}")
 
 
 def _copies(trained: Sequence[Tensor]) -> list[Tensor]:

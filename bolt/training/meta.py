@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from bolt.clip.precision import training_step
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
-from bolt.training.loop import Diverged, MetricsCallback, clip_gradient, fused_on_gpu
+from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, fused_on_gpu
 from bolt.training.meta_recipe import MetaRecipe
 
 if TYPE_CHECKING:
@@ -120,8 +119,9 @@ def meta_learn(
             clip_gradient(list(trained.values()), recipe.clip_norm)
         optimiser.step()
         if (step + 1) % REPORT_INTERVAL == 0 or step + 1 == recipe.steps:
-            _check_finite(step, losses, trained.values())
-            report(step // REPORT_INTERVAL, {"meta_loss": float(torch.stack(losses).mean())})
+            stacked = torch.stack(losses)
+            check_finite(stacked, trained.values(), "outer update", step + 1 - len(losses))
+            report(step // REPORT_INTERVAL, {"meta_loss": float(stacked.mean())})
             losses.clear()
 
             def state(step: int = step) -> dict[str, Any]:
@@ -168,12 +168,3 @@ def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
                 f"an episode has {wanted} images, but {task.name} has {len(task.labels_N)}; lower support or query"
             )
     return pool
-
-
-def _check_finite(step: int, losses: Sequence[Tensor], trained: Iterable[Tensor]) -> None:
-    values = torch.stack(list(losses)).tolist()
-    bad = next((index for index, value in enumerate(values) if not math.isfinite(value)), None)
-    if bad is not None:
-        raise Diverged(f"the loss of outer update {step + 1 - len(losses) + bad} is {values[bad]}")
-    if not torch.stack([torch.isfinite(tensor).all() for tensor in trained]).all():
-        raise Diverged(f"a parameter is NaN or infinite after outer update {step}")

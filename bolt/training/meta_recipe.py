@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
+
+from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 Variant = Literal["maml", "first_order", "reptile"]
 
 
 @dataclass(frozen=True)
-class MetaRecipe:
+class MetaRecipe(Checked):
     """The hyperparameters of a meta-learned start; the defaults are the BOLT authors' for MAML.
 
     Attributes:
@@ -26,23 +28,11 @@ class MetaRecipe:
     """
 
     variant: Variant = "maml"
-    steps: int = 2000
-    tasks_per_step: int = 4
-    support: int = 32
-    query: int = 32
-    inner_steps: int = 1
-    inner_rate: float = 1e-4
-    outer_rate: float = 5e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
-            raise ValueError(f"variant is one of {', '.join(get_args(Variant))}, not {self.variant!r}")
-        for name in ("steps", "tasks_per_step", "support", "query", "inner_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("inner_rate", "outer_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        if not self.clip_norm >= 0:
-            raise ValueError(f"clip_norm must not be negative: it is {self.clip_norm}")
+    steps: AtLeast1 = 2000
+    tasks_per_step: AtLeast1 = 4
+    support: AtLeast1 = 32
+    query: AtLeast1 = 32
+    inner_steps: AtLeast1 = 1
+    inner_rate: Positive = 1e-4
+    outer_rate: Positive = 5e-5
+    clip_norm: NotNegative = 1.0

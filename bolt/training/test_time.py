@@ -39,8 +39,8 @@ def trusted_per_class(images: int, classes: int) -> int:
 def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
     """Mark trusted images, boolean (N,): for every class, the ``per_class`` images with its highest probability.
 
-    An image that several classes select counts once; its label is its predicted class. Of equally probable images, the
-    earlier is taken.
+    An image that several classes select counts once; its label is its predicted class. At equal probabilities the
+    earlier image is taken.
     """
     ranked_NC = probabilities_NC.sort(dim=0, descending=True, stable=True).indices
     trusted_N = torch.zeros_like(probabilities_NC[:, 0], dtype=torch.bool)
@@ -53,9 +53,10 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
 class TwoStreams:
     """The rows of each batch: the first, larger half are images that are not trusted, the others are trusted images.
 
-    A row below ``size`` is the image of that number, not trusted. A row from ``size`` on is the trusted image
-    ``row - size``. All batches of an epoch are full, so an epoch skips a few images that are not trusted. If these
-    do not fill a half, the only batch has all of them. Without trusted images, whole batches are not trusted.
+    A row below ``size`` is the image of that number, not trusted. A row from ``size`` on is the trusted image ``row -
+    size``. All batches of an epoch are full, so an epoch skips a few images that are not trusted. If too few images are
+    not trusted to fill a half, the only batch has all of them. If no image is trusted, a batch holds the other images
+    alone.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.

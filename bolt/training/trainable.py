@@ -38,7 +38,7 @@ class Trainable:
 
 @dataclass(frozen=True)
 class Losses:
-    """The loss and the order of rows.
+    """The loss of a training, and the order of its rows.
 
     Attributes:
         of_rows: ``of_rows(epoch, rows)`` -> the mean loss of these rows, on the tower's device.

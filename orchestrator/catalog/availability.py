@@ -20,11 +20,11 @@ DASSL_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 
 
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
-    """``None`` if a dataset's images are on this machine; otherwise an error that says how to get them.
+    """Return ``None`` if a dataset's images are on this machine, otherwise an error that says how to get them.
 
-    Drawn datasets and those of scikit-learn always are. A folder dataset needs its folder under ``data_root`` with the
-    sub-folders that its split recipe reads, a manifest its table, and any other dataset ``data_root/<name>``, which
-    ``data prepare`` makes in one step once it is complete.
+    Drawn datasets and datasets of scikit-learn always are. A folder dataset needs its folder under ``data_root``, with
+    the sub-folders that its split recipe reads. A manifest needs its table. Any other dataset needs
+    ``data_root/<name>``, which ``data prepare`` makes in one step when all images are there.
     """
     route = entry.route
     if entry.is_bundled:
@@ -84,7 +84,7 @@ def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> 
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
-    """``None`` if the files of a backbone exist or can be fetched; otherwise an error that names the file."""
+    """Return ``None`` if the files of a backbone exist or can be fetched, otherwise an error that names the file."""
     for path in (architecture_path(entry), weights_path(entry)):
         if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
             hint = "put the file there, or correct the catalog's entry"
@@ -97,7 +97,7 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
 
 
 def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
-    """``None`` if the file of an adopted checkpoint exists; otherwise an error that names it."""
+    """Return ``None`` if the file of an adopted checkpoint exists, otherwise an error that names it."""
     try:
         checkpoint_files(entry.path)
     except UnreadableCheckpoint as error:

@@ -52,17 +52,17 @@ class BackboneEntry(StrictModel):
             of open_clip.
         quick_gelu: whether the towers use QuickGELU. Weights trained with one activation are wrong with the other.
         image_size: side of the square input in pixels.
-        resize, interpolation: how an image is brought to it, see :class:`bolt.clip.input_size.InputSize`.
+        resize, interpolation: how an image is brought to this size, see :class:`bolt.clip.input_size.InputSize`.
         embed_dim: width of the joint embedding.
         width, layers, patch: shape of the image tower; the patch side is in pixels. 0 for a tower whose weight
             matrices have no names here, as of ResNets: methods that read or train such matrices refuse it.
         timm: whether the tower is timm's vision transformer (SigLIP, PE-Core, EVA-02), whose tensors have timm's names.
         trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
-        mean, std: normalisation per channel, for pixels in [0, 1]; left out where the model itself says it.
+        mean, std: normalisation per channel, for pixels in [0, 1]; left out if the model states them.
         gflops_per_image: 10^9 floating-point operations of one forward pass; a multiply-add counts as two.
         parameters: number of parameters of the image tower.
-        precision: number format of the weights, which are loaded as float32. A grid's ``precision`` is that of the
-            arithmetic.
+        precision: number format of the weights, which are loaded as float32. A grid's ``precision`` is the number
+            format of the arithmetic.
         published_as: its name in the paper's tables.
     """
 

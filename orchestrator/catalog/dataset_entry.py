@@ -59,8 +59,8 @@ class DatasetEntry(StrictModel):
         classes: number of classes of the head.
         mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow does not, so views of such
             supports are never flipped.
-        exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, whose published
-            numbers were measured without. The user's own folders and tables always are.
+        exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, because their published
+            numbers were measured without rotation. Images of the user's own folders and tables are always rotated.
         bands: the bands of red, green and blue in the files, or the one of grey, from 1; the first ones by default.
         range: the values that become black and white, for measured data; those of the number format by default.
         image_side: typical shortest side of its images in pixels, to estimate their bytes.
@@ -74,7 +74,7 @@ class DatasetEntry(StrictModel):
         gated: what the user must do before the images can be fetched (an account, an agreement), if anything.
         download_bytes: size of the download, or a rounded one.
         source: address of the page that describes the images, if the route does not say it.
-        note: on what sources disagree or what is unconfirmed.
+        note: points that are unconfirmed, or on which sources disagree.
         published_as: its name in the paper's result tables.
         published_classes: the paper's class count, if it counts something else than ``classes``.
         fine_tune_epochs: epochs of its source model; ``None`` for about 2,000 steps.
@@ -209,9 +209,9 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """Return the folder of a dataset's files: the one that its route names, else ``data_root/<name>``.
+    """Return the folder of a dataset's files: the folder that its route names, else ``data_root/<name>``.
 
-    Of several names it is the first that exists under the data root.
+    If the route has several names, it is the first folder that exists under the data root.
     """
     route, root = entry.route, data_root or Path()
     if isinstance(route, DasslRoute):
@@ -233,7 +233,7 @@ def excluded_file(name: str, data_root: Path) -> Path:
 
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
-    """Origin -> reason of every excluded image; empty if there is no list. Raises ``UserError`` if it is unreadable."""
+    """Return origin -> reason of excluded images; empty without a list. Raises ``UserError`` if it is unreadable."""
     if data_root is None or entry.is_bundled:
         return {}
     path = excluded_file(entry.name, data_root)

@@ -19,7 +19,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
 
     Args:
         sections: section -> key -> fields as plain data; without ``replace``, empty sections are ignored.
-        replace: the entries become the only ones of their sections, and the comments in these are lost.
+        replace: the entries become the only entries of their sections; comments in these sections are lost.
 
     Raises:
         UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or

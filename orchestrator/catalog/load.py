@@ -20,7 +20,7 @@ from orchestrator.util.errors import unknown_name
 
 
 def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] = ()) -> Any:
-    """Add its keys to every entry of a section, as ``fields``."""
+    """Add to every entry of a section the keys that lead to it, as the fields named ``fields``."""
     section = section or {}
     if not isinstance(section, dict):
         return section
@@ -99,7 +99,7 @@ class Catalog:
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
 
     def published_names(self, backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        """Return the names of a backbone and a dataset in the paper's tables, ``None`` for one it lacks."""
+        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for a name that is not there."""
         known = self.datasets.get(dataset)  # a group of a dataset's classes has a name too, but no entry
         return self.backbone(backbone).published_as, known.published_as if known else None
 

@@ -100,7 +100,7 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return a line that names the split files that differ from those that everyone uses; no line if none differs."""
+    """Return a line with the split files that are not the published files; no line if all are."""
     own = [
         f"{entry.route.file} of {entry.name}"
         for entry in entries
@@ -165,7 +165,7 @@ def _architecture(entry: BackboneEntry) -> Any:
 
 
 def _listing(folder: Path) -> list[tuple[str, int]] | None:
-    """Relative path and size of every file below a folder, sorted; ``None`` if there is no such folder.
+    """Return relative path and size of every file below a folder, sorted; ``None`` if there is no such folder.
 
     Links are followed, except those that lead nowhere or to a folder that they are in.
     """

@@ -79,8 +79,8 @@ class ManifestRoute(StrictModel):
         file: name of the table in that folder: CSV with a header line, or parquet; or of tar files with images and
             labels, as ``{000..099}.tar``.
         columns: names of its columns. A path is relative to the folder, or a file's name. A split is ``train``,
-            ``test``, or ``val``, which is not used; without that column a split recipe divides the images. Without one
-            for the label, it is the column that has the row's only 1 among zeros.
+            ``test``, or ``val``, which is not used; without that column a split recipe divides the images. Without a
+            column for the label, the label is the name of the column with the row's only 1 among zeros.
     """
 
     kind: Literal["manifest"]

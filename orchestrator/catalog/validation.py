@@ -96,7 +96,7 @@ Model = TypeVar("Model", bound=StrictModel)
 
 
 def as_mapping(value: Any, location: Location) -> dict[str, Any]:
-    """``value`` if it is a mapping with text keys. Raises ``UserError`` otherwise."""
+    """Return ``value`` if it is a mapping with text keys. Raises ``UserError`` otherwise."""
     if not isinstance(value, dict):
         raise location.error(f"needs fields (name: value), not {short_repr(value)}")
     for key in value:

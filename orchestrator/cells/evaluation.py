@@ -40,16 +40,17 @@ def evaluate_cell(inputs: CellInputs, adapted: Adapted) -> tuple[Scored, ...]:
 
 
 def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
-    """Return what the method made, with the target's new classes behind the base classes; as it is without new classes.
+    """Return the method's result, with the target's new classes behind the base classes if there are new classes.
 
-    A new class is its embedding of the zero-shot head or, if the method changed the text side, the embedding that the
-    method gives its name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier cannot take them.
+    The vector of a new class is its embedding in the zero-shot head or, if the method changed the text side, the
+    method's embedding of its name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier takes no new
+    classes.
     """
     return _add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Put the classes of a head, from the one numbered ``first`` on, behind those that the classifier has."""
+    """Put the classes of a head, from number ``first`` on, behind the classifier's own classes."""
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted

@@ -24,14 +24,14 @@ KEPT_SOURCES = 2
 """Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
 
 _OWNER = object()
-"""The key under which :func:`_sources_cache` notes whose values it has."""
+"""The key under which :func:`_sources_cache` notes which cells its values belong to."""
 
 
 class CellInputs:
     """The inputs of one cell. An artifact is read from the store when it is first used.
 
-    The cell's task and its scores are made of this value alone. A new value drops what the cells of another method or
-    of other sources have computed from their sources.
+    The cell's task and its scores are made of this value alone. Making one drops what cells of another method or of
+    other sources have computed from their sources.
 
     Attributes:
         cell, track, method: the cell, its track and its method.

@@ -105,7 +105,7 @@ def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, 
 
 
 def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
-    """Count the classes that have fewer support images than k, or none at all on the imbalanced track, if any has."""
+    """Count classes with fewer support images than k (imbalanced track: with none). Return nothing for a count of 0."""
     if not len(task.support):
         return {}
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))

@@ -47,8 +47,8 @@ class EvaluationSplit:
 def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
     """Return everything that a cell is scored on.
 
-    With base and new classes, the target's test split comes first, among all classes. The images of the base classes
-    follow, classified among the base classes, and those of the new classes, classified among the new ones.
+    With base and new classes, the target's test split comes first, among all classes. Then come the images of the base
+    classes, classified among the base classes, and the images of the new classes, classified among the new classes.
     """
     splits = [evaluation_split(inputs, dataset) for dataset in inputs.cell.evaluate_on]
     if inputs.track.base_classes is not None:
@@ -64,7 +64,7 @@ def evaluation_split(
     """Return the test split of a dataset, or its images of a group of classes, without a support drawn from it.
 
     The largest support is left out, so that every k is scored on the same images. Where the protocol scores on a tenth
-    of the target's training split, it is that tenth.
+    of the target's training split, that tenth is returned.
 
     Args:
         name: of the scored images; the dataset's by default.
@@ -99,8 +99,9 @@ def evaluation_split(
 def target_labels(inputs: CellInputs, images: Images) -> Tensor:
     """Return the labels of a dataset's test split as class numbers of the cell's target, (N,).
 
-    The classes of a dataset that is scored by its own class words follow the target's. Those of a variant of the target
-    (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for a class that the target does not have.
+    The classes of a dataset that is scored by its own class words follow the target's. The classes of a variant of the
+    target (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for a class that the target does
+    not have.
     """
     labels = torch.from_numpy(inputs.loaded.get(images).labels)
     target = inputs.artifacts.head.images

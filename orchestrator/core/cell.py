@@ -128,9 +128,7 @@ class Cell:
             sources=_same(tuple(_shared(SourceRef, **ref) for ref in data["sources"])),
             shots=data["shots"],
             method=MethodRef(
-                method["name"],
-                method["version"],
-                tuple((name, _frozen(value)) for name, value in method["settings"]),
+                method["name"], method["version"], tuple((name, _frozen(value)) for name, value in method["settings"])
             ),
             seed=data["seed"],
             listed=data.get("listed"),

@@ -9,7 +9,7 @@ from typing import Literal
 from orchestrator.core.cell import Cell
 
 OnProgress = Callable[[int, int], None]
-"""Called with the number of things that are done and the number of all; the latter is 0 while it is not known."""
+"""``on_progress(done, total)`` is called with two counts; ``total`` is 0 while it is not known."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class _Event:
     Attributes:
         seconds: wall-clock seconds in the worker; 0 when unknown.
         error: one line, if it failed or was skipped.
-        problem: why the failure says nothing about the cell or the task: too little memory, which another attempt may
-            have, or an unusable store.
-        traceback: the traceback, if it failed and the worker has not recorded that.
+        problem: a cause outside the cell or the task: too little memory, which another attempt may have, or an unusable
+            store.
+        traceback: the traceback, if it failed and the worker has not recorded the failure.
         log: path of the worker's log on the worker's machine; empty if unknown.
         retryable: whether it may be run again, because its worker crashed or an input was damaged.
     """

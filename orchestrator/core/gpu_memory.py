@@ -5,4 +5,4 @@ CONTEXT_MIB = 600.0
 is an assumption and is printed as one, because it depends on the GPU and the driver."""
 
 RESERVED_MEMORY = "reserved_memory_mib"
-"""The key in a result's details of the most memory that torch reserved on an accelerator, in MiB."""
+"""Key in a result's details: the most memory that torch reserved on an accelerator, in MiB."""

@@ -12,7 +12,7 @@ _Z = 1.959964
 def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tuple[float, float]:
     """Return the 95 % interval in per cent of a share of ``images`` independent images (Wilson, 1927).
 
-    Of so many ``comparisons``, all intervals together hold their shares in 95 % of cases (Bonferroni).
+    With several ``comparisons``, all intervals together hold their shares in 95 % of cases (Bonferroni).
     """
     z = _Z if comparisons == 1 else NormalDist().inv_cdf(1 - 0.025 / comparisons)
     centre = (share + z**2 / (2 * images)) / (1 + z**2 / images)

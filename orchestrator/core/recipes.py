@@ -64,7 +64,7 @@ class SourceRecipe:
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
         """Return this recipe with its epochs for one dataset.
 
-        They are its own number, the catalog's, or as many as take about ``DEFAULT_STEPS``.
+        The number is the recipe's own, else the catalog's, else as many epochs as take about ``DEFAULT_STEPS`` steps.
         """
         if self.epochs is not None:
             return self

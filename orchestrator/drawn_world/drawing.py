@@ -13,16 +13,7 @@ from orchestrator.drawn_world.pictures import camera_styles, glyph_atlas, glyphs
 from orchestrator.drawn_world.pictures.canvas import SIDE, to_bytes
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.pictures.scenes import ALL
-from orchestrator.drawn_world.tasks import (
-    TASKS,
-    WORLD_VERSION,
-    AerialTask,
-    Bytes,
-    GlyphTask,
-    Labels,
-    Split,
-    sizes,
-)
+from orchestrator.drawn_world.tasks import TASKS, WORLD_VERSION, AerialTask, Bytes, GlyphTask, Labels, Split, sizes
 from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
 
 DARK = ("black", "red", "green", "blue", "purple", "brown")

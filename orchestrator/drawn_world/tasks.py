@@ -109,16 +109,14 @@ _TRAINABLE: tuple[ToyTask, ...] = (
     AerialTask("aerial-land", LAND),
     AerialTask("aerial-water", ("sea", "lake", "island", "river", "beach", "harbour", "canal", "bridge")),
     AerialTask(
-        "aerial-traffic",
-        ("road", "crossroads", "roundabout", "railway", "runway", "parking lot", "bridge", "canal"),
+        "aerial-traffic", ("road", "crossroads", "roundabout", "railway", "runway", "parking lot", "bridge", "canal")
     ),
     AerialTask(
         "aerial-crops",
         ("wheat field", "ploughed field", "vegetable field", "flower field", "orchard", "irrigation circle", "meadow"),
     ),
     AerialTask(
-        "aerial-roofs",
-        tuple(f"village with {colour} roofs" for colour in ("red", "grey", "brown", "white", "blue")),
+        "aerial-roofs", tuple(f"village with {colour} roofs" for colour in ("red", "grey", "brown", "white", "blue"))
     ),
     AerialTask(
         "aerial-seasons",
@@ -132,16 +130,16 @@ _TRAINABLE: tuple[ToyTask, ...] = (
     AerialTask("aerial-coarse", COARSE_SCENES, bands="grey", pixels=12),
 )
 _LAND_VARIANTS: tuple[AerialTask, ...] = (
-    # The task once more: what scores differ by here is chance.
+    # The same task again: its scores differ by chance only.
     AerialTask("aerial-land-again", LAND),
     AerialTask("aerial-land-sketch", LAND, haze=0.35, rendition="sketch"),
-    # Other inks leave what has a shape; scenes that their colour alone tells are not asked for.
+    # Other inks keep shapes, so scenes that only their colour identifies are left out.
     AerialTask(
         "aerial-land-poster",
         ("lake", "river", "road", "village", "warehouse", "railway", "orchard", "stadium"),
         rendition="poster",
     ),
-    # Clouds leave what covers the land; a single line through it is not asked for.
+    # Clouds hide parts of the land, so scenes with a single line through it are left out.
     AerialTask(
         "aerial-land-cloudy",
         ("forest", "meadow", "desert", "village", "warehouse", "orchard", "beach", "stadium"),
@@ -152,12 +150,12 @@ _LAND_VARIANTS: tuple[AerialTask, ...] = (
 TASKS: dict[str, ToyTask] = {task.name: task for task in (*_TRAINABLE, *_LAND_VARIANTS)}
 
 VARIANTS: dict[str, str] = {task.name: "aerial-land" for task in _LAND_VARIANTS}
-"""Evaluation-only tasks, each with the task whose class names, or some of them, it has."""
+"""Evaluation-only task -> the task whose class names, or some of them, it has."""
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Labels = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def sizes(task_name: str) -> dict[str, int]:
-    """Pictures per split of a task."""
+    """Return the number of pictures in each split of a task."""
     return VARIANT_SIZES if task_name in VARIANTS else SIZES

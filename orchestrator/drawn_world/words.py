@@ -44,4 +44,4 @@ ROOFS: dict[str, Colour] = {
     "white": (0.92, 0.92, 0.90),
     "blue": (0.22, 0.38, 0.72),
 }
-"""Colours of what a name tells: red, green and blue from 0 to 1."""
+"""Colours by name: red, green and blue from 0 to 1."""

@@ -24,7 +24,7 @@ without a limit, a mistyped range of seeds would take minutes before it is notic
 def expand_block(
     block: Block, place: Location, recipe: SourceRecipe, overrides: Overrides, resolver: SourceResolver
 ) -> Iterator[tuple[Cell, ResolvedMethod]]:
-    """Return the cells of a block, each with the entry of ``methods`` that asks for it; twice if the block asks twice.
+    """Yield the cells of a block, each with the entry of ``methods`` that asks for it. A cell may come twice.
 
     The block stands at ``place``, and ``recipe`` says how its source models are fine-tuned.
 

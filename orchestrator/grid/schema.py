@@ -91,12 +91,7 @@ class MethodChoice(StrictModel):
                 f"the settings of {whose} are {short_repr(settings)}; write them as {whose}: {{setting: value}}"
             )
         own = {str(key): item for key, item in settings.items() if key not in ("as", "precision")}
-        return {
-            "name": str(name),
-            "settings": own,
-            "label": settings.get("as"),
-            "precision": settings.get("precision"),
-        }
+        return {"name": str(name), "settings": own, "label": settings.get("as"), "precision": settings.get("precision")}
 
 
 class Block(StrictModel):

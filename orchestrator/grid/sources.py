@@ -37,7 +37,7 @@ class SourceResolver:
 
     Attributes:
         catalog: what the names of a grid mean.
-        dataset: name -> the reference of a dataset; that of a folder dataset lists all its files.
+        dataset: name -> the reference of a dataset; the reference of a folder dataset lists all files.
         backbone: (name, activation, precision) -> the reference of a backbone in a number format, with its activation
             ``as_trained`` or with the other one.
         models: (datasets, backbone, recipe, adopted) -> references to the models that the recipe makes of the backbone

@@ -15,10 +15,11 @@ from importlib import metadata
 from pathlib import Path
 
 import bolt
-from bolt.model.saving import INDEX, file_digest
+from bolt.model.saving import INDEX
 from orchestrator.tracking.client import attach_folder, open_client
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.runs import KEY
+from orchestrator.util.identity import file_digest
 
 SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision")
 """The packages that a serving environment needs beside ``bolt``."""

@@ -53,17 +53,19 @@ class Track:
         support_split: ``support_split(protocol)`` is the split of the target that supports are drawn from.
         support_draw: ``support_draw(protocol)``, as ``draw`` of :func:`bolt.task.support.draw_support`.
         base_classes: ``base_classes(C)`` is how many of the target's C classes, from the first on, a method is adapted
-            to. It has to classify the others by their names. ``None``: it is adapted to all classes.
+            to. It has to classify the remaining classes by their names. ``None``: it is adapted to all classes.
         class_groups: names of the groups of the target's classes that are scored one by one, after the datasets.
-        group_mean: how their accuracies become the one accuracy that means over datasets and verdicts use.
+        group_mean: how the groups' accuracies become one accuracy, which verdicts and means over datasets use.
         scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
-        own_words: whether those datasets are other tasks, which are scored by their own class words. Methods must then
-            be able to classify classes that they were not adapted to.
-        averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
+        own_words: whether the datasets in ``evaluate_on`` are other tasks, which are scored by their own class words.
+            Methods must then be able to classify classes that they were not adapted to.
+        averages_target: whether a mean over test sets counts the target itself. False: the mean is over the other test
+            sets alone.
         scored_after_epochs: whether the classifier is scored after every epoch of training too.
         tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower in one
             cell, from which plans estimate hours.
-        published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy, if under any.
+        published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy; ``None`` if it
+            prints none.
         metric: what methods are compared by unless a person asks for another metric.
         lead_tables, lead_figures: what the report shows first, by the names in the report's registry.
         named_in_titles: whether titles name the track even where all of a report is on this one track.

@@ -21,7 +21,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 def replacing(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """Do the same as :func:`placing` for the file that a symbolic link ``path`` leads to: the link stays one."""
+    """Replace a file as :func:`placing` does; if ``path`` is a symbolic link, replace the file that it leads to."""
     return placing(path.resolve())
 
 

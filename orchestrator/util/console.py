@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""The control characters of a terminal but line ends and tabs, and those that turn the direction of writing."""
+"""A terminal's control characters except line ends and tabs, and characters that turn the direction of writing."""
 
 
 class Console(rich.console.Console):

@@ -43,7 +43,7 @@ def short_repr(value: object) -> str:
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """Type and message of an error as one line of bounded length."""
+    """Return type and message of an error as one line of bounded length."""
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {error}" if str(error).strip() else type(error).__name__
     return shorten(" ".join(error.split()), limit)

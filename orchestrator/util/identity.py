@@ -62,7 +62,7 @@ def encode(value: Any) -> Any:
 
 @cache
 def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
-    """Name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
+    """Return name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
     if not dataclasses.is_dataclass(kind):
         return None
     return tuple(
@@ -131,7 +131,7 @@ def _is_frozen(value: Any) -> bool:
 
 
 def fingerprint(value: Any) -> str:
-    """Eight hexadecimal digits that identify ``value``: the start of the SHA-256 of its canonical JSON."""
+    """Return eight hexadecimal digits that identify ``value``: the start of the SHA-256 of its canonical JSON."""
     text = f"{FORMAT}:{canonical_json(value)}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -152,5 +152,5 @@ def slug(text: str) -> str:
 
 
 def address(*words: str | int, of: Any) -> str:
-    """``readable-name--8hex``: the words, and the fingerprint of ``of``."""
+    """Return ``readable-name--8hex``: the words, and the fingerprint of ``of``."""
     return ".".join(slug(str(word)) for word in words) + f"--{fingerprint(of)}"

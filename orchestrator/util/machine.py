@@ -71,7 +71,7 @@ class Gpu:
 
 
 def process_tree_memory() -> Memory:
-    """Memory of this process and its descendants. Ray's workers are among them unless Ray was already running.
+    """Return the memory of this process and its descendants, with Ray's workers unless Ray was already running.
 
     Pages that processes share (the libraries' code) are not counted where the system reports them separately.
     """
@@ -129,5 +129,5 @@ def has_ended(pid: int, started: float) -> bool:
 
 
 def process_start_time() -> float:
-    """When this process was started, in seconds since the epoch."""
+    """Return when this process was started, in seconds since the epoch."""
     return float(psutil.Process().create_time())

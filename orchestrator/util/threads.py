@@ -1,4 +1,4 @@
-"""A pool of threads that keeps the order of its results and bounds those that wait."""
+"""Maps work over a pool of threads: the results come in order, and only a few of them wait."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def human_duration(seconds: float | None) -> str:
 
 
 def parse_bytes(text: str, where: str) -> int:
-    """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError`` that names ``where``."""
+    """Return the bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and so on. Raises ``UserError`` that names ``where``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?\s*", text.upper())
     if found is None or not 0 < float(found[1]) < 1e15:
         raise UserError(f"{short_repr(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")
@@ -66,7 +66,7 @@ def parse_bytes(text: str, where: str) -> int:
 
 
 def parse_duration(text: str, where: str) -> float:
-    """Seconds of ``90s``, ``45min``, ``6h``, ``2d``; a bare number is seconds. Raises ``UserError``."""
+    """Return the seconds of ``90s``, ``45min``, ``6h``, ``2d``; a bare number is seconds. Raises ``UserError``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", text.lower())
     if found is None:
         raise UserError(f"{short_repr(text)} is not a duration", where=where, hint="for example 90s, 45min, 6h or 2d")

@@ -18,7 +18,6 @@ from orchestrator.drawn_world.pictures.canvas import (
     frame,
     grain,
     paint,
-    profile,
     tint,
 )
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
@@ -27,6 +26,17 @@ Cut = tuple[Tensor, Tensor]
 """Where the cloth is (n, 32, 32), and dark details on it such as buttons and seams (n, 32, 32)."""
 
 Tailor = Callable[[KeyedRandom, Tensor, Tensor], Cut]
+
+
+def profile(position: Tensor, knots: Tensor) -> Tensor:
+    """Read a piecewise-linear curve through knots (n, k), evenly spread over 0 to 1, at position (n, ...)."""
+    n, count = knots.shape
+    place = position.clamp(0.0, 1.0) * (count - 1)
+    left = place.floor().clamp(max=count - 2).long()
+    flat = left.reshape(n, -1)
+    low = knots.gather(1, flat).view_as(place)
+    high = knots.gather(1, flat + 1).view_as(place)
+    return low + (high - low) * (place - left)
 
 
 def _knots(rng: KeyedRandom, n: int, *widths: float) -> Tensor:

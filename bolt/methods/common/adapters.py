@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
 from bolt.methods.common.low_rank import LowRankLinear
 from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
+from bolt.util.ranges import EACH_ONCE, AtLeast0, AtLeast1, Below1, Checked, some_of
 
 _BOLT_DIRECTIONS = 12
 """BOLT's default of ``top_k``; ``match_sources`` matches the number of coefficients that it gives."""
@@ -34,7 +35,7 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 @dataclass(frozen=True)
-class AdapterSettings:
+class AdapterSettings(Checked):
     """The form of the adapters, and which matrices have one.
 
     Attributes:
@@ -43,25 +44,22 @@ class AdapterSettings:
         dropout: share of an adapter's inputs zeroed in training; query, key and value each draw their own.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
         last_blocks: adapt only this many blocks, counted from the last one; 0 for all.
-        match_sources: adapt as many blocks, counted from the last one, as fit into the number of coefficients that BOLT
-            trains with this many sources; 0 switches this off.
+        match_sources: adapt as many of the last blocks as need no more parameters than BOLT has coefficients with this
+            many sources; 0 switches this off.
     """
 
-    rank: int = 16
-    alpha: int = 16
+    rank: AtLeast1 = 16
+    alpha: AtLeast1 = 16
     rank_stabilised: bool = False
-    dropout: float = 0.0
-    targets: tuple[str, ...] = tuple(_TARGETS)
-    last_blocks: int = 0
-    match_sources: int = 0
+    dropout: Below1 = 0.0
+    targets: Annotated[tuple[str, ...], some_of(_TARGETS), EACH_ONCE] = tuple(_TARGETS)
+    last_blocks: AtLeast0 = 0
+    match_sources: AtLeast0 = 0
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha < 1 or not 0 <= self.dropout < 1:
-            raise ValueError("rank and alpha must be at least 1 and dropout must lie in [0, 1)")
-        if not self.targets or len({*self.targets}) < len(self.targets) or not {*self.targets} <= {*_TARGETS}:
-            raise ValueError(f"targets are some of {', '.join(_TARGETS)}, each once, not {self.targets!r}")
-        if min(self.last_blocks, self.match_sources) < 0 or (self.last_blocks and self.match_sources):
-            raise ValueError("last_blocks and match_sources must not be negative, and one of them must be 0")
+        super().__post_init__()
+        if self.last_blocks and self.match_sources:
+            raise ValueError("last_blocks and match_sources exclude each other: one of them must be 0")
 
 
 def bolt_coefficient_count(tower: ImageTower, sources: int) -> int:
@@ -121,7 +119,7 @@ def attach_adapters(
     modules = [path for path, _ in root.named_modules()]
     scaling = settings.alpha / (math.sqrt(settings.rank) if settings.rank_stabilised else settings.rank)
     with isolated_torch_rng("lora", "adapters", *axes):
-        for path in sorted(paths, key=modules.index):  # so the order in which paths are given changes no number
+        for path in sorted(paths, key=modules.index):  # so that the order of ``paths`` changes no number
             frozen = cast(nn.Linear, root.get_submodule(path))
             adapter = LowRankLinear(frozen, settings.rank, scaling, dropout=settings.dropout, dora=dora)
             root.set_submodule(path, adapter.train(root.training))
@@ -149,9 +147,9 @@ def attach_to_tower(
 
 
 def merged_weight(module: nn.Module) -> Tensor:
-    """Return a linear module's, :class:`SplitProjection`'s or :class:`LowRankLinear`'s weight (m, n), detached.
+    """Return the weight (m, n) of a linear module, a :class:`SplitProjection` or a :class:`LowRankLinear`, detached.
 
-    A plain module's own weight is returned; otherwise the result is a new tensor.
+    It is the linear module's own tensor; for the other two it is a new tensor.
     """
     if isinstance(module, SplitProjection):
         return torch.cat([merged_weight(part) for part in (module.q, module.k, module.v)])

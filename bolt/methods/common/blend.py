@@ -20,7 +20,7 @@ from bolt.task.task import Adapted
 from bolt.training.objectives import cross_entropy
 
 _ALPHA_FACTOR = 250.0
-"""Of the official code; alpha then starts at about 60 for CLIP."""
+"""The factor in the official code. With it alpha starts at about 60 for CLIP."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Blend(BlendClassifier):
 
 
 def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """Return the mean cross-entropy; over all classifiers of a stack."""
+    """Return the mean cross-entropy over all images and, in a stack, over all its classifiers."""
     return cross_entropy(logits_NC.flatten(0, -2), labels_N.flatten())
 
 
@@ -80,9 +80,9 @@ def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: L
 
 
 def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
-    """Step sizes for (w, b) and alpha that cannot raise the loss: the inverse Lipschitz constants of the gradients.
+    """Return step sizes for (w, b) and alpha that cannot raise the loss: inverse Lipschitz constants of the gradients.
 
-    They are float64: numbers, or (F,) for features (F, N, D) of a stack.
+    Both are float64: a number, or (F,) for the features (F, N, D) of a stack.
     """
     curvature, energy = _curvature(append_one(unit_ND)), _text_energy(unit_ND, head_CD)
     size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # torch divides a number by a tensor less exactly

@@ -28,7 +28,7 @@ class Candidate:
     """A method with its settings.
 
     Attributes:
-        text: as it was written.
+        text: the candidate as the user wrote it.
         method: the method.
         settings: its settings on the few-shot track.
     """
@@ -82,7 +82,7 @@ def recipes_digest(candidates: Sequence[Candidate]) -> str:
 
 
 def held_out_logits(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
-    """Return the logits (B, C) of support rows by a candidate that is adapted to all the other rows, on the CPU.
+    """Adapt a candidate to the other rows of the support; return its logits (B, C) of the held-out rows, on the CPU.
 
     Raises what the candidate's method raises, and :class:`bolt.task.scoring.NonFiniteLogits`.
     """

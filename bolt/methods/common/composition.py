@@ -120,7 +120,7 @@ class Composition:
 
 @dataclass
 class _State:
-    """Whether a gradient has been computed, or nothing at all, since the tensors were composed."""
+    """Whether the coefficients may have changed since the tensors were composed: before the first time, they have."""
 
     changed: bool = True
 
@@ -232,19 +232,3 @@ def _contract(
         lambda_NK = coefficients.detach()[:, position]
         products_NK *= (lambda_NK >= bounds[0]) & (lambda_NK <= bounds[1])
     coefficients.grad[:, position] += products_NK
-
-
-def compose_by_autograd(
-    base: Mapping[str, Tensor], stacks: Mapping[str, Tensor], coefficients_NP: Tensor
-) -> dict[str, Tensor]:
-    """Compose the same weights as a plain sum that autograd differentiates, for tests and benchmarks to compare with.
-
-    The sums are in the base's type. Stacks of another type are converted, and autograd keeps the converted copies for
-    its backward.
-    """
-    composed = {}
-    for position, (name, stack) in enumerate(stacks.items()):
-        rows = zip(coefficients_NP[:, position], stack, strict=True)
-        terms = [coefficient * vector.to(base[name].dtype).view(base[name].shape) for coefficient, vector in rows]
-        composed[name] = base[name] + sum(terms)
-    return composed

@@ -1,4 +1,4 @@
-"""Optimisers and learning rates of CoOp's training code, on which CLIP-Adapter, TaskRes and CLAP are built.
+"""Optimisers and learning rates of CoOp's training code. CLIP-Adapter, TaskRes and CLAP are built on that code.
 
 That code is Dassl (github.com/KaiyangZhou/Dassl.pytorch) with the configuration of CoOp. Two of its defaults are easily
 missed, because the papers do not name them:
@@ -11,11 +11,14 @@ missed, because the papers do not name them:
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from bolt.training.loop import Schedule, TrainingRecipe, fused_on_gpu
+from bolt.methods.base import TowerPasses
+from bolt.training.loop import Schedule, TrainingRecipe, fused_on_gpu, plain_recipe
+from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 WARMUP_RATE = 1e-5
 """The learning rate of the first epoch."""
@@ -46,6 +49,24 @@ def adam(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Op
     return torch.optim.Adam(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
 
 
-def coop_recipe(epochs: int, batch_size: int, learning_rate: float, weight_decay: float) -> TrainingRecipe:
-    """Return the training recipe: without warm-up and gradient clipping."""
-    return TrainingRecipe(epochs, batch_size, learning_rate, weight_decay, warmup_fraction=0.0, clip_norm=0.0)
+@dataclass(frozen=True)
+class CoopTrainingSettings(Checked):
+    """The hyperparameters of a training with CoOp's code.
+
+    Attributes:
+        epochs: passes over the support; ``None`` where the number of images decides.
+        batch_size, learning_rate, weight_decay: of the optimiser; the weight decay is an L2 penalty in the gradient.
+    """
+
+    epochs: AtLeast1 | None = None
+    batch_size: AtLeast1 = 32
+    learning_rate: Positive = 2e-3
+    weight_decay: NotNegative = 5e-4
+
+    def recipe(self, epochs: int) -> TrainingRecipe:
+        """Return the training recipe of this number of epochs."""
+        return plain_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
+
+    def passes(self, epochs: int, images: int) -> TowerPasses:
+        """Return what a training of this many epochs on so many images takes through both towers."""
+        return TowerPasses(training=epochs * images, text_training=epochs * math.ceil(images / self.batch_size))

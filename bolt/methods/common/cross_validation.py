@@ -1,11 +1,11 @@
 """Cross-validation on the support: how well a setting does on labelled images that were not used for the training.
 
 A few-shot task has no validation split, so methods on frozen features choose a setting here. The images are split into
-folds with the same number of images of every class. Each fold is classified, un-augmented, by a classifier trained on
-the others.
+folds with the same number of images of every class. A classifier is trained on all folds but one, and classifies the
+un-augmented images of that fold.
 
-The text head is not trained on the support, so its accuracy on the support is a fair estimate. A method that is worse
-than that on held-out images says so in its ``details`` (:func:`compared_with_zero_shot`).
+The text head is not trained on the support, so its accuracy on the support is a fair estimate. If a method is less
+accurate on held-out images than the text head, its ``details`` say so (:func:`compared_with_zero_shot`).
 
 Shape legend: N support images, B rows, F folds, M images that a fold trains on, H images that it holds out, C classes,
 D joint embedding width.
@@ -24,13 +24,14 @@ from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.task import EVALUATION_VIEW, Support, Task
 
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
-"""The description of a choice that could not be made, in the ``details`` of a method."""
+"""What a method's ``details`` say if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
-"""Numbers that the trainings on a stack of folds hold together, 64 MiB in float32. One fold alone may hold more."""
+"""Numbers that training on one stack of folds holds at most, 64 MiB in float32. A stack of a single fold may hold
+more."""
 
 
 class FoldStack(NamedTuple):
-    """Folds that hold out equally many images, so that one computation trains on all of them.
+    """Folds with the same number of held-out images, so that one computation trains on all folds of the stack.
 
     Training on frozen features is bound by the number of operations, not by their size: four folds take as long as one.
 
@@ -49,7 +50,7 @@ class FoldStack(NamedTuple):
     labels_FH: Tensor
 
     def order(self, epoch: int) -> Tensor:
-        """Return the rows of the support (F, M) that an epoch visits, in its order, without the fold's own."""
+        """Return the support rows (F, M) that an epoch visits in each fold, in order, without the held-out rows."""
         order_N = self.support.order(epoch).to(self.kept_FM.device)
         kept_FN = torch.zeros(len(self.kept_FM), len(order_N), dtype=torch.bool, device=order_N.device)
         kept_FN.scatter_(1, self.kept_FM, True)
@@ -69,7 +70,7 @@ def stratified_folds(labels_N: Tensor, folds: int, together: Sequence[Sequence[i
     """Return the fold of each image, (N,). The images of each class are assigned to the folds in turn.
 
     Args:
-        together: groups of images that are in one fold, because they are copies; the largest groups come first.
+        together: groups of copies. The images of a group get the same fold; the largest groups are assigned first.
     """
     fold_N = torch.full_like(labels_N, -1)
     filled_CF = torch.zeros(int(labels_N.max()) + 1, folds, dtype=torch.int64)
@@ -91,8 +92,8 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
     Every class must have at least two images, see :func:`fewest_images`.
 
     Args:
-        numbers_per_fold: how many numbers the training on one fold holds. Large folds come alone; all do if it is
-            infinite.
+        numbers_per_fold: how many numbers the training on one fold holds. The larger it is, the fewer folds a stack
+            has; if it is infinite, every fold is a stack by itself.
     """
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
     labels_N = task.support.labels_N.to(queries_ND.device)
@@ -120,7 +121,7 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return the task with only some rows (B,) of its support, in the same order of training; it reports nothing."""
+    """Return a task with only some rows (B,) of the support. It keeps their order of training, and reports nothing."""
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)

@@ -2,7 +2,7 @@
 
 In the text tower the tokens stand behind the start token, in place of the first words of the prompt. In the image tower
 they stand behind the patches and have no position embedding; the layer norm before the blocks sees them. Each of the
-first ``depth`` blocks has tokens of its own, which replace those that the block before it returned.
+first ``depth`` blocks has its own tokens. They replace the tokens that the block before it returned.
 
 Shape legend: J blocks with tokens, K tokens of a block, W width of the text tower.
 """
@@ -15,43 +15,33 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
-from bolt.methods.common.coop_training import coop_recipe
+from bolt.methods.common.coop_training import CoopTrainingSettings
 from bolt.methods.common.prompts import word_embeddings
 from bolt.methods.common.trained_text import TrainedText
 from bolt.seeds import torch_generator
 from bolt.task.task import Task
-from bolt.training.loop import TrainingRecipe
+from bolt.util.ranges import AtLeast1
 
 _DEVIATION = 0.02
 
 
 @dataclass(frozen=True)
-class DeepPromptSettings:
+class DeepPromptSettings(CoopTrainingSettings):
     """The tokens and the training recipe.
 
     Attributes:
-        depth: blocks with tokens of their own, at most as many as the shorter tower has.
+        depth: how many blocks have tokens; not more than the shorter tower has blocks.
         tokens: tokens of a block in each tower.
         initial_words: words before the class name. The text tokens of the first block start as their embeddings.
         epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
     """
 
-    depth: int = 9
-    tokens: int = 4
+    depth: AtLeast1 = 9
+    tokens: AtLeast1 = 4
     initial_words: str = "a photo of a"
     epochs: int = 20
     batch_size: int = 4
     learning_rate: float = 2.5e-3
-    weight_decay: float = 5e-4
-
-    def __post_init__(self) -> None:
-        self.recipe(self.epochs)  # checks it
-        if min(self.depth, self.tokens) < 1:
-            raise ValueError("depth and tokens must be at least 1")
-
-    def recipe(self, epochs: int) -> TrainingRecipe:
-        """Return the training recipe of this number of epochs."""
-        return coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
 
 
 def drawn_tokens(task: Task, *shape: int, tower: str) -> Tensor:

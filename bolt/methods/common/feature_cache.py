@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor
@@ -36,48 +36,41 @@ from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero
 from bolt.methods.common.frozen_features import support_features, unit_support_features, unit_validation_features
 from bolt.task.classifiers import CacheClassifier, cache_logits
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.util.ranges import AtLeast1, Checked, NotNegative, Range
 
 _BETA_STEPS, _ALPHA_STEPS = 200, 20
 _CHUNK = 4_000_000
 """Affinities (cosines of queries and keys) held at once during the search, to bound its memory."""
 
+_GridEnd = Annotated[float, Range("above 0.1, where the search grid begins", lambda value: value > 0.1)]
+
 
 @dataclass(frozen=True)
-class CacheSettings:
+class CacheSettings(Checked):
     """The settings of the cache; the defaults of alpha and beta are the paper's.
 
     Attributes:
         alpha: weight of the cache's logits.
         beta: sharpness of the cache: how fast a key's weight falls with its distance.
-        search: ``loo`` searches alpha and beta by leave-one-out on the support; ``fixed`` keeps the two above.
+        search: ``loo`` searches alpha and beta by leave-one-out on the support; ``fixed`` takes ``alpha`` and ``beta``.
         one_shot_alpha: alpha if a class has a single image, so that none can be left out.
         beta_max, alpha_max: ends of the search grid. ``beta_max`` is the median of the official per-dataset
             configurations; see the module's docstring for ``alpha_max``.
         passes: number of augmented views averaged into the keys.
     """
 
-    alpha: float = 1.0
-    beta: float = 5.5
+    alpha: NotNegative = 1.0
+    beta: NotNegative = 5.5
     search: Literal["loo", "fixed"] = "loo"
-    beta_max: float = 12.0
-    alpha_max: float = 30.0
-    passes: int = 10
-    one_shot_alpha: float = 3.0
-
-    def __post_init__(self) -> None:
-        if self.passes < 1 or min(self.alpha_max, self.beta_max) <= 0.1:
-            raise ValueError("passes must be at least 1, and the ends of the search grid must exceed 0.1")
-        if min(self.alpha, self.beta, self.one_shot_alpha) < 0:
-            raise ValueError("alpha, beta and one_shot_alpha must not be negative")
+    beta_max: _GridEnd = 12.0
+    alpha_max: _GridEnd = 30.0
+    passes: AtLeast1 = 10
+    one_shot_alpha: NotNegative = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureCache(CacheClassifier):
     """A text head with a cache beside it, whose alpha, beta or keys are still being chosen."""
-
-    def logits(self, features_BD: Tensor) -> Tensor:
-        """Return the logits (B, C) of raw features."""
-        return self(features_BD)
 
     def adapted(self, trained: int, details: Mapping[str, str]) -> Adapted:
         """Return the result of the method; its details are alpha, beta and ``details``."""
@@ -100,34 +93,29 @@ def cache_keys(views: Sequence[Tensor]) -> Tensor:
 def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, dict[str, str]]:
     """Choose alpha and beta as ``settings.search`` says; returns the cache and ``details`` of the choice.
 
-    Where the protocol gives validation images, these choose. Otherwise the keys must not be trained: a key that was
-    trained on the labels of the images that it is tried on misleads.
+    Where the protocol gives validation images, the choice is made on them. Otherwise it is made on the support, and the
+        keys must not be trained yet: keys that were trained on the labels of these images would mislead the choice.
     """
     if settings.search == "fixed":
         return cache, {"search": "fixed"}
-    if (held_out := unit_validation_features(task)) is not None:
-        return _choose_on(*held_out, cache, settings), {"search": "validation images"}
-    if fewest_images(task.support.labels_N) < 2:
+    held_out = unit_validation_features(task)
+    if held_out is None and fewest_images(task.support.labels_N) < 2:
         return replace(cache, alpha=settings.one_shot_alpha), {"search": NO_HOLD_OUT}
-    queries_ND = unit_support_features(task, EVALUATION_VIEW)
-    affinity_NN = cache.affinity(queries_ND).fill_diagonal_(-torch.inf)
-    labels_N = cache.values_NC.argmax(dim=-1)
-    text_logits_NC = cache.scale * queries_ND @ cache.head_CD.T
+    if held_out is None:
+        queries_BD, labels_B = unit_support_features(task, EVALUATION_VIEW), cache.values_NC.argmax(dim=-1)
+        affinity_BN = cache.affinity(queries_BD).fill_diagonal_(-torch.inf)
+    else:
+        queries_BD, labels_B = held_out
+        affinity_BN = cache.affinity(queries_BD)
+    text_BC = cache.scale * queries_BD @ cache.head_CD.T
     grid = search_grid(settings.beta_max, settings.alpha_max)
-    beta, alpha = search_alpha_beta(text_logits_NC, affinity_NN, cache.values_NC, labels_N, *grid)
-    logits_NC = text_logits_NC + alpha * cache_logits(affinity_NN, cache.values_NC, beta)
-    correct = int((logits_NC.argmax(dim=-1) == labels_N).sum())
-    details = {"search": "leave one out", **compared_with_zero_shot(task, correct)}
-    return replace(cache, alpha=alpha, beta=beta), details
-
-
-def _choose_on(queries_VD: Tensor, labels_V: Tensor, cache: FeatureCache, settings: CacheSettings) -> FeatureCache:
-    """Return the cache with the alpha and beta that classify the validation images best, as the official code does."""
-    text_VC = cache.scale * queries_VD @ cache.head_CD.T
-    grid = search_grid(settings.beta_max, settings.alpha_max)
-    affinity_VN = cache.affinity(queries_VD)
-    beta, alpha = search_alpha_beta(text_VC, affinity_VN, cache.values_NC, labels_V, *grid)
-    return replace(cache, alpha=alpha, beta=beta)
+    beta, alpha = search_alpha_beta(text_BC, affinity_BN, cache.values_NC, labels_B, *grid)
+    chosen = replace(cache, alpha=alpha, beta=beta)
+    if held_out is not None:
+        return chosen, {"search": "validation images"}
+    logits_BC = text_BC + alpha * cache_logits(affinity_BN, cache.values_NC, beta)
+    correct = int((logits_BC.argmax(dim=-1) == labels_B).sum())
+    return chosen, {"search": "leave one out", **compared_with_zero_shot(task, correct)}
 
 
 def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[float]]:

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from bolt.clip.transfer import to_device
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
-from bolt.training.loop import TrainingRecipe, fit
+from bolt.training.adaptation import fit_task
+from bolt.training.loop import TrainingRecipe
 from bolt.training.objectives import cross_entropy
 
 
@@ -107,14 +108,5 @@ def train_on_features(
         losses = [cross_entropy(logits_BC, labels_N[rows]) for logits_BC in logits.view(-1, *logits.shape[-2:])]
         return torch.stack(losses if penalty is None else [*losses, penalty()]).sum()
 
-    fit(
-        parameters,
-        loss_of_rows,
-        order,
-        recipe,
-        task.protocol,
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
-        **options,
-    )
+    fit_task(task, parameters, loss_of_rows, order, recipe, adapted, **options)
     return adapted()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from bolt.methods.base import TowerPasses, register
 from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.util.ranges import NOT_EMPTY, Checked
 
 
 def required_sources(task: Task) -> Sources:
@@ -48,7 +50,7 @@ def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 
 
 
 @dataclass(frozen=True)
-class MergingSettings:
+class MergingSettings(Checked):
     """The settings that all merging methods have.
 
     Attributes:
@@ -56,11 +58,7 @@ class MergingSettings:
             3 in steps of 0.1, is the official grid of Iso-C and TSV-M.
     """
 
-    alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 31))
-
-    def __post_init__(self) -> None:
-        if not self.alphas:
-            raise ValueError("alphas must name at least one candidate")
+    alphas: Annotated[tuple[float, ...], NOT_EMPTY] = tuple(step / 10 for step in range(1, 31))
 
 
 def merging_passes(support_size: int, settings: MergingSettings) -> TowerPasses:
@@ -74,7 +72,7 @@ def adapt_by_merging(
     """Add an update to the frozen tower, at the most accurate scale on the support; ties go to the smallest.
 
     Args:
-        merge: sources -> the update, which depends on nothing but them, the frozen tower and the settings.
+        merge: sources -> the update. It may depend on the sources, the frozen tower and the settings only.
 
     Raises ``ValueError`` without sources.
     """
@@ -88,7 +86,7 @@ def adapt_by_merging(
     return Adapted(
         classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
         tower=with_update(base, update, choice.scale),
-        details={"alpha": choice.scale, "alpha_by": choice.by},
+        details=choice.details,
         source_key=(settings, sources.names, choice.scale),
     )
 

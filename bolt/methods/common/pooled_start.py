@@ -7,37 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds, matrix_names
+from bolt.clip.tensor_names import MATRIX_KINDS, MatrixKinds, matrix_names
 from bolt.clip.tower import ImageTower
 from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
-from bolt.methods.common.scale_selection import ScaleBy, choose_scale
+from bolt.methods.common.scale_selection import ScaleBy, ScaleChoice, choose_scale
 from bolt.protocol import ADDED_LATER
-from bolt.spectral.bases import Basis, diagonal_coefficients
+from bolt.spectral.bases import diagonal_coefficients
 from bolt.spectral.sources import BasisOf, BasisRecipe, PooledBasis, Sources, build_basis
 from bolt.spectral.spectral_change import SpectralChange
 from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Task
+from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, Positive
 
 
 @dataclass(frozen=True)
-class PooledStartSettings:
+class PooledStartSettings(Checked):
     """The settings of the pooled start.
 
     Attributes:
         top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
-        alphas: candidate scales of the pooled coefficients. The best is used, ties go to the smallest; a single one is
-            used as it is.
-        alpha_by: what the best scale is. ``support``: the most accurate on the labelled support.
-            ``mutual_information``: the one with the highest mutual information of image and predicted class
-            (:mod:`bolt.methods.common.scale_selection`). At test time, where there are no labels, it is always the
-            latter, unless the protocol asks the oracle.
-        orthogonalisation: how the stacked directions become a basis: their ``polar`` factors, or their ``whitening``
-            with ``whitening_epsilon``, the paper's other form. The two differ if sources resemble each other.
+        alphas: candidate scales of the pooled coefficients. The best one is used, at a tie the smallest. A single
+            candidate is used without a choice.
+        alpha_by: which scale is the best. ``support``: the most accurate scale on the labelled support.
+            ``mutual_information``: the scale with the highest mutual information of image and predicted class
+            (:mod:`bolt.methods.common.scale_selection`). At test time there are no labels: the mutual information
+            decides, unless the protocol asks the oracle.
+        orthogonalisation: how the stacked directions become a basis: by their ``polar`` factors, or by ``whitening``
+            with ``whitening_epsilon``, the paper's second form. The two forms differ if sources resemble each other.
         pooling: each coefficient is the ``mean``, the ``sum`` or the ``max`` of the sources' coefficients.
         sign: coefficients are ``free``, or clamped at zero (``relu``). The switch ``sigma_sign: relu`` overrides this.
         matrices: the kinds of weight matrices that get a basis.
@@ -50,24 +51,17 @@ class PooledStartSettings:
             task vector, projected onto the basis. Any other basis than the sources' is a control.
     """
 
-    top_k: int = 12
-    alphas: tuple[float, ...] = (1.0, 3.0, 5.0, 7.0, 10.0)
+    top_k: AtLeast1 = 12
+    alphas: Annotated[tuple[float, ...], NOT_EMPTY] = (1.0, 3.0, 5.0, 7.0, 10.0)
     alpha_by: ScaleBy = "support"
     orthogonalisation: Literal["polar", "whitening"] = "polar"
-    whitening_epsilon: float = 1e-6
+    whitening_epsilon: Positive = 1e-6
     pooling: Literal["mean", "sum", "max"] = "mean"
     sign: Sign = "free"
-    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
+    matrices: MatrixKinds = tuple(MATRIX_KINDS)
     other_tensors: Literal["pretrained", "averaged"] = "pretrained"
-    padded_sources: int = 16
+    padded_sources: AtLeast1 = 16
     basis: BasisOf = field(default="sources", metadata=ADDED_LATER)
-
-    def __post_init__(self) -> None:
-        if self.top_k < 1 or not self.alphas:
-            raise ValueError("top_k must be at least 1 and alphas must name at least one candidate")
-        if self.padded_sources < 1 or not self.whitening_epsilon > 0:
-            raise ValueError("padded_sources must be at least 1 and whitening_epsilon must be positive")
-        check_matrix_kinds(self.matrices)
 
 
 @dataclass(frozen=True)
@@ -77,42 +71,28 @@ class PooledStart:
     Attributes:
         tower: the tower, with coefficients on its matrices.
         coefficients: open_clip matrix name -> the trainable coefficients, (r,).
-        pooled: open_clip matrix name -> the coefficients before scaling, (r,).
-        alpha, alpha_by: the scale, and what it was chosen by
-            (:class:`bolt.methods.common.scale_selection.ScaleChoice`).
-        bases: open_clip matrix name -> the basis of the coefficients.
-        recipe, sources, digests: how the bases are computed, from which sources, and the digests of their files.
+        unscaled: the tower's change under the pooled coefficients, before they are scaled.
+        alpha: the scale, and what it was chosen by.
         sign: whether coefficients are clamped at zero.
     """
 
     tower: ImageTower
     coefficients: Mapping[str, nn.Parameter]
-    pooled: Mapping[str, Tensor]
-    alpha: float
-    alpha_by: str
-    bases: Mapping[str, Basis]
-    recipe: BasisRecipe
-    sources: tuple[str, ...]
-    digests: tuple[str, ...]
+    unscaled: SpectralChange
+    alpha: ScaleChoice
     sign: Sign
 
     @property
     def details(self) -> dict[str, float | int | str]:
         """The chosen scale and the number of coefficients, for :class:`bolt.task.task.Adapted`."""
         count = sum(coefficient.numel() for coefficient in self.coefficients.values())
-        return {
-            "alpha": self.alpha,
-            "alpha_by": self.alpha_by,
-            "coefficients": count,
-            "matrices": len(self.coefficients),
-        }
+        return {**self.alpha.details, "coefficients": count, "matrices": len(self.coefficients)}
 
     def change(self) -> SpectralChange:
         """Return the tower's change under the current coefficients."""
         free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
         used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
-        bases = {name: self.bases[name] for name in used}
-        return SpectralChange(used, bases, self.recipe, self.sources, self.digests)
+        return replace(self.unscaled, coefficients=used)
 
 
 def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
@@ -142,6 +122,8 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
     if not coefficients:
         raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
     pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
+    with_columns = {name: bases[name] for name in pooled}
+    unscaled = SpectralChange(pooled, with_columns, recipe, sources.names, sources.file_digests())
 
     def tower_at(alpha: float) -> ImageTower:
         with torch.no_grad():
@@ -150,19 +132,7 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
         return adapted
 
     choice = choose_scale(task, settings.alphas, lambda alpha: merge_coefficients(tower_at(alpha)), settings.alpha_by)
-    scaled = tower_at(choice.scale)
-    return PooledStart(
-        scaled,
-        coefficients,
-        pooled,
-        choice.scale,
-        choice.by,
-        bases,
-        recipe,
-        sources.names,
-        sources.file_digests(),
-        sign,
-    )
+    return PooledStart(tower_at(choice.scale), coefficients, unscaled, choice, sign)
 
 
 def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:

@@ -23,7 +23,7 @@ from bolt.training.trainable import Trainable
 
 
 class MatrixChange(ABC):
-    """What is added to a weight matrix. A subclass is a dataclass; those of its tensors that need a gradient train."""
+    """What is added to a weight matrix: a dataclass, whose tensors that require a gradient are trained."""
 
     @abstractmethod
     def change(self) -> Tensor:

@@ -10,21 +10,18 @@ from torch.nn import functional as F
 from bolt.methods.base import register
 from bolt.task.classifiers import CosineClassifier
 from bolt.task.task import Adapted, Task
+from bolt.util.ranges import Checked, Fraction
 
 
 @dataclass(frozen=True)
-class PrototypeSettings:
+class PrototypeSettings(Checked):
     """The settings of the prototypes.
 
     Attributes:
-        weight: share of the prototypes in the mixture with the text embeddings, in [0, 1].
+        weight: share of the prototypes in the mixture with the text embeddings.
     """
 
-    weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight <= 1:
-            raise ValueError("weight must lie in [0, 1]")
+    weight: Fraction = 0.5
 
 
 def adapt(task: Task, settings: PrototypeSettings) -> Adapted:

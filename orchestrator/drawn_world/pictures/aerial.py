@@ -8,18 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from orchestrator.drawn_world.pictures.canvas import (
-    SIDE,
-    box,
-    capsule,
-    clouds,
-    cover,
-    disc,
-    frame,
-    paint,
-    tint,
-    tints,
-)
+from orchestrator.drawn_world.pictures.canvas import SIDE, box, capsule, clouds, cover, disc, frame, paint, tint, tints
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.words import Colour
 
@@ -166,7 +155,7 @@ def island(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def bends(rng: KeyedRandom, n: int, strength: float) -> tuple[Tensor, Tensor]:
-    """Return coordinates whose vertical axis meanders: a line y = 0 in them is a winding one."""
+    """Return coordinates whose vertical axis meanders: the line y = 0 winds through the picture."""
     x, y = frame(rng, n, shift=0.2)
     wave = torch.sin(x * rng.uniform(1.5, 4.0, n, 1, 1) + rng.uniform(0.0, 2 * math.pi, n, 1, 1))
     return x, y + strength * rng.uniform(0.3, 1.0, n, 1, 1) * wave

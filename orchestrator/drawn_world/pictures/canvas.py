@@ -74,17 +74,6 @@ def capsule(
     return torch.sqrt((x - ax - along * dx) ** 2 + (y - ay - along * dy) ** 2 + 1e-9) - width
 
 
-def profile(position: Tensor, knots: Tensor) -> Tensor:
-    """Read a piecewise-linear curve through knots (n, k), evenly spread over 0 to 1, at position (n, ...)."""
-    n, count = knots.shape
-    place = position.clamp(0.0, 1.0) * (count - 1)
-    left = place.floor().clamp(max=count - 2).long()
-    flat = left.reshape(n, -1)
-    low = knots.gather(1, flat).view_as(place)
-    high = knots.gather(1, flat + 1).view_as(place)
-    return low + (high - low) * (place - left)
-
-
 def clouds(rng: KeyedRandom, n: int, cells: int, channels: int = 1) -> Tensor:
     """Draw smooth noise with about `cells` bumps a side and unit spread before smoothing, (n, channels, 32, 32)."""
     coarse = rng.normal(n, channels, cells + 1, cells + 1)
@@ -97,7 +86,7 @@ def tint(rng: KeyedRandom, n: int, base: Colour, spread: float = 0.05) -> Tensor
 
 
 def tints(rng: KeyedRandom, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:
-    """Do as `tint`, each image with the base that its choice (n,) names, (n, 3, 1, 1)."""
+    """Return a colour for each image as `tint` does, from the base with the number in ``choice`` (n,), (n, 3, 1, 1)."""
     colour = torch.tensor(bases)[choice][:, :, None, None]
     n = len(choice)
     light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)

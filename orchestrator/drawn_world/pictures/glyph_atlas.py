@@ -51,5 +51,5 @@ def tiles(faces: tuple[str, ...]) -> Bytes:
 
 @cache
 def printed() -> Tensor:
-    """Masks in [0, 1], (faces, characters, TILE, TILE)."""
+    """Return the masks of all characters, in [0, 1], (faces, characters, TILE, TILE)."""
     return torch.from_numpy(tiles(FACES)).float() / 255.0

@@ -43,7 +43,7 @@ def roll(rng: KeyedRandom, n: int, kinds: tuple[Kind, ...] = KINDS) -> Glyphs:
 
 
 def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
-    """Coverage of each pixel by its character, (n, 32, 32) in [0, 1]."""
+    """Return how much of each pixel its character covers, (n, 32, 32) in [0, 1]."""
     n = len(glyphs.character)
     tile = glyph_atlas.printed()[glyphs.face, glyphs.character][:, None]
     x, y = grid()
@@ -60,7 +60,7 @@ def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
 
 
 def draw(rng: KeyedRandom, glyphs: Glyphs, hand: Hand = STEADY) -> Tensor:
-    """Pictures (n, 3, 32, 32) of the given characters."""
+    """Draw pictures (n, 3, 32, 32) of the given characters."""
     n = len(glyphs.character)
     mask = masks(rng, glyphs, hand)[:, None]
     bases = list(INKS.values())

@@ -21,19 +21,19 @@ class KeyedRandom:
         self.generator = torch.Generator().manual_seed(keyed_seed(*key))
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """Float32 values in [low, high)."""
+        """Draw float32 values in [low, high)."""
         return low + (high - low) * torch.rand(shape, generator=self.generator)
 
     def normal(self, *shape: int) -> Tensor:
-        """Float32 standard normal values."""
+        """Draw float32 standard normal values."""
         return torch.randn(shape, generator=self.generator)
 
     def pick(self, options: int, *shape: int) -> Tensor:
-        """Int64 values in [0, options)."""
+        """Draw int64 values in [0, options)."""
         return torch.randint(options, shape, generator=self.generator)
 
     def chance(self, probability: float, *shape: int) -> Tensor:
-        """Float32 zeros and ones; a one with the given probability."""
+        """Draw float32 zeros and ones; a one has the given probability."""
         return (torch.rand(shape, generator=self.generator) < probability).float()
 
     def order(self, count: int) -> Tensor:

@@ -40,7 +40,7 @@ SCENES: dict[str, Painter] = {
     "solar farm": structures.solar_farm,
     "stadium": structures.stadium,
 }
-"""Scenes a picture is asked for by; the keys are the words captions and class names use."""
+"""Scenes by name. Captions and class names use these names."""
 
 SEASONAL: dict[str, Painter] = {
     f"{scene} in {season}": partial(painter, season=index)

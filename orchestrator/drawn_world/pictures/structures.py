@@ -5,15 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orchestrator.drawn_world.pictures.aerial import (
-    GRASS,
-    WATER,
-    bends,
-    countryside,
-    ground,
-    waves,
-    wooded,
-)
+from orchestrator.drawn_world.pictures.aerial import GRASS, WATER, bends, countryside, ground, waves, wooded
 from orchestrator.drawn_world.pictures.canvas import box, cover, disc, frame, paint, tint, tints
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.words import ROOFS, Colour
@@ -75,11 +67,7 @@ def runway(rng: KeyedRandom, n: int) -> Tensor:
     """Draw a broad strip with threshold bars and a centre line."""
     x, y = frame(rng, n, shift=0.2)
     half = rng.uniform(0.3, 0.42, n, 1, 1)
-    image = paint(
-        ground(rng, n, GRASS, CONCRETE),
-        cover(y.abs() - half),
-        tint(rng, n, (0.30, 0.30, 0.32)),
-    )
+    image = paint(ground(rng, n, GRASS, CONCRETE), cover(y.abs() - half), tint(rng, n, (0.30, 0.30, 0.32)))
     white = tint(rng, n, WHITE)
     image = paint(image, cover(y.abs() - 0.035) * _dashes(x, 0.5, 0.6), white)
     start = rng.uniform(-0.9, -0.4, n, 1, 1)

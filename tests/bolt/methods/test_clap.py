@@ -91,11 +91,11 @@ def test_an_epoch_has_as_many_batches_as_the_support(images: int, rows: int, bac
     task = frozen_task(backbone, lambda view: features, labels, unit(EMBEDDINGS))
     from bolt.methods import clap
 
-    def counted(parameters: object, loss: object, order: object, *rest: object, **options: object) -> None:
+    def counted(task: object, parameters: object, loss: object, order: object, *rest: object, **how: object) -> None:
         seen.append(len(order(0)))  # type: ignore[operator]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clap, "fit", counted)
+        patch.setattr(clap, "fit_task", counted)
         clap.adapt(task, ClapSettings(views=3))
     assert seen == [rows]
 

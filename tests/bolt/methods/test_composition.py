@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.plain_composition import compose_by_autograd
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods.common import composition
-from bolt.methods.common.composition import Composition, compose_by_autograd
+from bolt.methods.common.composition import Composition
 from bolt.training.loop import TrainingRecipe, fit
 from tests.helpers.waves import plane_wave
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.common.coop_training import coop_recipe, sgd
+from bolt.methods.common.coop_training import sgd
 from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
 from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
 from bolt.model.loading import load_model
 from bolt.model.model import Model
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
-from bolt.training.loop import fit
+from bolt.training.loop import fit, plain_recipe
 from bolt.training.objectives import cross_entropy
 from tests.helpers.towers import make_task, random_backbone
 from tests.helpers.waves import wave
@@ -90,7 +90,7 @@ def test_training_follows_the_official_code(official: Backbone) -> None:
         [context],
         lambda epoch, rows: cross_entropy(logits(), labels_B),
         lambda epoch: torch.arange(4),
-        coop_recipe(10, 4, 2e-3, 5e-4),
+        plain_recipe(10, 4, 2e-3, 5e-4),
         report=lambda epoch, row: losses.append(row["train_loss"]),
         make_optimiser=sgd,
         schedule=lambda step, steps: 2e-3 if step else 1e-5,

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bolt.methods.common.coop_training import adam, coop_recipe, coop_schedule, sgd
-from bolt.training.loop import fit
+from bolt.methods.common.coop_training import adam, coop_schedule, sgd
+from bolt.training.loop import fit, plain_recipe
 
 
 @pytest.mark.parametrize(
@@ -14,14 +14,14 @@ from bolt.training.loop import fit
 )
 def test_the_schedule_is_the_official_one(epochs: int, rates: list[float]) -> None:
     """Numbers of the official code (Dassl.pytorch c61a1b5)."""
-    rate = coop_schedule(coop_recipe(epochs, 32, 2e-3, 0.0))
+    rate = coop_schedule(plain_recipe(epochs, 32, 2e-3, 0.0))
     assert [rate(step, 2) for step in range(0, 2 * epochs, 2)] == pytest.approx(rates, rel=1e-3)
     assert [rate(step, 2) for step in range(1, 2 * epochs, 2)] == pytest.approx(rates, rel=1e-3)
 
 
 def test_weight_decay_is_a_penalty_inside_the_gradient() -> None:
     """Without a gradient of its own, Adam moves a weight by the whole rate, SGD by rate x decay x weight."""
-    recipe = coop_recipe(1, 4, 0.1, 0.01)
+    recipe = plain_recipe(1, 4, 0.1, 0.01)
     moved = {}
     for make in (sgd, adam):
         weight = torch.tensor([2.0], requires_grad=True)

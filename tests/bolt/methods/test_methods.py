@@ -173,7 +173,7 @@ def test_settings_are_checked() -> None:
 
 WRONG_SETTINGS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "adamerging": (
-        "steps|initial|coefficients",
+        "steps|initial|coefficients|learning_rate",
         [{"steps": 0}, {"initial": 1.5}, {"coefficients": "both"}, {"learning_rate": 0}],
     ),
     "bolt": ("top_k|epochs|warmup", [{"epochs": 0}, {"top_k": "12"}, {"warmup_steps": "many"}]),
@@ -181,15 +181,18 @@ WRONG_SETTINGS: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "context_tokens|class_position|epochs",
         [{"context_tokens": 0}, {"class_position": "left"}, {"epochs": 0}],
     ),
-    "lora_xs": ("rank|matrices", [{"rank": 0}, {"alpha": 0}, {"init_std": -1}, {"matrices": ["q"]}]),
-    "prolip": ("steps|regularisation", [{"steps": 0}, {"views": 0}, {"learning_rate": 0}, {"regularisation": -1}]),
+    "lora_xs": ("rank|matrices|alpha|init_std", [{"rank": 0}, {"alpha": 0}, {"init_std": -1}, {"matrices": ["q"]}]),
+    "prolip": (
+        "steps|views|learning_rate|regularisation",
+        [{"steps": 0}, {"views": 0}, {"learning_rate": 0}, {"regularisation": -1}],
+    ),
     "svf": ("matrices|singular_values", [{"matrices": ["conv1"]}, {"matrices": []}, {"singular_values": "relu"}]),
     "ties": (
         "keep_percent|merge|alphas",
         [{"keep_percent": 0}, {"keep_percent": 101}, {"alphas": []}, {"merge": "max"}],
     ),
-    "two_stage": ("epochs|layer_norms", [{"epochs": 1}, {"first_stage": 1.0}, {"layer_norms": "none"}]),
-    "vera": ("rank|matrices", [{"rank": 0}, {"d_initial": 0}, {"matrices": ["q"]}]),
+    "two_stage": ("epochs|layer_norms|first_stage", [{"epochs": 1}, {"first_stage": 1.0}, {"layer_norms": "none"}]),
+    "vera": ("rank|matrices|d_initial", [{"rank": 0}, {"d_initial": 0}, {"matrices": ["q"]}]),
 }
 """Method -> what the messages name, and settings that are refused."""
 

@@ -174,11 +174,11 @@ def test_the_first_step_of_the_keys_follows_the_recipe(backbone: Backbone) -> No
 
     cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
     keys = cache.keys_ND.requires_grad_()
-    F.cross_entropy(cache.logits(task.support.features(1)), task.support.labels_N).backward()
+    F.cross_entropy(cache(task.support.features(1)), task.support.labels_N).backward()
     assert keys.grad is not None
     step = 1e-3 * keys.grad / (keys.grad.abs() + 1e-4)
     expected = replace(cache, keys_ND=(keys * (1 - 1e-5) - step).detach())
-    torch.testing.assert_close(moved[0], expected.logits(problem.test_ND), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(moved[0], expected(problem.test_ND), rtol=1e-5, atol=1e-4)
 
 
 def test_the_search_hides_an_images_own_key(backbone: Backbone) -> None:

@@ -1,0 +1,79 @@
+"""Ranges of settings: a field's type states what its value must be, and making the settings checks it.
+
+``views: AtLeast1 = 10`` is a number of views, and ``alphas: Annotated[tuple[float, ...], NOT_EMPTY]`` a list that names
+at least one number. The range of an optional number, and of each number of a tuple, is checked too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a value must be.
+
+    Attributes:
+        words: what follows "it must be" in a message.
+        holds: ``holds(value)`` -> whether the value is that.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+AtLeast0 = Annotated[int, Range("at least 0", lambda value: value >= 0)]
+AtLeast1 = Annotated[int, Range("at least 1", lambda value: value >= 1)]
+AtLeast2 = Annotated[int, Range("at least 2", lambda value: value >= 2)]
+NotNegative = Annotated[float, Range("at least 0", lambda value: value >= 0)]
+Positive = Annotated[float, Range("above 0", lambda value: value > 0)]
+Share = Annotated[float, Range("in (0, 1]", lambda value: 0 < value <= 1)]
+Fraction = Annotated[float, Range("in [0, 1]", lambda value: 0 <= value <= 1)]
+Below1 = Annotated[float, Range("in [0, 1)", lambda value: 0 <= value < 1)]
+NOT_EMPTY = Range("a list that is not empty", bool)
+EACH_ONCE = Range("a list that names nothing twice", lambda value: len(set(value)) == len(value))
+
+
+def some_of(words: Collection[str]) -> Range:
+    """Return the range of a list that names at least one of these words, and no other."""
+    return Range(f"some of {', '.join(words)}", lambda value: bool(value) and set(value) <= set(words))
+
+
+class Checked:
+    """Base class of dataclasses whose fields state their ranges. A wrong value raises ``ValueError``."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+def check_ranges(settings: Any) -> None:
+    """Raise ``ValueError``, which names the field, for a value that its type excludes by a range or a ``Literal``."""
+    for name, hint in _hints(type(settings)):  # type: ignore[arg-type]  # mypy takes a class for unhashable
+        _check(name, getattr(settings, name), hint)
+
+
+@cache
+def _hints(settings_class: type[Any]) -> list[tuple[str, Any]]:
+    """Return fields and their types. A base class's range holds for a field that a subclass declares again, too."""
+    stated = [pair for each in settings_class.__mro__ for pair in get_type_hints(each, include_extras=True).items()]
+    return list(dict.fromkeys(stated))
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    parts = get_args(hint)
+    if type(None) in parts and value is None:
+        return
+    if get_origin(hint) is Literal:
+        if value not in parts:
+            raise ValueError(f"{name} is {' or '.join(parts)}, not {value!r}")
+    elif get_origin(hint) is Annotated:
+        for limit in parts[1:]:
+            if not limit.holds(value):
+                raise ValueError(f"{name} must be {limit.words}, not {value!r}")
+        _check(name, value, parts[0])
+    elif parts:  # an optional value, or the items of a tuple
+        for item in value if get_origin(hint) is tuple else (value,):
+            _check(name, item, parts[0])
