@@ -121,6 +121,6 @@ def test_words_that_are_too_few_are_refused(backbone: Backbone) -> None:
 
 def test_settings_are_checked() -> None:
     for wrong in ({"depth": 0}, {"tokens": 0}):
-        with pytest.raises(ValueError, match="depth|tokens"):
+        with pytest.raises(ValueError, match=r"depth|tokens"):
             METHODS["maple"].configure(wrong)
     assert METHODS["maple"].configure({"preset": "cross_dataset"}).depth == 3

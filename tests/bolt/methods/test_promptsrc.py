@@ -143,5 +143,5 @@ def test_the_result_is_no_epochs_tokens(backbone: Backbone) -> None:
 
 def test_settings_are_checked() -> None:
     for wrong in ({"text_weight": -1}, {"average_deviation": 0}):
-        with pytest.raises(ValueError, match="text_weight|average_deviation"):
+        with pytest.raises(ValueError, match=r"text_weight|average_deviation"):
             METHODS["promptsrc"].configure(wrong)
