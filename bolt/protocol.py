@@ -1,9 +1,9 @@
 """Evaluation protocols: a protocol is a named set of switches that define how a cell is measured.
 
-``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` does what the BOLT authors' code does where that
-differs from their paper or from the official code of a baseline. ``FIELD_PROTOCOLS`` draw the images that the field's
-few-shot tables are measured on, and are otherwise near ``STRICT``. Each switch is one such difference, so its effect
-can be measured alone; ``docs/protocols.md`` has a table of the effects.
+``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` follows the BOLT authors' code where it differs
+from their paper or from the official code of a baseline. ``FIELD_PROTOCOLS`` draw the images that the field's few-shot
+tables are measured on, and are otherwise near ``STRICT``. Each switch is one such difference, so its effect can be
+measured alone; ``docs/protocols.md`` has a table of the effects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 ADDED_LATER: Mapping[str, Any] = MappingProxyType({"omitted_at_default": True})
 """Metadata of a setting or switch that was added later: at its default it is no part of a cell's identity.
 
-So results that were measured before it existed stay valid. The default has to be what the code did before.
+So results that were measured before it existed stay valid. Its default must mean the behaviour before it existed.
 """
 
 Baseline = Literal["sound", "as_published"]
@@ -33,12 +33,13 @@ class Protocol:
 
     Attributes:
         name: a name in ``PROTOCOLS``, and ``+switch=value`` for every switch that a grid changed.
-        activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` uses the other of
-            GELU and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
+        activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` exchanges GELU
+            and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
         config_selection: ``fixed`` settings, or the method's candidate settings that are ``best_on_test``.
         epoch_selection: ``last`` uses the coefficients after the last epoch (the paper and its tables).
-            ``best_train_loss`` uses those of the epoch with the lowest mean training loss (the released code). For BOLT
-            that is the mean over the batches, as in the released code, where a partial last batch counts in full.
+            ``best_train_loss`` uses the coefficients after the epoch with the lowest mean training loss (the released
+            code). For BOLT that is the mean over the batches, as in the released code, where a partial last batch
+            counts in full.
         sigma_sign: ``free`` trains signed coefficients, as in the paper. ``relu`` clamps them at zero in the forward
             pass, as in the authors' code, so coefficients that start negative are never trained.
         schedule_offset: whether the learning-rate schedule is applied after the optimiser's step, as in the authors'

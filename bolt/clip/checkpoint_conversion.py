@@ -61,7 +61,7 @@ def convert_image_tower(
     Raises:
         TensorMismatch: if no image tower is found, or several; if tensors are missing, unexpected or of the wrong shape
             (the first of each are listed); if values are NaN, infinite or quantised; if the tensors are a task vector;
-            or a LoRA of which the scale or a matrix is unknown.
+            or for a LoRA whose scale or matrices are unknown.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
@@ -139,7 +139,7 @@ def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -
         more = f" and {len(not_finite) - 1} more" if len(not_finite) > 1 else ""
         raise TensorMismatch(f"NaN or infinity in {not_finite[0]}{more}")
     gains = [name for name in layer_norm_names(frozen) if name.endswith(".weight")]
-    # Fine-tuning changes layer norm weights by a few per cent, so those of a task vector are close to zero.
+    # Fine-tuning changes layer norm weights by a few per cent, so a task vector has values close to zero there.
     if all(tensors[name].float().norm() < 0.2 * frozen[name].cpu().float().norm() for name in gains):
         raise TensorMismatch(
             "the weights of every layer norm are near zero: this is a task vector (the difference of two towers), "

@@ -1,4 +1,4 @@
-"""Any image tower of open_clip as it is: open_clip's own module, with its own names of tensors.
+"""Image towers of open_clip that keep open_clip's own module and tensor names.
 
 A :class:`TimmTower` is a plain vision transformer of timm: methods train its weight matrices by name. Any other is a
 :class:`FeatureTower`, which is frozen.

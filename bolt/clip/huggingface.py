@@ -131,7 +131,7 @@ def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _block_names(layers: int) -> dict[str, str]:
-    """Map open_clip's names of the blocks' tensors to those of transformers, without query, key and value."""
+    """Map open_clip's names of the blocks' tensors to transformers' names, without query, key and value."""
     return {
         f"transformer.resblocks.{index}.{ours}.{part}": f"encoder.layers.{index}.{theirs}.{part}"
         for index in range(layers)
@@ -141,7 +141,7 @@ def _block_names(layers: int) -> dict[str, str]:
 
 
 def _fused_names(layers: int) -> dict[str, list[str]]:
-    """Map open_clip's names of the fused query-key-value tensors to those of transformers' three parts."""
+    """Map open_clip's names of the fused query-key-value tensors to transformers' names of the three parts."""
     return {
         f"transformer.resblocks.{index}.attn.in_proj_{part}": [
             f"encoder.layers.{index}.{name}.{part}" for name in _QUERY_KEY_VALUE

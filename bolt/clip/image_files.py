@@ -71,7 +71,7 @@ class Reading:
     Attributes:
         upright: whether photographs are turned by their EXIF orientation.
         bands: the bands of red, green and blue, or the only one of grey, from 1; ``None`` for the file's own.
-        range: the values that become black and white; ``None`` for those of the number format.
+        range: the values that become black and white; ``None`` for the range of the number format.
 
     Raises:
         ValueError: for other numbers of bands than one or three, and for a range that does not ascend.

@@ -11,7 +11,7 @@ Interpolation = Literal["bicubic", "bilinear"]
 
 @dataclass(frozen=True)
 class InputSize:
-    """What an image tower takes, and how an image is brought to it; the names are those of open_clip's preprocessing.
+    """The images that a tower takes, and how an image is brought to that size. Names are as in open_clip.
 
     Attributes:
         side: of the square images, in pixels.
@@ -36,7 +36,7 @@ class InputSize:
     def resized(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width that an image is resized to, before it is cropped or padded.
 
-        Rounding is that of torchvision for the shortest side, and of open_clip for the longest.
+        The shortest side is rounded as in torchvision, and the longest side as in open_clip.
         """
         if self.resize == "squash":
             return self.side, self.side

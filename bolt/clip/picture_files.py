@@ -108,7 +108,7 @@ def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
 
 
 def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
-    """Return the pixels of an image; all 16 bits of colours of which Pillow has dropped the low 8."""
+    """Return the pixels of an image, with the low 8 of 16 bits where Pillow has dropped them."""
     pixels = np.asarray(image)
     if "16 bits" not in image.info:
         return pixels

@@ -95,7 +95,7 @@ class TextTower(nn.Module):
         """Return raw (not normalised) text embeddings, (P, D).
 
         Args:
-            embeddings_PLW: embeddings of the tokens, without those of the positions.
+            embeddings_PLW: embeddings of the tokens, without the embeddings of the positions.
             ends_P: position of each prompt's end token, where its embedding is read. Tokens behind it have no effect.
                 The caller cuts the tokens behind the last end token, which would cost time.
         """

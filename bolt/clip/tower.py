@@ -86,7 +86,7 @@ def check_prompts(prompts_JKW: Tensor, shape: BlockShape, layers: int) -> None:
 
 
 def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
-    """Put a block's prompt into its input: K tokens from position ``at`` on, in place of those that are there.
+    """Put a block's prompt into its input: K tokens from position ``at`` on, in place of the tokens there.
 
     A block without its own prompt keeps the tokens that the block before it returned.
     """

@@ -39,7 +39,7 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
 
     Raises:
         bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
-        TensorMismatch: if the tensors are not those of this architecture, or some are NaN or infinite.
+        TensorMismatch: if the tensors do not fit this architecture, or some are NaN or infinite.
     """
     import open_clip  # takes seconds to import
 

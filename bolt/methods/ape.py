@@ -1,9 +1,9 @@
 """APE: a cache of the support on those channels of the features that tell classes apart (Zhu et al., ICCV 2023).
 
-Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. Its similarity is the mean, over all pairs of
-different classes, of the products of their text and image features in that channel; its variance is that of the text
-over the classes. The q channels of the highest ``-w_0 similarity + w_1 variance`` are kept. On these, normalised again,
-a Tip-Adapter cache stands beside the text head of all channels::
+Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. Its similarity is the mean product of the
+text and image features of two different classes in that channel, over all pairs of classes. Its variance is the
+variance of the text over the classes. The q channels of the highest ``-w_0 similarity + w_1 variance`` are kept. On
+these, normalised again, a Tip-Adapter cache stands beside the text head of all channels::
 
     logits = scale f T^T + alpha sum_i exp(-beta (1 - f' . s'_i)) v_i onehot(y_i)
     v_i = exp(gamma log2((1 + 1e-6) / (p_i + 1e-6)))

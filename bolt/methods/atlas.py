@@ -11,12 +11,13 @@ Tensors of other dimensions then stay at their pre-trained values.
 As in the official code: AdamW with learning rate 0.1 and weight decay 0.1, a cosine schedule without warm-up, and a
 support that is repeated in other views until an epoch has 10 batches. What differs from it:
 
-- Epochs and batch size are those of every trained method here. The official code takes 10 epochs of batches of 128.
+- Epochs and batch size are the same as for every trained method here. The official code takes 10 epochs of batches of
+  128.
 - The last epoch is kept. The official code keeps the epoch with the best accuracy on a labelled validation split, which
   a few-shot task does not have.
 - At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move as far.
-- The switch ``atlas: as_published`` does what the BOLT authors' code does: it does not repeat the support, clips the
-  scaled gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceDeviations`).
+- The switch ``atlas: as_published`` follows the BOLT authors' code: it does not repeat the support, clips the scaled
+  gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceDeviations`).
 - The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as their code does.
 
 Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B batch, S image side, D embedding width.

@@ -64,8 +64,8 @@ class AutoSettings(Checked):
 def adapt(task: Task, settings: AutoSettings) -> Adapted:
     """Choose a candidate on held-out images of the support, and adapt to the whole support with it.
 
-    Raises ``ValueError`` if a candidate's code or defaults are not those of the settings, and ``Diverged`` if no
-    candidate can be trained.
+    Raises ``ValueError`` if a candidate's code or defaults have changed since the settings were made, and ``Diverged``
+    if no candidate can be trained.
     """
     if settings.recipes != recipes_digest(settings.parsed):
         raise ValueError("the code or the defaults of a candidate have changed since these settings were made")
@@ -119,7 +119,7 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """Return the last view that any candidate reads. The un-augmented view, on which it is scored, counts too."""
+    """Return the last view that any candidate reads; at least view 0, on which candidates are scored."""
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 

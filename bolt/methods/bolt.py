@@ -60,7 +60,7 @@ def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
 def adapt(task: Task, settings: BoltSettings) -> Adapted:
     """Train the coefficients from the pooled start, on the support or, at test time, on the unlabelled images.
 
-    At test time the trusted samples are those of the pooled start, not of the frozen tower.
+    At test time the pooled start selects the trusted samples, not the frozen tower.
 
     Raises ``ValueError`` if coefficients are clamped at zero and none starts above it, since none would ever move.
     """

@@ -21,7 +21,7 @@ roughly 7 to 11; 10 is used for every dataset.
 What else differs from the official code:
 
 - The embedding of a class is the mean of normalised prompts. The official one is the mean of raw prompts.
-- A class without an image gets the mean lambda of the others. The official code fails.
+- A class without an image gets the mean lambda of the other classes. The official code fails.
 
 Shape legend: N support images, P = views x N rows of the pool, C classes, D joint embedding width.
 """
@@ -69,7 +69,7 @@ class ClapSettings(Checked):
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
-    """Return lambda (C,): each class's mean probability over its own rows; absent classes get the others' mean."""
+    """Return lambda (C,): each class's mean probability over its rows; without rows, the mean of the other lambdas."""
     classes = probabilities_PC.shape[1]
     own_P = probabilities_PC.gather(1, labels_P[:, None]).squeeze(1)
     counts_C = labels_P.bincount(minlength=classes)

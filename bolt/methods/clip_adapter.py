@@ -8,7 +8,7 @@ adapter, equations 3 to 7. For a raw feature r and unit text embeddings t_c::
 V is (D / 4, D) and U is (D, D / 4), without biases: D^2 / 2 numbers. Both start uniform within 1 / sqrt(inputs), so the
 untrained classifier is not zero-shot: a random adapter is mixed in from the start.
 
-The defaults are those of the released code: ratio 0.2, SGD with momentum 0.9, rate 0.002, weight decay 5e-4, batches of
+The defaults are as in the released code: ratio 0.2, SGD with momentum 0.9, rate 0.002, weight decay 5e-4, batches of
 32, 200 epochs, last epoch kept. It looks at no validation label. The paper searches the ratio per dataset; without
 labels it is fixed here. The rate is low: where the support fits one batch, 200 epochs are 200 small steps.
 
@@ -42,7 +42,7 @@ _REDUCTION = 4
 
 @dataclass(frozen=True)
 class ClipAdapterSettings(CoopTrainingSettings):
-    """The settings of CLIP-Adapter. The defaults are those of the released code.
+    """The settings of CLIP-Adapter, with the defaults of the released code.
 
     Attributes:
         ratio: share of the adapter's output in the adapted feature; the paper's alpha.

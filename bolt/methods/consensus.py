@@ -1,8 +1,9 @@
 """Consensus merging: keeps the entries of the summed task vectors that several tasks use (Wang et al., ICML 2024).
 
 Paper: "Localizing task information for improved model merging and compression", arXiv:2405.07813. M is the sum of the
-sources' task vectors. Task t uses an entry where its own change outweighs that of the others, ``|tau_t| > lambda |M -
-tau_t|``. An entry is kept if at least two tasks use it. So entries that only one task or no task uses do not change::
+sources' task vectors. Task t uses an entry where its own change outweighs the other tasks' change, ``|tau_t| > lambda
+|M - tau_t|``. An entry is kept if at least two tasks use it. So entries that only one task or no task uses do not
+change::
 
     theta_0 + alpha M on the kept entries
 

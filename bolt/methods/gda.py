@@ -30,18 +30,18 @@ If a class has a single image, removing it leaves no mean. Then alpha is set so 
 over the classes is ``one_shot_share`` times the spread of the text's logits. A spread is a standard deviation. P
 depends on the tower's width and on how much an augmentation moves a feature, so no single alpha fits two towers. The
 median of the alphas in the authors' published logs at k = 1 (1e-3, RN50) changes 0.2 points on the tiny tower. The
-share was chosen on eight drawn datasets, with one training image of every class to learn from in sixteen draws, and the
-others held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 % with shares of 0.01,
-0.05, 0.1, 0.2, 0.3 and 0.5. 0.1 is used, because it costs no dataset more than 1.1 points, and 0.2 costs two of them
-2.6 and 2.7.
+share was chosen on eight drawn datasets in sixteen draws. One training image of every class was learned from, and the
+other training images were held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 %
+with shares of 0.01, 0.05, 0.1, 0.2, 0.3 and 0.5. 0.1 is used, because it costs no dataset more than 1.1 points, and 0.2
+costs two of them 2.6 and 2.7.
 
 What else differs from the official code:
 
 - It crops its views at a scale of 0.5 to 1. Here all methods share the same augmented views.
 - The inverse is a Cholesky solution in float64. The official pseudo-inverse in float32 drops the directions of smallest
   variance if there are very many images.
-- A class without an image gets the mean of the other classes' means, so the text alone tells such classes apart. The
-  official code gives it NaN, and then predicts it for every image.
+- A class without an image gets the mean of the other classes' means, so the text alone tells such classes apart. In the
+  official code its numbers are NaN, and it is predicted for every image.
 
 If the features have no variance around their class means (one image per class and one view), the result is the text
 head alone, as in the official code.
@@ -191,7 +191,7 @@ def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor
 
 
 def alpha_of_share(text_NC: Tensor, gaussian_NC: Tensor, share: float) -> float:
-    """Return the alpha at which the Gaussian's logits spread over the classes by this share of the text's.
+    """Return the alpha that makes the spread of the Gaussian's logits this share of the text logits' spread.
 
     The spread is the standard deviation over the classes, as a mean over the images. 0 if the Gaussian has none, or if
     there is a single class.

@@ -1,4 +1,4 @@
-"""KgCoOp: CoOp whose class vectors are held near those of hand-made prompts (Yao et al., CVPR 2023).
+"""KgCoOp: CoOp, with class vectors that are held near the vectors of hand-made prompts (Yao et al., CVPR 2023).
 
 Paper: arXiv:2303.13283. The context starts from the words "a photo of a" and is trained as in :mod:`bolt.methods.coop`,
 by cross-entropy plus a distance to the frozen class vectors w_c of hand-made prompts::

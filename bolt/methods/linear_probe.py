@@ -20,12 +20,12 @@ place of 31.8, on fifteen of these datasets and two draws, moves of 0.15, 0.3, 0
 64.6 %; in batches of four, 60.6, 64.2, 67.6 and 68.7 %. Version 2 had a change of 15 at every scale, a move of 0.15 at
 CLIP's.
 
-``search: fixed`` uses ``learning_rate`` as it is. The switch ``linear_probe: as_published`` does too, and does what the
-BOLT authors' code does:
+``search: fixed`` uses ``learning_rate`` without a search. So does the switch ``linear_probe: as_published``, which
+follows the BOLT authors' code:
 
 - The factor 100 is multiplied into W, whose entries are then about 4, and the learning rate halves after every epoch.
-  All rates together come to two epochs at the first rate. That cannot move such a head: their linear probe is the
-  zero-shot classifier.
+  All epochs together are worth two epochs at the first rate. That hardly moves a head with such large entries, so their
+  linear probe is the zero-shot classifier.
 - They tried the learning rates 1e-3 and 1e-4 and kept the better on the test split; ``candidates`` are these two.
 
 Shape legend: N support images, M of a fold, B batch, R rates, F folds, C classes, D joint embedding width, E = D + 1

@@ -119,7 +119,7 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
 
 
 def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
-    """Count the images classified correctly by a regression fitted on the other folds."""
+    """Count the images of all folds that a regression, fitted on the other folds, classifies correctly."""
     correct = 0
     for fold in np.unique(fold_N):
         held_out = fold_N == fold

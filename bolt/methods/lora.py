@@ -9,7 +9,7 @@ With ``towers: both`` the text tower has the same adapters, and every step encod
 prompt template. The result's head has the class vectors of the adapted text tower. CLIP-LoRA (Zanella and Ben Ayed,
 2024, arXiv:2405.18541) does this: preset ``clip_lora_both``. The text head stays frozen by default.
 
-The switch ``lora: as_published`` makes ``lora`` do what the BOLT authors' code does:
+Under the switch ``lora: as_published``, ``lora`` follows the BOLT authors' code:
 
 - Only the MLPs have working adapters. The adapter of the attention output is never called, and the code does not
   recognise the fused query-key-value matrix as a linear module.

@@ -27,10 +27,10 @@ What differs from the official code:
 alpha moves every tenth step, by the sum of all its gradients so far, because they are never set back to zero. The
 preset of that name also uses its single view.
 
-The switch ``lp_plus_plus: as_published`` does what the BOLT authors' code does. The official step sizes, above 4,
-become learning rates of AdamW, which moves every number by about its rate whatever the gradient, so text and class
-means are lost after one step. Their epochs encode the images again; here the epochs cycle through ``views``. They chose
-the weight decay on the test split: these are the ``candidates``.
+The switch ``lp_plus_plus: as_published`` follows the BOLT authors' code. The official step sizes, above 4, become
+learning rates of AdamW, which moves every number by about its rate whatever the gradient, so text and class means are
+lost after one step. Their epochs encode the images again; here the epochs cycle through ``views``. They chose the
+weight decay on the test split: these are the ``candidates``.
 
 Shape legend: N support images, F folds, M images that a fold trains on, B batch, C classes, D joint embedding width,
 E = D + 1 with the bias.

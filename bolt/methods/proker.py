@@ -5,8 +5,8 @@ head without its scale, g(f) = f T^T, is corrected by a kernel k(f, f') = exp(-b
 
     h(f) = g(f) + k(f, S) a,    a = inverse(K / lambda + I) (Y - g(S))
 
-As in the authors' code, the correction is lambda times that of textbook kernel ridge regression: a small lambda gives
-the text head, and an infinite one the plain sum of kernels. What differs from that code:
+As in the authors' code, the correction is lambda times the correction of textbook kernel ridge regression: a small
+lambda gives the text head, and an infinite one the plain sum of kernels. What differs from that code:
 
 - beta and lambda are chosen by leave-one-out, which is a closed form: an image is predicted with all its views removed.
   The official code chooses on a labelled validation split, as is done here under a protocol that gives validation

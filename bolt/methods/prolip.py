@@ -8,9 +8,9 @@ epsilon 1e-4, 300 steps, a cosine to zero without warm-up, no clipping, the last
 The authors tune the rate and lambda on labelled validation images. Without any, they set lambda to 1/k for k shots, and
 run several rates. Here:
 
-- lambda is 1/k, and the rate is 1e-4, which is that of their combinations with other methods. The 1e-5 of their other
-  runs is for weights in half precision. Once lambda acts, the rate matters little: with k = 1, all rates from 1e-4 on
-  end at the same minimum in a simulation of ViT-B's size.
+- lambda is 1/k, and the rate is 1e-4, which they use in combinations with other methods. The 1e-5 of their other runs
+  is for weights in half precision. Once lambda acts, the rate matters little: with k = 1, all rates from 1e-4 on end at
+  the same minimum in a simulation of ViT-B's size.
 - There are 20 views, as many as the other methods see, and the steps repeat them. The authors draw 300.
 
 The images pass the frozen tower once per view; a step itself is one small matrix product.

@@ -79,7 +79,7 @@ class LowestEntropies:
     def insert(self, predicted: int, entropy: float) -> int | None:
         """Return the row of its class that an image of this entropy takes, or ``None``.
 
-        It takes a free place or, in a full class, that of the highest entropy, if its own is strictly lower.
+        It takes a free place. In a full class it takes the place of the highest entropy, if its own entropy is lower.
         """
         entropies = self.entropies.setdefault(predicted, [])
         if len(entropies) < self.capacity:

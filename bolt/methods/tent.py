@@ -44,7 +44,7 @@ _WATCHED_BATCHES = 4
 
 @dataclass(frozen=True)
 class TentSettings(Checked):
-    """The training recipe; the defaults are those of the official example.
+    """The training recipe, with the defaults of the official example.
 
     Attributes:
         epochs: passes over the test images.

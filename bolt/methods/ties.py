@@ -3,8 +3,8 @@
 Paper: Yadav et al., NeurIPS 2023, arXiv:2306.01708. Each task vector is one vector over all tensors of the image tower.
 
 1. Trim: of each task vector only the entries of largest magnitude stay, 20 per cent by default.
-2. Elect: the sign of an entry is that of the sum of the trimmed task vectors. Where that sum is zero, it is the sign of
-   the majority of all entries.
+2. Elect: the sign of an entry is the sign of the sum of the trimmed task vectors. Where the sum is zero, it is the sign
+   of the majority of all entries.
 3. Merge: of each entry, the mean (or the sum) of the trimmed values that are not zero and have the elected sign.
 
 The tower is ``theta_0 + alpha merged``; nothing is trained. The trimming threshold is one number for all tensors, so

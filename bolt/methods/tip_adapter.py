@@ -3,12 +3,12 @@
 Paper: arXiv:2207.09519. The cache and the search for alpha and beta are in :mod:`bolt.methods.common.feature_cache`.
 What differs from the official code:
 
-- alpha and beta are searched on the support by leave-one-out. The official code searches them on a validation split, as
-  is done here under a protocol that gives validation images.
-- The switch ``tip_adapter: as_published`` does what the BOLT authors' code does. The cache holds one augmented view.
-  alpha and beta start at 2 and 1, and are trained for 20 epochs. Their loader shuffles the images, but their code picks
-  the cached features by counting steps, so a batch has the labels of other images than its features. The training
-  learns only that the cache is of no use. Each image also finds its own key in the cache, with a cosine of 1.
+- alpha and beta are searched on the support by leave-one-out. The official code searches them on a validation split.
+  Under a protocol that gives validation images, so does this.
+- The switch ``tip_adapter: as_published`` follows the BOLT authors' code. The cache holds one augmented view. alpha and
+  beta start at 2 and 1, and are trained for 20 epochs. Their loader shuffles the images, but their code picks the
+  cached features by counting steps, so a batch has the labels of other images than its features. The training learns
+  only that the cache is of no use. Each image also finds its own key in the cache, with a cosine of 1.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """

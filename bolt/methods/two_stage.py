@@ -7,8 +7,8 @@ with learning rate 2e-4 and weight decay 1e-2, and each has a cosine of its own.
 views. The official numbers are the same for all datasets, so no label chooses anything. What differs:
 
 - Stage 1 takes 60 % of the training. The official length of 300 k steps of 32 images, for k shots, is 9,600 / C epochs
-  for C classes, whatever k is. The default, 96 epochs, is that of a hundred classes. For ten classes it is a tenth of
-  the official length, which ``epochs: 960`` gives.
+  for C classes, whatever k is. The default, 96 epochs, is the official length for a hundred classes. For ten classes it
+  is a tenth of the official length, which ``epochs: 960`` gives.
 - The cosine falls to zero; the official one falls to 1e-6.
 - The authors also train the text tower's layer norms by default. Here the text head is frozen in stage 1.
 - ``layer_norms: in_blocks`` is what their code does: it means to train all layer norms, but freezes those outside of

@@ -1,8 +1,8 @@
 """ZERO: the most frequent class among the most certain views of an image (Farina et al., NeurIPS 2024).
 
 Paper: arXiv:2405.18330. Of 64 views of a test image, the 30 per cent of lowest entropy vote for their most probable
-class. At a tie, the other views vote in the order of their entropy, until one of them votes for a tied class. Nothing
-is trained, and no other image is seen. What differs from the official code:
+class. At a tie, the other views vote in the order of their entropy, until one votes for a tied class, which then wins.
+Nothing is trained, and no other image is seen. What differs from the official code:
 
 - Votes are counted. The official code sums probabilities at a temperature of machine epsilon. In half precision that is
   a tenth of CLIP's temperature, so the sum is no count of votes.

@@ -37,7 +37,7 @@ class UnreadableModel(ValueError):
 
 
 class BackboneMismatch(ValueError):
-    """The model was adapted from another backbone than the one given."""
+    """The model was adapted from another backbone than the given backbone."""
 
 
 def load_model(

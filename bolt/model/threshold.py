@@ -1,10 +1,10 @@
 """The lowest score at which predictions reach a wanted accuracy, by predictions on held-out images.
 
-Few predictions with low scores are right, so leaving them to a person raises the accuracy of the others. The threshold
-comes from images that were predicted while they were held out. The lowest threshold with the wanted share of correct
-images would be too low: among many thresholds some reach it by luck. So the thresholds are tested one after the other,
-from the highest score down, an order that is fixed beforehand. The first threshold that fails ends the search. Each
-test asks whether the accuracy above the threshold may be lower than wanted (exact binomial test, level 5 %). With
+Few predictions with low scores are right, so leaving these to a person raises the accuracy of the remaining ones. The
+threshold comes from images that were predicted while they were held out. The lowest threshold with the wanted share of
+correct images would be too low: among many thresholds some reach it by luck. So the thresholds are tested one after the
+other, from the highest score down, an order that is fixed beforehand. The first threshold that fails ends the search.
+Each test asks whether the accuracy above the threshold may be lower than wanted (exact binomial test, level 5 %). With
 probability 95 %, no threshold that passes is too low (fixed-sequence testing: Bauer, 1991, "Multiple testing in
 clinical trials"; for predictors, Angelopoulos et al., 2021, "Learn then test").
 """

@@ -85,7 +85,7 @@ class Sources(Interface):
 
 
 class SelectedSources(Sources):
-    """Some of the sources, in an order of choice: a basis depends on the order in which its sources are concatenated.
+    """Some of the sources in a chosen order. The order matters, because a basis concatenates its sources.
 
     Args:
         sources: where they come from.

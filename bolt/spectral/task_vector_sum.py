@@ -21,8 +21,8 @@ def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
     """Add one source's task vector to a float64 sum, in place, so that it can be subtracted again exactly.
 
     Each number is first rounded to a multiple of ``GRID``. This changes almost nothing: the difference of two float32
-    weights is such a multiple already unless both are below 8e-6. In float64, sums of up to a hundred such numbers have
-    no rounding error.
+    weights already is a multiple of ``GRID`` unless both are below 8e-6. In float64, sums of up to a hundred such
+    numbers have no rounding error.
 
     Raises ``ValueError`` if an entry is not finite or not below 64 in magnitude; no fine-tuned model has such entries.
     """

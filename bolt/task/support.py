@@ -59,9 +59,9 @@ def draw_support(
             order, so that a draw of fewer shots has other images. A class with exactly ``shots`` images advances the
             generator too; one with fewer does not. ``imbalanced`` draws ``shots * class_count`` images of the whole
             pool at random, whatever their classes are: a class has as many as its frequency gives, which may be none. A
-            draw of fewer shots is a prefix here too.
-            The other names are codes of the field, whose draws are reproduced (:mod:`bolt.task.field_draws`): in their
-            order, over all classes, of which the first ``class_count`` are kept.
+            draw of fewer shots is a prefix here too. The other names are codes of the field, whose draws are reproduced
+            (:mod:`bolt.task.field_draws`), in their order. They draw over all classes; the images of the first
+            ``class_count`` classes are kept.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
             (``less_validation``). A code of the field draws from the whole split.
         validation_labels: class of every image of a validation part, which some codes of the field draw first.

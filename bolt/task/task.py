@@ -66,10 +66,10 @@ class Unlabelled:
     Attributes:
         size: number of images, N.
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); view 0 is the evaluation transform, higher views
-            are augmented like those of a support.
+            are augmented as for a support.
         features: ``features()`` -> float32 (N, D), the frozen tower's raw features of view 0.
-        view_features: ``view_features(count)`` -> float32 (N, count, D), those of view 0 and of crops of 8 to 100 per
-            cent of each image; for a method that declares ``test_views``.
+        view_features: ``view_features(count)`` -> float32 (N, count, D), features of view 0 and of crops of 8 to 100
+            per cent of each image; for a method that declares ``test_views``.
         order: ``order(stream, epoch, size)`` -> a permutation (size,), keyed by (dataset, seed, stream, epoch, size).
     """
 

@@ -1,6 +1,6 @@
 """Fine-tunes a source model: the whole image tower on the training images of one dataset.
 
-The recipe is that of the task-vector literature (Ilharco et al., "Editing models with task arithmetic"): AdamW,
+The recipe is taken from the task-vector literature (Ilharco et al., "Editing models with task arithmetic"): AdamW,
 cross-entropy against the frozen zero-shot head, light random crops, last epoch kept.
 
 Shape legend: N training images, C classes, D joint embedding width, S image side.

@@ -77,7 +77,8 @@ def meta_learn(
         recipe: the hyperparameters.
         seed: the key of the draws.
         report: called after every ``REPORT_INTERVAL`` updates, and after the last, with the number of that interval and
-            its mean ``meta_loss``: the query's after the inner steps or, for ``reptile``, the support's before them.
+            its mean ``meta_loss``: the loss of the query images after the inner steps or, for ``reptile``, of the
+            support images before them.
         on_interval_end: called then with a function that snapshots the training (tensors, numbers, lists and
             dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
         resume: such a snapshot, from which training goes on.

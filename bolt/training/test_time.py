@@ -51,12 +51,11 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TwoStreams:
-    """The rows of each batch: the first, larger half are images that are not trusted, the others are trusted images.
+    """The rows of each batch: first the larger half, images that are not trusted, and then trusted images.
 
     A row below ``size`` is the image of that number, not trusted. A row from ``size`` on is the trusted image ``row -
     size``. All batches of an epoch are full, so an epoch skips a few images that are not trusted. If too few images are
-    not trusted to fill a half, the only batch has all of them. If no image is trusted, a batch holds the other images
-    alone.
+    not trusted to fill a half, the only batch has all of them. If no image is trusted, a batch has no second part.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.

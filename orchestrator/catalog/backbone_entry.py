@@ -137,5 +137,5 @@ class CheckpointEntry(StrictModel):
 
 
 def swap_activation(entry: BackboneEntry) -> BackboneEntry:
-    """Return the entry with the other activation, which is how newer open_clip versions misread OpenAI's weights."""
+    """Return the entry with GELU and QuickGELU exchanged, as newer open_clip versions misread OpenAI's weights."""
     return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})

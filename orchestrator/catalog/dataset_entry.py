@@ -33,7 +33,7 @@ class Splits(StrictModel):
 
 
 class DomainEntry(StrictModel):
-    """A family of datasets. The sources for one of them are, by default, the others.
+    """A family of datasets. By default, the sources for a dataset are the other datasets of its domain.
 
     Attributes:
         name: its key.
@@ -61,8 +61,9 @@ class DatasetEntry(StrictModel):
             supports are never flipped.
         exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, because their published
             numbers were measured without rotation. Images of the user's own folders and tables are always rotated.
-        bands: the bands of red, green and blue in the files, or the one of grey, from 1; the first ones by default.
-        range: the values that become black and white, for measured data; those of the number format by default.
+        bands: numbers of the red, green and blue bands in the files, or of the grey band, from 1; by default the first
+            bands.
+        range: the values that become black and white, for measured data; by default the range of the number format.
         image_side: typical shortest side of its images in pixels, to estimate their bytes.
         sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
         smallest_class: training images of the smallest class, if known.
@@ -167,7 +168,7 @@ class DatasetEntry(StrictModel):
 
     @property
     def is_bundled(self) -> bool:
-        """Whether its images come with the project or its dependencies: drawn ones, and those of scikit-learn."""
+        """Whether its images come with the project or its dependencies: drawn datasets and datasets of scikit-learn."""
         return self.route.kind in ("toy", "sklearn")
 
     @property

@@ -167,7 +167,7 @@ def _architecture(entry: BackboneEntry) -> Any:
 def _listing(folder: Path) -> list[tuple[str, int]] | None:
     """Return relative path and size of every file below a folder, sorted; ``None`` if there is no such folder.
 
-    Links are followed, except those that lead nowhere or to a folder that they are in.
+    Links are followed, except links that lead nowhere or to a folder above them.
     """
     if not folder.is_dir():
         return None

@@ -163,7 +163,7 @@ class DasslRoute(StrictModel):
     """A dataset of the few-shot benchmark in the folders of CoOp and Dassl. It is read where it lies.
 
     Attributes:
-        folders: names of its folder under the data root: first that of CoOp's instructions, then those of other codes.
+        folders: names of its folder under the data root: first CoOp's name for it, then the names in other codes.
         images: the folder of the images in it. Some codes have none, so the dataset's folder is tried next.
         layout: how images are listed: Zhou's split file, the lists of FGVC Aircraft, ImageNet's ``train`` and ``val``
             with WordNet ids, or folders of a test set alone.

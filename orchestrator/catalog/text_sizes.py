@@ -22,7 +22,7 @@ VOCABULARY = 49408
 
 @dataclass(frozen=True)
 class TextSizes:
-    """Sizes of a text tower; the defaults are those of the original ViT-B models.
+    """Sizes of a text tower, with the original ViT-B models' sizes as defaults.
 
     Attributes:
         context_length: most tokens that a prompt may have.
@@ -52,7 +52,7 @@ def download_bytes(entry: BackboneEntry) -> int:
 
 @cache
 def text_sizes(entry: BackboneEntry) -> TextSizes:
-    """Return the sizes of a backbone's text tower; those of ViT-B if its configuration does not state them."""
+    """Return the sizes of a backbone's text tower, or ViT-B's sizes if its configuration does not state them."""
     package = importlib.util.find_spec("open_clip")
     assert package is not None
     assert package.origin is not None

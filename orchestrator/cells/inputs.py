@@ -76,7 +76,7 @@ class CellInputs:
 
     @cached_property
     def sources(self) -> SourceSet | None:
-        """The source models, those of other datasets than the target; ``None`` if the method reads none."""
+        """The source models, made of other datasets than the target; ``None`` if the method reads none."""
         if not self.method.uses_source_models or not self.cell.sources:
             return None
         key = self.cell.backbone, self.cell.sources

@@ -24,7 +24,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "sciki
 def make_manifest(loaded: ArtifactCache, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
     """Make the manifest of a result that is finished now and read the artifacts at these addresses.
 
-    ``precision`` is that of the cell; ``None`` stands for the default of the device.
+    ``precision``: the cell's number format; ``None`` stands for the default of the device.
     """
     commit, dirty = _commit()
     return Manifest(

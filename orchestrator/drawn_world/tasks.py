@@ -36,7 +36,7 @@ class Hand:
 Bands = Literal["colour", "infrared", "grey"]
 
 Rendition = Literal["photo", "sketch", "poster", "cloudy"]
-"""A scene as it is, in pencil, printed in other inks, or half hidden."""
+"""A scene as a photograph, in pencil, printed in other inks, or half hidden by clouds."""
 
 
 WORLD_VERSION = 1

@@ -90,7 +90,7 @@ def expand_block(
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:
-    """Return the datasets that a block names, or those with training images in the domains that it names.
+    """Return the datasets that a block names, or all datasets with training images of the domains that it names.
 
     Raises ``UserError`` for an unknown name, and if the block names both kinds or none.
     """
@@ -111,7 +111,7 @@ def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[Da
 def _find_scored(
     block: Block, track: Track, target: DatasetEntry, catalog: Catalog, at: FieldLocations
 ) -> list[DatasetEntry]:
-    """Return the datasets that a cell of a target is scored on: those in ``evaluate_on``, or the target.
+    """Return the datasets that a cell of a target is scored on: the datasets in ``evaluate_on``, or the target.
 
     Raises ``UserError`` if the track scores no variants, or if a dataset has classes that the target does not have.
     """

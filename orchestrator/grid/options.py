@@ -1,7 +1,7 @@
 """Options of a run: ``--set key=value`` changes a grid's fields, settings and recipe; ``--only`` selects its cells.
 
 Keys of ``--set`` are a block's field (``shots``), ``protocol.SWITCH``, ``fine_tuning.FIELD`` or ``METHOD.SETTING``. An
-override applies to every block that the key makes sense for, those of included grids too.
+override applies to every block that the key makes sense for, in included grids too.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Overrides:
     def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a block with the overrides that fit it.
 
-        ``shots`` changes only blocks on tracks that have a k, ``evaluate_on`` only those on tracks that score variants.
-        ``datasets`` replaces ``domains``, and the other way round.
+        ``shots`` changes only blocks on tracks that have a k. ``evaluate_on`` changes only blocks on tracks that score
+        variants. ``datasets`` replaces ``domains``, and ``domains`` replaces ``datasets``.
         """
         changed = dict(block)
         track = stored_track(str(self.fields.get("track", block.get("track"))))

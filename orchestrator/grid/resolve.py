@@ -22,7 +22,7 @@ _CHOICES = {name: (False, True) if _HINTS[name] is bool else get_args(_HINTS[nam
 
 
 def missing_part(method: Method, settings: Any, entry: BackboneEntry) -> str | None:
-    """Return what the method needs of a backbone and this one has not, with the reason; ``None`` if it has all."""
+    """Return what the method needs and this backbone lacks, with the reason; ``None`` if it lacks nothing."""
     if method.needs_matrices(settings) and not entry.has_matrices:
         return f"the weight matrices of the image tower, and those of {entry.name} have no names"
     if method.clips_own_tower and entry.timm:

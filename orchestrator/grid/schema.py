@@ -29,13 +29,13 @@ class SourcesChoice(StrictModel):
     Attributes:
         rule: ``leave_one_out`` leaves out the target and the scored datasets. ``leave_group_out`` leaves out the
             datasets of their ``kin`` groups too.
-        domain: the domain whose datasets are the pool; by default that of the target.
+        domain: the domain whose datasets are the pool; by default the target's domain.
         datasets: the pool by name, instead of a domain.
         count: draw so many datasets of the pool, by target and seed; a smaller draw is part of a larger one.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
         required: whether a target without any source is an error. If not, the methods that need sources are left out.
-        min_gain: leave out the models that are not at least so many points better than the frozen tower on their own
-            task. The models must be there.
+        min_gain: leave out models that gain fewer points than this over the frozen tower on their own task. The models
+            must exist already.
     """
 
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
@@ -65,7 +65,7 @@ class MethodChoice(StrictModel):
         name: name of the method.
         settings: the settings that differ from the method's defaults; ``preset`` selects a named group of settings.
         label: the value of ``as``: how reports name the method with these settings.
-        precision: number format of the towers in this method's cells; by default that of the block.
+        precision: number format of the towers in this method's cells; by default the block's.
     """
 
     name: str
@@ -146,8 +146,8 @@ class GridFile(StrictModel):
         description: what it is for, in a sentence or two.
         include: grids whose cells are part of this one: names, or paths relative to this file.
         protocol: how cells are measured: ``strict``, ``published``, or ``{name: strict, SWITCH: VALUE}``.
-        precision: number format of everything that runs a tower: ``float32``, ``tf32`` or ``bfloat16``; by default
-            that of the device.
+        precision: number format of everything that runs a tower: ``float32``, ``tf32`` or ``bfloat16``; by default the
+            device's.
         fine_tuning: the recipe of the source models, where it differs from the default.
         verdict: how methods are compared.
         race: whether methods that cannot be the best any more are not measured further; ``--no-race`` measures them.

@@ -8,7 +8,7 @@ OOD = Track(
     support_split=lambda protocol: protocol.ood_support,
     scores_variants=True,
     averages_target=False,
-    # The paper prints its results at k = 16, also those of methods without a support, whose cells have k = 0.
+    # The paper prints all results at k = 16, also of methods without a support, whose cells have k = 0.
     published_shots=lambda shots: 16 if shots == 0 else shots,
     lead_tables=("main", "shift"),
 )

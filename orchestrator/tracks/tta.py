@@ -1,8 +1,8 @@
 """Test-time adaptation: learn from the target's unlabelled test images, score on the same images.
 
-Three tracks differ in what a method sees when it predicts an image: all test images (``tta``); those that came before
-it, in an order that the seed draws (``tta_stream``); or the image alone, with crops of it (``tta_image``). A verdict
-never mixes two of them.
+Three tracks differ in what a method sees when it predicts an image: all test images (``tta``); the images that came
+before it, in an order that the seed draws (``tta_stream``); or this image alone, with crops of it (``tta_image``). A
+verdict never mixes two of them.
 """
 
 from __future__ import annotations

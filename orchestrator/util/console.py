@@ -35,7 +35,7 @@ class Console(rich.console.Console):
 
 
 def print_line(line: str, console: rich.console.Console | None = None, style: str | None = None) -> None:
-    """Print a line as it is, without markup, highlighting or wrapping; by default to standard output.
+    """Print a line without markup, highlighting or wrapping; by default to standard output.
 
     A terminal breaks a long line anywhere, and a path or command in it can still be copied.
     """

@@ -15,7 +15,8 @@ _LOCK = ".in-use"
 class ScratchFolder:
     """A private folder, ``bolt-KIND-...``, removed by :meth:`remove` or at the end of a ``with`` block.
 
-    Its process holds a lock on a file inside. Making a folder removes those of the same kind whose process has ended.
+    Its process holds a lock on a file inside. Making a folder removes the folders of the same kind whose process has
+    ended.
 
     Args:
         kind: what the folder is for; part of its name.

@@ -102,8 +102,8 @@ def adapted_blocks(tower: ImageTower | TextTower, settings: AdapterSettings, dor
     budget, cost = bolt_coefficient_count(tower, settings.match_sources), parameters_per_block(tower, settings, dora)
     if cost > budget:
         raise ValueError(
-            f"with match_sources {settings.match_sources}, adapters may have as many parameters as BOLT has "
-            f"coefficients, {budget}, but those of one block have {cost}; take a lower rank or fewer targets"
+            f"match_sources {settings.match_sources} allows {budget} parameters, as many as BOLT has coefficients; "
+            f"the adapters of one block have {cost}: take a lower rank or fewer targets"
         )
     return min(layers, budget // cost)
 
