@@ -52,6 +52,19 @@ _IN_BLOCK = {
 }
 _QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
+_SHAPE_KEYS = {
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "mlp_width": "intermediate_size",
+    "embed_dim": "projection_dim",
+    "activation": "hidden_act",
+    "epsilon": "layer_norm_eps",
+}
+"""Field of a tower's shape -> its key in the configuration of a vision model."""
+
 # The defaults of transformers' CLIPVisionConfig.
 _DEFAULTS = {
     "image_size": 224,
@@ -164,21 +177,11 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
     if kind not in ("clip", "clip_vision_model"):
         raise ValueError(f"the model type of the configuration is {kind!r}, not a CLIP")
     vision = {**_DEFAULTS, **(config.get("vision_config") or config)}
-    projection = config.get("projection_dim", vision["projection_dim"])
+    vision["projection_dim"] = config.get("projection_dim", vision["projection_dim"])
     activation = vision["hidden_act"]
     if activation not in ("gelu", "quick_gelu"):
         raise ValueError(f"the activation is {activation!r}; only 'gelu' and 'quick_gelu' are supported")
-    return TowerShape(
-        image_size=vision["image_size"],
-        patch_size=vision["patch_size"],
-        width=vision["hidden_size"],
-        layers=vision["num_hidden_layers"],
-        heads=vision["num_attention_heads"],
-        mlp_width=vision["intermediate_size"],
-        embed_dim=projection,
-        activation=activation,
-        epsilon=vision["layer_norm_eps"],
-    )
+    return TowerShape(**{field: vision[key] for field, key in _SHAPE_KEYS.items()})
 
 
 _TEXT_DEFAULTS = {
@@ -234,16 +237,8 @@ def config_from_shape(shape: TowerShape) -> dict[str, Any]:
     return {
         "architectures": ["CLIPVisionModelWithProjection"],
         "model_type": "clip_vision_model",
-        "image_size": shape.image_size,
-        "patch_size": shape.patch_size,
+        **{key: getattr(shape, field) for field, key in _SHAPE_KEYS.items()},
         "num_channels": 3,
-        "hidden_size": shape.width,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "intermediate_size": shape.mlp_width,
-        "projection_dim": shape.embed_dim,
-        "hidden_act": shape.activation,
-        "layer_norm_eps": shape.epsilon,
         "attention_dropout": 0.0,
     }
 

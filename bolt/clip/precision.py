@@ -115,7 +115,7 @@ def _deterministic_kernels() -> Iterator[None]:
     only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         torch.use_deterministic_algorithms(True)
-        switches.fill_uninitialized_memory = False  # it would fill every new tensor, and no operation needs it
+        switches.fill_uninitialized_memory = False  # filling every new tensor takes time, and no operation needs it
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=only_warn)

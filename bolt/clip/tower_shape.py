@@ -77,12 +77,8 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
         image_size=visual.image_size[0],
         patch_size=visual.patch_size[0],
         width=visual.conv1.out_channels,
-        layers=len(blocks),
-        heads=blocks[0].attn.num_heads,
-        mlp_width=blocks[0].mlp.c_fc.out_features,
         embed_dim=visual.proj.shape[1],
-        activation=_activation("image", blocks[0]),
-        epsilon=blocks[0].ln_1.eps,
+        **_shape_of("image", blocks),
     )
 
 
@@ -110,12 +106,8 @@ def text_shape_from_open_clip(text: nn.Module) -> TextShape:
         context_length=tower.positional_embedding.shape[0],
         vocabulary=tower.token_embedding.num_embeddings,
         width=tower.token_embedding.embedding_dim,
-        layers=len(blocks),
-        heads=blocks[0].attn.num_heads,
-        mlp_width=blocks[0].mlp.c_fc.out_features,
         embed_dim=tower.text_projection.shape[1],
-        activation=_activation("text", blocks[0]),
-        epsilon=blocks[0].ln_1.eps,
+        **_shape_of("text", blocks),
     )
 
 
@@ -132,13 +124,18 @@ def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
         raise UnsupportedTower(f"this {which} tower cannot be adapted: it has {', '.join(unsupported)}")
 
 
-def _activation(which: str, block: Any) -> Activation:
-    """Return a block's activation. Raises ``UnsupportedTower`` unless it is GELU or QuickGELU."""
+def _shape_of(which: str, blocks: list[Any]) -> dict[str, Any]:
+    """Return what the blocks say of a shape. Raises ``UnsupportedTower`` unless they use GELU or QuickGELU."""
     import open_clip.transformer as open_clip_transformer
 
-    activation = block.mlp.gelu
-    if isinstance(activation, open_clip_transformer.QuickGELU):
-        return "quick_gelu"
-    if isinstance(activation, nn.GELU) and activation.approximate == "none":
-        return "gelu"
-    raise UnsupportedTower(f"this {which} tower cannot be adapted: its activation is {activation}")
+    mlp, activation = blocks[0].mlp, blocks[0].mlp.gelu
+    quick = isinstance(activation, open_clip_transformer.QuickGELU)
+    if not quick and not (isinstance(activation, nn.GELU) and activation.approximate == "none"):
+        raise UnsupportedTower(f"this {which} tower cannot be adapted: its activation is {activation}")
+    return {
+        "layers": len(blocks),
+        "heads": blocks[0].attn.num_heads,
+        "mlp_width": mlp.c_fc.out_features,
+        "activation": "quick_gelu" if quick else "gelu",
+        "epsilon": blocks[0].ln_1.eps,
+    }

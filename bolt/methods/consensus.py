@@ -54,7 +54,7 @@ def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], 
 
 
 def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
-    """Mask the sum and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+    """Mask the sum and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
 
     def merge(sources: Sources) -> dict[str, Tensor]:
         total = sum_of_task_vectors(task, sources)

@@ -42,7 +42,7 @@ def isotropic(matrix: Tensor) -> Tensor:
 
 
 def adapt(task: Task, settings: IsoCSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
     state = task.backbone.tower.state_dict_open_clip()
 
     def merge(sources: Sources) -> dict[str, Tensor]:

@@ -63,7 +63,7 @@ def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettin
 
 
 def adapt(task: Task, settings: KnotsSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
     state = task.backbone.tower.state_dict_open_clip()
 
     def merge(sources: Sources) -> dict[str, Tensor]:

@@ -71,7 +71,7 @@ def constant_of(update: Mapping[str, Tensor], total: Mapping[str, Tensor], sourc
 
 
 def adapt(task: Task, settings: LinesSettings) -> Adapted:
-    """Merge, scale by depth, and choose b. Raises ``ValueError`` without sources, or for one that is not finite."""
+    """Merge, scale by depth, and choose b. Raises ``ValueError`` without sources, or if one is not finite."""
     base, sources, device = task.backbone.tower, required_sources(task), task.backbone.device
 
     def make() -> tuple[dict[str, Tensor], float]:

@@ -173,7 +173,7 @@ _CLIP_LORA: dict[str, Any] = {
     "clip_norm": 0.0,
 }
 _PRESETS: dict[str, dict[str, Any]] = {
-    "clip_lora": _CLIP_LORA,  # on the image tower only, with the text head of all methods
+    "clip_lora": _CLIP_LORA,  # adapts the image tower only, under the usual text head
     "clip_lora_both": {**_CLIP_LORA, "towers": "both"},  # as published
     # As many parameters as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's rate.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},

@@ -63,7 +63,7 @@ class Mode:
 
 
 def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSettings) -> Mode:
-    """Return the mode of the views, which starts from the first one."""
+    """Return the mode of the views; the search starts from the first view."""
     unit_VD, head_CD = unit_VD.double(), head_CD.double()
     views = len(unit_VD)
     squared_VV = (unit_VD[:, None] - unit_VD).square().sum(dim=-1)

@@ -87,7 +87,7 @@ def merge_task_vectors(
 def ties_update(
     task: Task, sources: Sources, keep_percent: float = 20.0, merge: Literal["mean", "sum"] = "mean"
 ) -> dict[str, Tensor]:
-    """Return the merged task vector by tensor. Raises ``ValueError`` if one of a source is not finite."""
+    """Return the merged task vector by tensor. Raises ``ValueError`` if a source is not finite."""
     state, device = task.backbone.tower.state_dict_open_clip(), task.backbone.device
 
     def read(source: str) -> Tensor:
@@ -103,7 +103,7 @@ def ties_update(
 
 
 def adapt(task: Task, settings: TiesSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
     return adapt_by_merging(
         task, settings, lambda sources: ties_update(task, sources, settings.keep_percent, settings.merge)
     )

@@ -40,7 +40,7 @@ def tsv_update(task: Task, sources: Sources) -> dict[str, Tensor]:
 
 
 def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
     return adapt_by_merging(task, settings, lambda sources: tsv_update(task, sources))
 
 

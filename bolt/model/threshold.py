@@ -109,7 +109,9 @@ def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | Non
         if images < len(pairs) and pairs[images][0] == last:
             continue  # equal scores are taken together
         right, wrong = correct[images] / DEPENDENT, (images - correct[images]) / DEPENDENT
-        if not right or betainc(right, wrong + 1, wanted) > LEVEL:  # the binomial distribution, for any number
+        if (
+            not right or betainc(right, wrong + 1, wanted) > LEVEL
+        ):  # the binomial distribution, also for fractions of images
             break
         found = Threshold(last if images < len(pairs) else 0.0, images, correct[images])
     return found

@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of CLIP or of methods: JSON, memory, the locale, and packages installed beside."""
+"""Small helpers that know nothing of CLIP: ranges of settings, JSON, memory, the locale, packages from outside."""

@@ -54,8 +54,8 @@ class BackboneEntry(StrictModel):
         image_size: side of the square input in pixels.
         resize, interpolation: how an image is brought to this size, see :class:`bolt.clip.input_size.InputSize`.
         embed_dim: width of the joint embedding.
-        width, layers, patch: shape of the image tower; the patch side is in pixels. 0 for a tower whose weight
-            matrices have no names here, as of ResNets: methods that read or train such matrices refuse it.
+        width, layers, patch: shape of the image tower; the patch side is in pixels. 0 for a tower whose weight matrices
+            have no names here, such as a ResNet: methods that read or train matrices refuse it.
         timm: whether the tower is timm's vision transformer (SigLIP, PE-Core, EVA-02), whose tensors have timm's names.
         trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
         mean, std: normalisation per channel, for pixels in [0, 1]; left out if the model states them.

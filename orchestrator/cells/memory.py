@@ -41,7 +41,7 @@ def peak_memory_mib(device: str) -> tuple[float, float]:
 
     On an accelerator, torch reserves more than is in use, and other processes cannot have it; CUDA's own context is not
     counted. On the CPU, the resident memory of the process is in use, and nothing is reserved. Systems other than Linux
-    cannot reset its mark and give the most since the process began.
+    cannot reset the measurement; there the most since the process began is returned.
     """
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20

@@ -91,7 +91,7 @@ def process_tree_memory() -> Memory:
 def local_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs of this machine, from ``nvidia-smi``.
 
-    There are none if it is missing, fails or does not answer in 5 seconds.
+    The result is empty if that program is missing, fails or does not answer in 5 seconds.
     """
     command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
     try:  # a session of its own, so that Ctrl-C does not reach it

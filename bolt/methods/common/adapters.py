@@ -31,7 +31,8 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target -> open_clip's and timm's names of the matrices that hold it, each with the sub-module of a split matrix."""
+"""Target -> matrices that hold it, by open_clip's and timm's names, each with its part of a split matrix, if it is
+split."""
 
 
 @dataclass(frozen=True)
