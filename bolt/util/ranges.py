@@ -68,7 +68,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
         return
     if get_origin(hint) is Literal:
         if value not in parts:
-            raise ValueError(f"{name} is {' or '.join(parts)}, not {value!r}")
+            raise ValueError(f"{name} is {' or '.join(map(str, parts))}, not {value!r}")
     elif get_origin(hint) is Annotated:
         for limit in parts[1:]:
             if not limit.holds(value):
