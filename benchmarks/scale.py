@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import WORKERS, pool, run_on_tune, scratch  # noqa: E402
-from bolt.methods.base import Method, register  # noqa: E402
+from bolt.methods.base import register  # noqa: E402
 from orchestrator.catalog import Catalog, load_catalog  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent  # noqa: E402
@@ -70,7 +70,7 @@ def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
         raise AssertionError("the runner of this benchmark makes no task")
 
     needs = {"uses_sources": True, "uses_mean_task_vector": True, "changes_tower": True}
-    register(Method("nothing", "Nothing", "", Settings, adapt, **needs))
+    register("nothing", "Nothing", "", Settings, adapt, **needs)
     catalog = load_catalog()
     targets = sum(entry.has_training_images and entry.domain in DOMAINS for entry in catalog.datasets.values())
     seeds = max(LEAST_SEEDS, -(-size // (3 * targets * 5 * VARIANTS)))
