@@ -109,8 +109,10 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
 
     Each file has any of the sections of :class:`CatalogFile`.
 
-    Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files use one key, or if an
-    entry names an unknown domain, prompt set, backbone or dataset.
+    Two files may have the same entry, as the domain ``own`` that ``data add`` writes into each.
+
+    Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files use one key for two
+    things, or if an entry names an unknown domain, prompt set, backbone or dataset.
     """
     folder = grids_folder()
     shipped = [*sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
@@ -121,10 +123,11 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
         top = Location.of(path)
         for section, entries in _parse(read_text(path), top, path.absolute().parent).items():
             for name, entry in entries.items():
-                if name in found[section]:
+                if found[section].get(name, entry) != entry:
                     what = f"{name!r} stands in {files[section, name]} too"
                     raise (top / section / name).error(what, "rename one of them")
-                found[section][name], files[section, name] = entry, top.file
+                found[section].setdefault(name, entry)
+                files.setdefault((section, name), top.file)
     datasets, prompts = found["datasets"], found["prompts"]
     checkpoints = {(entry.backbone, entry.dataset): entry for entry in found["checkpoints"].values()}
     catalog = Catalog(datasets, found["domains"], found["backbones"], files, checkpoints)

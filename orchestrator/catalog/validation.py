@@ -32,7 +32,13 @@ def key_problem(key: Any) -> str | None:
         return f"the name {short_repr(key)} is not text; write it in quotes"
     if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", key):
         return None
-    return f"the name {short_repr(key)} may hold lower-case letters, digits, '_', '-' and '.' only"
+    problem = f"the name {short_repr(key)} may hold lower-case letters, digits, '_', '-' and '.' only"
+    return f"{problem}, as in {short_repr(similar)}" if (similar := as_key(key)) else problem
+
+
+def as_key(text: str) -> str:
+    """Return the key that is most like a text; empty if none of its characters can be in one."""
+    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-._")
 
 
 def _check_key(key: Any) -> Any:

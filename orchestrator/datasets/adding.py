@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -14,7 +13,7 @@ from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.routes import ManifestRoute
-from orchestrator.catalog.validation import key_problem, validated
+from orchestrator.catalog.validation import as_key, key_problem, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
@@ -206,10 +205,9 @@ def dataset_key(path: Path) -> str:
     """
     path = path.expanduser().absolute()
     folder = folder_of(path) if path.is_file() or path.suffix == ".tar" else path
-    text = re.sub(r"[^a-z0-9_.-]+", "-", folder.name.lower()).strip("-._")
-    if not text:
+    if not (key := as_key(folder.name)):
         raise UserError(f"no name can be made from {path.name!r}", hint="give one with --name")
-    return text
+    return key
 
 
 def _refuse_untestable(raw: RawDataset) -> None:

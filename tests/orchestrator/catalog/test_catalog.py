@@ -241,6 +241,18 @@ def test_a_name_taken_by_another_file_names_both(tmp_path: Path) -> None:
     assert text.startswith("mine.yaml: datasets.mnist: 'mnist' stands in grids/datasets/general.yaml too")
 
 
+def test_two_files_may_have_the_same_entry_but_not_two_of_one_name(tmp_path: Path) -> None:
+    """`data add` writes the domain of one's own datasets into each catalog file."""
+    both = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    own = "domains:\n  own: {title: Own}\n"
+    both[0].write_text(own)
+    both[1].write_text(own)
+    assert load_catalog(both).domain("own").title == "Own"
+    both[0].write_text(own.replace("Own", "Mine"))
+    with pytest.raises(UserError, match=r"(?s)two.yaml: domains.own: 'own' stands in .*one.yaml too"):
+        load_catalog(both)
+
+
 @pytest.mark.parametrize("text", ["", "[1, 2]", "just words"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     assert "needs fields" in message(tmp_path, text)

@@ -305,7 +305,7 @@ def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     text = refused(tmp_path, "there is a dataset 'mnist' already, in grids/datasets/general.yaml", name="mnist")
     assert "--name my-mnist" in text
-    refused(tmp_path, "'Table ware' may hold lower-case letters", name="Table ware")
+    refused(tmp_path, "'Table ware' may hold lower-case letters.*as in 'table-ware'", name="Table ware")
     add(tmp_path)
     with pytest.raises(UserError, match="there is a dataset 'table-ware' already"):
         add(tmp_path)
