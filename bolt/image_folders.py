@@ -149,7 +149,7 @@ def part_of(name: str) -> str | None:
 
 
 def dataset_folder(folder: Path) -> Path:
-    """Return the folder that holds the parts: this one, or the only folder in it, or the only one in that."""
+    """Return the folder that holds the parts: this folder, its only subfolder, or the subfolder's only subfolder."""
     inner = class_folders(folder)
     if len(inner) == 1 and not images_in(folder) and part_of(inner[0].name) is None and part_folders(inner[0]):
         return inner[0]

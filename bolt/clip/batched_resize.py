@@ -62,7 +62,7 @@ def _resize_together(images: Sequence[Tensor], boxes: Sequence[Box], size: int) 
 
 
 def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return one pass's weights, integers as float64 (B, S, L), and the bits that each crop's sums shift by, (B,).
+    """Return a pass's integer weights, float64 (B, S, L), and by how many bits each crop's sums are shifted, (B,).
 
     Args:
         lengths_B: n of each crop, float64. Columns beyond n are zero.

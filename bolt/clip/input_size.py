@@ -25,7 +25,7 @@ class InputSize:
     interpolation: Interpolation = "bicubic"
 
     def encoded(self) -> Any:
-        """Return the side alone for CLIP's own way, so that artifacts older than the other ways keep their names."""
+        """Return the side alone if the images are resized as CLIP does: older artifacts are named by it."""
         plain = self == InputSize(self.side)
         return self.side if plain else {"side": self.side, "resize": self.resize, "interpolation": self.interpolation}
 

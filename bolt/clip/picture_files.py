@@ -1,7 +1,7 @@
-"""Decodes picture files with Pillow, also files that other programs read and Pillow by itself does not.
+"""Decodes picture files with Pillow, and helps it with files that only other programs read.
 
-Damaged metadata does not make a picture unreadable. Numbers of 16 bits keep their values, and so does a fourth band
-that is no opacity.
+Damaged metadata does not make a picture unreadable. Numbers of 16 bits keep their values. A fourth band keeps its
+values if it is not opacity.
 """
 
 from __future__ import annotations

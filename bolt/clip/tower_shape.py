@@ -45,7 +45,7 @@ class TextShape:
 
 
 BlockShape = TowerShape | TextShape
-"""What fixes a transformer block: width, heads, MLP width, activation and epsilon, which both shapes have."""
+"""Either shape has all that defines a transformer block: width, heads, MLP width, activation and epsilon."""
 
 
 def shape_from_open_clip(visual: nn.Module) -> TowerShape:

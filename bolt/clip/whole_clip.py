@@ -137,7 +137,7 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
-    """Return the activation, and what states it; ``None`` if nothing does."""
+    """Return whether the model uses QuickGELU, and what states so; ``None`` if nothing states an activation."""
     folder = file if file.is_dir() else file.parent
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         if (config := folder / "open_clip_config.json").is_file():

@@ -42,8 +42,8 @@ class AutoSettings(Checked):
     Attributes:
         candidates: methods, each ``name`` or ``name(setting=value, ...)``; the most trusted first.
         folds: of the support; fewer if a class has fewer images.
-        recipes: digest of the candidates' versions and settings. It is computed; it makes a change of a candidate's
-            code or defaults a change of this method's identity.
+        recipes: digest of the candidates' versions and settings. It is computed, so that this method's identity changes
+            with a candidate's code or defaults.
     """
 
     candidates: Annotated[tuple[str, ...], NOT_EMPTY, EACH_ONCE] = FROZEN_CANDIDATES

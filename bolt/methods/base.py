@@ -182,7 +182,7 @@ class Method:
         )
 
     def run(self, task: Task, settings: Any) -> Adapted:
-        """Adapt to the task with the given settings or, under ``config_selection: best_on_test``, the best candidate's.
+        """Adapt to the task: with these settings or, under ``config_selection: best_on_test``, with the best candidate.
 
         The task's oracle scores every candidate. The best candidate, at a tie the first one, runs once more for the
         record, and ``details`` name its settings.

@@ -60,9 +60,9 @@ def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
 def adapt(task: Task, settings: BoltSettings) -> Adapted:
     """Train the coefficients from the pooled start, on the support or, at test time, on the unlabelled images.
 
-    At test time the pooled start selects the trusted samples, not the frozen tower.
+    At test time the predictions of the pooled start, not of the frozen tower, select the trusted samples.
 
-    Raises ``ValueError`` if coefficients are clamped at zero and none starts above it, since none would ever move.
+    Raises ``ValueError`` if coefficients are clamped at zero and all start there, because no step would move them.
     """
     start = pooled_start(task, settings)
     if start.sign == "relu" and not any((value > 0).any() for value in start.coefficients.values()):

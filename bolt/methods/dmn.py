@@ -45,8 +45,8 @@ class DmnSettings(Checked):
         beta: sharpness of the weights of rows.
         factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
         capacity: test images that a class remembers.
-        when_full: when an image enters a class without a free row. ``higher_entropy``: if it replaces an image of
-            higher entropy. ``always``: it always does, as in a benchmark of test-time methods.
+        when_full: what happens to an image whose class has no free row. ``higher_entropy``: it enters if it can replace
+            an image of higher entropy. ``always``: it always enters, as in a benchmark of test-time methods.
         views: views of each test image, the un-augmented one included.
         kept: share of these views, the ones of lowest entropy, whose mean predicts the image's class.
     """

@@ -123,7 +123,7 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
         return labels_RFB[..., 0].numel() * cross_entropy(logits_RFBC.flatten(0, -2), labels_RFB.flatten())
 
     def order(epoch: int) -> Tensor:
-        unit(epoch)  # read before the first step, which then waits for nothing
+        unit(epoch)  # reads the epoch's features now, so that no step waits for them
         return stack.order(epoch).T
 
     def clipped_adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:

@@ -181,7 +181,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
-    """Return the BOLT authors' sweep: 3e-5 and 1e-4, or the same ratios of another rate."""
+    """Return the BOLT authors' sweep, 0.3 times and once the learning rate: 3e-5 and 1e-4 by default."""
     # Rounded, so that 0.3 times 1e-4 is exactly 3e-5 in a cell's identity and in its details.
     rates = (float(f"{share * settings.learning_rate:.6g}") for share in (0.3, 1.0))
     return tuple(replace(settings, learning_rate=rate) for rate in rates)

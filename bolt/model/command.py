@@ -117,7 +117,10 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
 def _check_and_count(
     folder: Path, given: list[str], output: Path | None, links: Path | None, accuracy: float | None
 ) -> int | None:
-    """Return the number of images, ``None`` if they come on a list. Raises ``CannotLabel`` for anything wrong."""
+    """Check the arguments, and return the number of images; ``None`` if the list on standard input names them.
+
+    Raises ``CannotLabel`` for the first wrong argument.
+    """
     from bolt.image_folders import unused_lines
     from bolt.model.labels import CannotLabel, image_paths, shown
     from bolt.model.loading import read_index

@@ -136,7 +136,7 @@ class Journal:
     def resume(self, paths: Iterator[str]) -> Iterator[str]:
         """Return the paths without those whose rows the journal has.
 
-        Rows and paths are in the same order: the journal drops the first row of another path, and all rows after it.
+        Rows and paths are in the same order: from the first row that names another path, the journal drops all rows.
         """
         self._file.seek(0)
         good, rest = 0, paths

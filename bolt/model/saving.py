@@ -61,9 +61,8 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
     Raises:
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
-        ValueError: for an unknown form, for an adapter of a model that was loaded without its backbone, and for another
-            form than an adapter of a backbone that gives features only; for ``huggingface`` of timm's tower, or of one
-            with learned tokens.
+        ValueError: for an unknown form; for ``adapter`` if the model was loaded without its backbone; for any other
+            form if the backbone gives features only; for ``huggingface`` if the tower is timm's or has learned tokens.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")

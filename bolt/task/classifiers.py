@@ -57,7 +57,7 @@ class Classifier(ABC):
         return len(getattr(self, fields(self)[0].name))
 
     def add_classes(self, head_CD: Tensor) -> Self:
-        """Return the classifier of its own classes followed by new ones with the given unit text embeddings.
+        """Return a classifier of these classes and, after them, new ones with the given unit text embeddings.
 
         Raises ``NoNewClasses`` if this kind of classifier needs more of a class than its text embedding.
         """

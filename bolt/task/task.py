@@ -101,7 +101,7 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the text of a task; where ``prompts`` are sentences by class, the template is the usual one."""
+        """Return the text of a task. For sentences by class, the templates are :data:`PROMPTS`."""
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 

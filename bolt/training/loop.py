@@ -180,7 +180,7 @@ def fit(
     if resume is not None:
         first = int(resume["epoch"]) + 1
         curve, best = list(resume["curve"]), list(resume["best"])
-        lowest_loss = float(resume.get("lowest_loss", math.inf))  # a snapshot of an earlier version has none
+        lowest_loss = float(resume.get("lowest_loss", math.inf))  # earlier versions saved no lowest loss
         optimiser.load_state_dict(resume["optimiser"])
         _restore(trained, resume["parameters"])
     carry_gradient = False

@@ -33,7 +33,7 @@ class Weights(StrictModel):
 
     @property
     def is_fetched(self) -> bool:
-        """Whether ``grid`` and ``adapt`` fetch them if they are not on this machine."""
+        """Whether ``grid`` and ``adapt`` download the weights if they are not on this machine."""
         return self.pretrained is not None or self.hub is not None
 
 

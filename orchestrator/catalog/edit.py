@@ -69,7 +69,7 @@ def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
 
 
 def _quoted(value: Any) -> Any:
-    """Quote each text in plain data that the catalog's reader, of YAML 1.1, would take for another value.
+    """Quote each text that a reader of YAML 1.1, such as the catalog's, would take for another value.
 
     ruamel writes YAML 1.2, in which ``no`` and ``1:20`` are texts.
     """

@@ -147,9 +147,10 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
 
 @lru_cache(maxsize=32)
 def _parse(text: str, top: Location, folder: Path) -> dict[str, dict[str, Any]]:
-    """Section -> key -> entry of one file. The key of a checkpoint is ``backbone/dataset``, its path is absolute.
+    """Return the entries of one file: section -> key -> entry. A checkpoint's key is ``backbone/dataset``.
 
-    Kept, because parsing the project's files takes 25 ms: a session loads the catalog several times.
+    The path of a checkpoint becomes absolute. The result is kept: parsing the project's files takes 25 ms, and a
+    session loads the catalog several times.
     """
     file = validated(CatalogFile, as_mapping(parse_yaml(text, top.file), top), top)
     checkpoints = {

@@ -92,7 +92,7 @@ def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
 
 
 def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: int) -> str:
-    """Return the digest of the files that list a draw; ``absent`` without any, for a plan made without the data."""
+    """Return the digest of the files that list a draw; ``absent`` without them, since a plan needs no data."""
     try:
         return file_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
     except UserError:
@@ -190,7 +190,7 @@ def _raise(error: OSError) -> None:
 def file_digest(*paths: Path) -> str:
     """Return the SHA-256 of a file, or of several files one after the other.
 
-    It is cached while their sizes and times stay.
+    The digest is cached until a file's size or time changes.
     """
     stats = (path.stat() for path in paths)
     return _digest(paths, tuple((stat.st_size, stat.st_mtime_ns) for stat in stats))

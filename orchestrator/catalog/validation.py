@@ -120,7 +120,7 @@ def validated(model: type[Model], data: Any, location: Location) -> Model:
 
 
 def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> UserError:
-    """Return the error for one of pydantic's problems with ``data``, which stands at ``location``."""
+    """Return the error for a problem that pydantic found in ``data``, the content at ``location``."""
     kind, context, path = problem["type"], problem.get("ctx", {}), problem["loc"]
     for key in path[:-2] if path[-1:] == ("[key]",) else path:
         if isinstance(data, dict) and data.get("kind") == key:

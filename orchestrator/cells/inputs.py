@@ -21,7 +21,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
 
 KEPT_SOURCES = 2
-"""Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
+"""How many sets of sources a process keeps with their bases. Computing a basis takes longer than many cells."""
 
 _OWNER = object()
 """The key under which :func:`_sources_cache` notes which cells its values belong to."""

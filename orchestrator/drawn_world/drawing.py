@@ -76,7 +76,7 @@ def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
 
 
 def _aerial(rng: KeyedRandom, task: AerialTask, labels: Tensor) -> Tensor:
-    """Draw scenes by their class names, rendered, then seen by the task's sensor through haze; labels are sorted."""
+    """Draw the scenes of sorted labels, render them, and show them as the task's sensor sees them through haze."""
     counts = torch.bincount(labels, minlength=len(task.class_names)).tolist()
     painted = [ALL[name](rng, count) for name, count in zip(task.class_names, counts, strict=True)]
     image = torch.cat(painted).clamp(0.0, 1.0)

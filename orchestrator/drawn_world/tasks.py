@@ -150,7 +150,7 @@ _LAND_VARIANTS: tuple[AerialTask, ...] = (
 TASKS: dict[str, ToyTask] = {task.name: task for task in (*_TRAINABLE, *_LAND_VARIANTS)}
 
 VARIANTS: dict[str, str] = {task.name: "aerial-land" for task in _LAND_VARIANTS}
-"""Evaluation-only task -> the task whose class names, or some of them, it has."""
+"""Evaluation-only task -> the task that it takes all or some of its class names from."""
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Labels = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

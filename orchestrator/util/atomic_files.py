@@ -15,7 +15,7 @@ from orchestrator.util.errors import UserError
 def nearest_existing(path: Path) -> Path:
     """Return the path if something is there, else the nearest folder above it.
 
-    That is where a new file or folder will be made.
+    A new file or folder of this path will be made there.
     """
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    """Show control characters as such, for example ``\\x1b``: a terminal obeys them, also those in a title or a name.
+    """Spell control characters out, for example ``\\x1b``: a terminal obeys them, also those in a title or a name.
 
     Line ends and tabs stay.
     """

@@ -91,7 +91,7 @@ def explain_hub_error(error: Exception, where: str) -> Exception:
         return UserError("there is no such repository, or it needs a token", where=where, hint="hf auth login")
     if isinstance(error, OfflineModeIsEnabled):
         return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
-    # When the network is down, huggingface_hub passes on the errors of the HTTP library it uses; versions differ in it.
+    # When the network is down, huggingface_hub passes on the errors of its HTTP library, which depends on its version.
     of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
     if of_http or isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
         return UserError(f"cannot be fetched: {error}", where=where, hint="run the same command again to continue")

@@ -2,7 +2,7 @@
 
 In the text tower the tokens stand behind the start token, in place of the first words of the prompt. In the image tower
 they stand behind the patches and have no position embedding; the layer norm before the blocks sees them. Each of the
-first ``depth`` blocks has its own tokens. They replace the tokens that the block before it returned.
+first ``depth`` blocks has its own tokens. A block's tokens replace the block before's outputs at the same places.
 
 Shape legend: J blocks with tokens, K tokens of a block, W width of the text tower.
 """
