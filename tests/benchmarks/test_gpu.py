@@ -33,9 +33,7 @@ def test_all_five_measurements_run_and_say_what_they_found(tmp_path: Path) -> No
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("limit", "fails"), [("100", False), ("0.01", True)])
-def test_a_measurement_in_a_process_of_its_own_gives_its_rows_or_its_error(
-    tmp_path: Path, limit: str, fails: bool
-) -> None:
+def test_an_isolated_measurement_gives_its_rows_or_its_error(tmp_path: Path, limit: str, fails: bool) -> None:
     done = measure(tmp_path / "found.json", "--only", "views", "--isolate", "--limit", limit)
     found = json.loads((tmp_path / "found.json").read_text())
     assert (done.returncode != 0) == fails, done.stderr

@@ -38,20 +38,6 @@ def test_a_host_sees_its_own_processes_and_folders_only(hosts: Hosts) -> None:
     assert not Path("/tmp/mine").exists()
 
 
-def test_a_shared_folder_and_this_python_are_seen_by_all(hosts: Hosts) -> None:
-    store = hosts.share[-1]
-    hosts.run("one", [sys.executable, "-c", f"open({str(store / 'from-one')!r}, 'w').write('hello')"])
-    assert hosts.run("two", f"cat {store}/from-one").stdout == "hello"
-
-
-def test_a_host_logs_in_to_another_with_the_key(hosts: Hosts) -> None:
-    home = hosts.hosts["one"].folder / "home"
-    (home / "key").write_text(hosts.key.read_text())
-    (home / "key").chmod(0o600)
-    output = hosts.run("one", "ssh -q -i ~/key -o BatchMode=yes -o StrictHostKeyChecking=no two hostname").stdout
-    assert output == "two\n"
-
-
 def test_a_host_that_is_cut_off_is_unreachable_until_it_is_connected_again(hosts: Hosts) -> None:
     assert hosts.run("one", REACH).stdout == "SSH-"
     hosts.cut("two")

@@ -146,9 +146,7 @@ def requeued(slurm: Slurm, job: str) -> None:
 @pytest.mark.ray
 @pytest.mark.e2e
 @pytest.mark.parametrize("interrupt", [told_to_end, requeued])
-def test_a_job_that_is_interrupted_continues_and_loses_nothing(
-    interrupt: Callable[[Slurm, str], None], slurm: Slurm
-) -> None:
+def test_an_interrupted_job_loses_nothing(interrupt: Callable[[Slurm, str], None], slurm: Slurm) -> None:
     job = slurm.submit("smoke")
     wait_for(lambda: len(slurm.results) >= 3, seconds=300)
     interrupt(slurm, job)

@@ -60,7 +60,7 @@ WRONG = {
 }
 
 
-def test_weights_that_cannot_be_fetched_are_named_before_any_work(
+def test_weights_that_cannot_be_fetched_are_named(
     tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -15,7 +15,7 @@ from tests.helpers.waiting import TIMEOUT
 WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 
 
-def test_a_folder_of_photographs_becomes_results_and_a_model(
+def test_photographs_become_a_model(
     tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # `data add` writes bolt.yaml there

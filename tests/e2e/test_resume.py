@@ -44,9 +44,7 @@ def finished_runs(store: Path) -> list[str]:
     return sorted(run.data.tags["run_key"] for run in runs)
 
 
-def test_a_stopped_or_killed_driver_loses_nothing_and_repeats_nothing(
-    tmp_path: Path, reference: dict[str, object]
-) -> None:
+def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path, reference: dict[str, object]) -> None:
     """Five moments in the order of a run, each in a command of its own; ``make soak`` kills at hundreds of moments.
 
     Two of the commands are on Ray. The others are in one process, whose death leaves the same files behind.

@@ -43,7 +43,7 @@ def orchestrator(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[st
 
 
 @pytest.mark.e2e
-def test_a_grid_runs_in_one_process_and_reports(
+def test_a_grid_runs_in_one_process(
     orchestrator: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     refused = orchestrator("grid", "smoke")

@@ -28,9 +28,7 @@ GIVEN_UP_SECONDS = 40.0
 """Longer than the head takes to give up a node that does not answer."""
 
 
-def test_the_grid_is_finished_without_a_node_that_is_cut_off_and_the_node_can_join_again(
-    tmp_path: Path, expected: dict[str, object]
-) -> None:
+def test_the_grid_is_finished_without_a_node_that_is_cut_off(tmp_path: Path, expected: dict[str, object]) -> None:
     grid_run = GridRun(
         tmp_path / "cut", MultiNodeCluster(tmp_path / "none", workers=0), grid=SMALL_GRID, cells=SMALL_GRID_CELLS
     )

@@ -110,7 +110,7 @@ blocks:
 ERRORS = ("made to fail", "NonFiniteLogits", "limit", "memory")
 
 
-def test_a_faulty_method_is_recorded_with_its_reason_and_stops_no_other_cell(
+def test_a_faulty_method_stops_no_other_cell(
     tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase
 ) -> None:
     grid_run = GridRun(

@@ -225,7 +225,7 @@ VALUES = (
     ),
     limit=st.none() | st.integers(-2, 50),
 )
-def test_overrides_and_filters_are_refused_or_give_valid_cells(
+def test_overrides_are_refused_or_give_valid_cells(
     tmp_path: Path, set_: list[str], only: list[str], limit: int | None
 ) -> None:
     check_grid(written(tmp_path, WHOLE), set_=set_, only=only, limit=limit)

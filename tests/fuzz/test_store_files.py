@@ -152,9 +152,7 @@ def equals_saved_state(state: Any) -> bool:
 
 @cases(200)
 @given(data=st.data())
-def test_a_damaged_snapshot_is_loaded_as_saved_or_ignored(
-    snapshot: tuple[Snapshots, Path, bytes], data: st.DataObject
-) -> None:
+def test_a_damaged_snapshot_is_whole_or_ignored(snapshot: tuple[Snapshots, Path, bytes], data: st.DataObject) -> None:
     snapshots, path, content = snapshot
     path.write_bytes(data.draw(spoiled(content)))
     state = snapshots.load()

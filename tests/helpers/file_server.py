@@ -1,11 +1,14 @@
 """A file server on the loopback interface that can drop, stall or refuse answers, and that records its requests."""
 
 import contextlib
+import hashlib
+import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from tests.helpers.waiting import TIMEOUT
 
@@ -50,6 +53,22 @@ class FileServer:
     def url_of(self, name: str) -> str:
         """The URL of a file."""
         return f"{self.url}/{name}"
+
+
+def hub_answers(kind: str, repo: str, commit: str, content: Mapping[str, bytes]) -> dict[str, Any]:
+    """What a hub with one repository of ``datasets`` or ``models`` answers: the options of :func:`serve`."""
+    sums = {name: hashlib.sha256(body).hexdigest() for name, body in content.items()}
+    siblings = [
+        {"rfilename": name, "size": len(body), "blobId": sums[name][:40],
+         **({"lfs": {"size": len(body), "sha256": sums[name], "pointerSize": 130}} if "parquet" in name else {})}
+        for name, body in content.items()
+    ]  # fmt: skip
+    info = {"id": repo, "sha": commit, "siblings": siblings, "private": False, "gated": False}
+    body = json.dumps({**info, "tags": [], "downloads": 1}).encode()
+    api = {f"api/{kind}/{repo}": body, f"api/{kind}/{repo}/revision/{commit}": body}
+    stem = f"{'' if kind == 'models' else f'{kind}/'}{repo}/resolve/{commit}"
+    headers = {f"{stem}/{name}": {"ETag": f'"{sums[name]}"', "X-Repo-Commit": commit} for name in content}
+    return {"files": {**api, **{f"{stem}/{name}": body for name, body in content.items()}}, "headers": headers}
 
 
 @contextlib.contextmanager

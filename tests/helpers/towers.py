@@ -180,3 +180,14 @@ def held_out_accuracy(task: Task, adapted: Adapted) -> float:
 def zero_shot(task: Task) -> Adapted:
     """The text head of the task."""
     return Adapted(cosine_classifier(task.head_CD, task.backbone.logit_scale))
+
+
+def weights_of(adapted: Adapted) -> Mapping[str, Tensor]:
+    """The tensors of the adapted tower, by open_clip's names."""
+    return adapted.tower.state_dict_open_clip()
+
+
+def moved_tensors(backbone: Backbone, adapted: Adapted) -> set[str]:
+    """The names of the tensors in which the adapted tower differs from the backbone's."""
+    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
+    return {name for name in before if not torch.equal(before[name], after[name])}

@@ -66,13 +66,6 @@ def test_views_repeat_and_depend_on_every_axis() -> None:
     assert len({view(), view(dataset="e"), view(seed=1), view(view=2), view(index=6)}) == 5
 
 
-def test_views_do_not_touch_the_global_generators() -> None:
-    before, numpy_before = torch.get_rng_state(), np.random.get_state(legacy=True)[2]  # type: ignore[index]  # noqa: NPY002
-    augmented_view(noise(40, 40), 32, "d", 0, 1, 5)
-    assert torch.equal(before, torch.get_rng_state())
-    assert numpy_before == np.random.get_state(legacy=True)[2]  # type: ignore[index]  # noqa: NPY002
-
-
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 2**62), st.sampled_from([SUPPORT_CROP, SOURCE_CROP]))
 @settings(max_examples=200, deadline=None)
 def test_a_box_lies_in_the_image(height: int, width: int, key: int, crop: Crop) -> None:

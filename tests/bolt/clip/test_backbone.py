@@ -26,9 +26,7 @@ def named_tensors(architecture: str) -> dict[str, torch.Tensor]:
     ("architecture", "tensors", "two_dimensional", "matrices", "layer_norm"),
     [("ViT-B-32", 158, 53, 49, 39_936), ("ViT-B-16", 158, 53, 49, 39_936), ("ViT-L-14", 302, 101, 97, 102_400)],
 )
-def test_tensor_counts_of_real_architectures(
-    architecture: str, tensors: int, two_dimensional: int, matrices: int, layer_norm: int
-) -> None:
+def test_tensor_counts(architecture: str, tensors: int, two_dimensional: int, matrices: int, layer_norm: int) -> None:
     """Reference vector TV17."""
     state = named_tensors(architecture)
     assert (len(state), sum(tensor.ndim == 2 for tensor in state.values())) == (tensors, two_dimensional)
@@ -49,7 +47,7 @@ def test_tensor_counts_of_real_architectures(
         ("ViT-L-14", 16, 18_432, 18_624),
     ],
 )
-def test_coefficient_counts_are_the_published_ones(
+def test_coefficient_counts_are_published(
     architecture: str, sources: int, blocks_only: int, with_projection: int
 ) -> None:
     state = named_tensors(architecture)
@@ -92,13 +90,6 @@ def test_features_equal_open_clips_and_repeat_bit_for_bit() -> None:
     torch.testing.assert_close(features, backbone.encode_images(pixels), rtol=1e-5, atol=1e-5)
 
 
-def test_features_can_take_part_in_training(backbone: Backbone) -> None:
-    features = backbone.encode_images(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
-    weight = torch.zeros(16, requires_grad=True)
-    (features @ weight).sum().backward()
-    assert weight.grad is not None
-
-
 def test_nothing_is_trainable_and_the_model_is_untouched() -> None:
     model = random_clip()
     backbone = Backbone.from_open_clip(model, tokenize, "tiny")
@@ -124,13 +115,6 @@ def test_zero_shot_head(backbone: Backbone) -> None:
         prompts = backbone.encode_prompts([template.replace("{}", name) for template in templates])
         torch.testing.assert_close(row, F.normalize(F.normalize(prompts, dim=-1).mean(dim=0), dim=0))
     torch.testing.assert_close(head.norm(dim=-1), torch.ones(2))
-
-
-def test_text_embeddings_equal_open_clips() -> None:
-    model = random_clip()
-    backbone = Backbone.from_open_clip(model, tokenize, "tiny")
-    with torch.no_grad():
-        torch.testing.assert_close(backbone.encode_prompts(["one", "two"]), model.encode_text(tokenize(["one", "two"])))
 
 
 @pytest.mark.parametrize(

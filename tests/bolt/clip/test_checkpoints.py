@@ -104,9 +104,7 @@ def run(frozen: ImageTower, tensors: dict[str, Tensor], images: Tensor) -> Tenso
 
 
 @pytest.mark.parametrize("kind", ["CLIPModel", "WithProjection", "CLIPVisionModel"])
-def test_a_hugging_face_model_gives_its_own_embeddings(
-    kind: str, frozen: ImageTower, images_B3SS: Tensor, tmp_path: Path
-) -> None:
+def test_a_hugging_face_model_embeds_alike(kind: str, frozen: ImageTower, images_B3SS: Tensor, tmp_path: Path) -> None:
     model = their_model(kind)
     model.save_pretrained(tmp_path)
     converted = convert_image_tower(read_checkpoint(tmp_path), frozen)

@@ -73,9 +73,7 @@ def test_float32_is_what_a_cpu_computes_in_without_a_choice(backbone: Backbone) 
 
 
 @pytest.mark.parametrize(("capability", "default"), [((7, 5), "float32"), ((8, 0), "tf32"), ((9, 0), "tf32")])
-def test_the_default_of_a_gpu_depends_on_its_generation(
-    capability: tuple[int, int], default: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_of_a_gpu(capability: tuple[int, int], default: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     precisions._has_tf32.cache_clear()
     try:

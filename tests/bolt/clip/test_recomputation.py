@@ -23,7 +23,7 @@ def gradients(tower: ImageTower, images: Tensor, precision: str) -> dict[str, Te
 @pytest.mark.parametrize("precision", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("quick_gelu", [False, True])
 @pytest.mark.parametrize("trained", ["all", "matrices", "last"])
-def test_a_towers_gradients_keep_every_bit(
+def test_gradients_keep_every_bit(
     monkeypatch: pytest.MonkeyPatch, quick_gelu: bool, precision: str, trained: str
 ) -> None:
     tower = ImageTower.from_open_clip(random_clip(quick_gelu=quick_gelu).visual)

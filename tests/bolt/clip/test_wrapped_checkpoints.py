@@ -141,9 +141,7 @@ def test_the_scale_of_a_lora_is_part_of_its_identity(frozen: ImageTower, tmp_pat
 @pytest.mark.parametrize(
     "settings", [{}, {"r": 4, "lora_alpha": 1}, {"r": 2, "lora_alpha": 1, "alpha_pattern": {"q_proj": 3}}]
 )
-def test_a_lora_of_unknown_scale_is_refused_with_the_way_to_merge(
-    settings: dict[str, Any], frozen: ImageTower, tmp_path: Path
-) -> None:
+def test_a_lora_of_unknown_scale_is_refused(settings: dict[str, Any], frozen: ImageTower, tmp_path: Path) -> None:
     with pytest.raises(TensorMismatch, match=r"LoRA.*merge_and_unload"):
         convert_image_tower(read_checkpoint(peft(frozen, settings, tmp_path)[0]), frozen)
 

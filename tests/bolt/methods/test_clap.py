@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.methods import METHODS
 from bolt.methods.clap import ClapSettings, adapt, class_weights, train_prototypes
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Task
-from tests.helpers.frozen_tasks import clip_like, frozen_task
+from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.waves import plane_wave, unit
 
 EMBEDDINGS = 1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5)
@@ -98,21 +97,3 @@ def test_an_epoch_has_as_many_batches_as_the_support(images: int, rows: int, bac
         patch.setattr(clap, "fit_task", counted)
         clap.adapt(task, ClapSettings(views=3))
     assert seen == [rows]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shots", [1, 4, 16])
-@pytest.mark.parametrize("constraint", ["class_adaptive", "none"])
-def test_it_beats_the_text_head(shots: int, constraint: Literal["class_adaptive", "none"], backbone: Backbone) -> None:
-    problem = clip_like(backbone, shots=shots)
-    assert problem.accuracy(adapt(problem.task, ClapSettings(constraint=constraint))) > problem.zero_shot() + 5
-
-
-def test_it_trains_a_number_for_every_entry_of_the_head(backbone: Backbone) -> None:
-    assert adapt(clip_like(backbone, shots=1).task, ClapSettings(epochs=1)).trainable_parameters == 10 * 96
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="constraint"):
-        METHODS["clap"].configure({"constraint": "l1"})
-    assert METHODS["clap"].configure({"preset": "zs_lp"}).constraint == "none"

@@ -1,9 +1,7 @@
 """CLIPFit against the official code."""
 
-from pathlib import Path
 from types import MethodType
 
-import open_clip
 import pytest
 import torch
 from torch import Tensor
@@ -13,21 +11,14 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower
-from bolt.clip.tower_shape import TextShape, UnsupportedTower
-from bolt.methods import METHODS
+from bolt.clip.tower_shape import TextShape
 from bolt.methods.clipfit import ClipFitSettings, adapt, trainable, with_trained_biases
 from bolt.methods.common.trained_text import TrainedText
-from bolt.model.loading import load_model
-from bolt.model.model import Model
 from bolt.task.classifiers import CosineClassifier
 from tests.bolt.methods.third_vectors import SMALL_IMAGES, exact, names, small_task, vector
 from tests.helpers.towers import (
-    CONTEXT,
-    VOCABULARY,
     held_out_accuracy,
     make_task,
-    random_backbone,
-    tokenize,
     zero_shot,
 )
 from tests.helpers.vit_shapes import VIT_B32
@@ -108,28 +99,3 @@ def test_the_penalty_holds_the_text_near_the_frozen_one(backbone: Backbone) -> N
     assert distances == sorted(distances, reverse=True)
     assert distances[0] > 10 * distances[2] >= 0
     assert all(torch.equal(a, b) for a, b in zip(before, backbone.text_tower.parameters(), strict=True))
-
-
-def test_a_saved_model_needs_no_text_tower_and_gives_the_same_logits(backbone: Backbone, tmp_path: Path) -> None:
-    task = make_task(backbone)
-    adapted = adapt(task, ClipFitSettings(epochs=3))
-    model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
-    model.save(tmp_path / "model")
-    pixels = task.support.pixels(0, torch.arange(5))
-    assert torch.equal(load_model(tmp_path / "model", random_backbone()).logits(pixels), model.logits(pixels))
-
-
-def test_a_tower_without_named_tensors_is_refused_before_any_work() -> None:
-    text = {"context_length": CONTEXT, "vocab_size": VOCABULARY, "width": 16, "heads": 2, "layers": 1}
-    model = open_clip.CLIP(16, {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}, text)
-    backbone = Backbone.from_open_clip(model, tokenize, "resnet")
-    with pytest.raises(UnsupportedTower, match="no names"):
-        trainable(make_task(backbone), ClipFitSettings())
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="distance_weight"):
-        ClipFitSettings(distance_weight=-1)
-    with pytest.raises(ValueError, match="epochs"):
-        ClipFitSettings(epochs=0)
-    assert METHODS["clipfit"].configure({"preset": "imagenet"}).epochs == 10

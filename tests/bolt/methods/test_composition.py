@@ -163,9 +163,7 @@ def test_nothing_but_the_network_itself_is_kept_for_the_backward(backbone: Backb
     assert kept("plain") == kept("composed") + 16 * model
 
 
-def test_a_weights_gradient_is_contracted_before_the_next_ones_are_made(
-    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weights_gradient_is_contracted_at_once(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_of(backbone.tower)
     composed = Composition(base, random_stacks(base))
     order: list[str] = []
@@ -232,9 +230,7 @@ def test_groups_of_entries_have_coefficients_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_grouped_gradients_are_those_of_the_gathered_coefficients(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grouped_gradients_are_those_of_gathered_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces of a few columns, with a group that no entry is in."""
     monkeypatch.setitem(composition._CONVERTED_AT_ONCE, "cpu", 4 * SOURCES)
     generator = torch.Generator().manual_seed(2)

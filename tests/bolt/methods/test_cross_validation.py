@@ -82,6 +82,8 @@ def test_all_rates_of_the_linear_probe_at_once(changes: dict[str, Any], epochs_k
     expected = [one_by_one(task, settings.folds, linear_probe.adapt, each) for each in fixed]
     assert len(set(expected)) > 1, "the example must tell the rates apart"
     assert linear_probe.held_out_correct(task, settings, rates) == expected
+    chosen = linear_probe.adapt(task, replace(settings, logit_steps=STEPS)).details["learning_rate"]
+    assert expected[rates.index(chosen)] == max(expected)
 
 
 @pytest.mark.parametrize("folds", [3, 4])
@@ -92,6 +94,8 @@ def test_all_folds_of_lp_plus_plus_at_once(folds: int, backbone: Backbone) -> No
     expected = [one_by_one(task, folds, lp_plus_plus.adapt, each) for each in fixed]
     assert len(set(expected)) > 1, "the example must tell the numbers apart"
     assert lp_plus_plus.held_out_correct(task, settings, counts) == expected
+    chosen = lp_plus_plus.adapt(task, replace(settings, step_counts=counts)).details["steps"]
+    assert expected[counts.index(chosen)] == max(expected)
 
 
 class CountedOperations(TorchDispatchMode):
@@ -108,7 +112,7 @@ class CountedOperations(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("adapt", "settings"), [(linear_probe.adapt, LinearProbeSettings()), (lp_plus_plus.adapt, LpPlusPlusSettings())]
 )
-def test_a_choice_takes_at_most_five_times_the_operations_of_a_training(
+def test_a_choice_takes_at_most_five_trainings(
     adapt: Callable[[Task, Any], Adapted], settings: Any, backbone: Backbone
 ) -> None:
     """There are sixteen trainings in the linear probe's choice, and LP++ trains for up to 480 steps instead of 300."""

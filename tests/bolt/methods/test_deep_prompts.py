@@ -11,10 +11,8 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods import METHODS
-from bolt.model.loading import load_model
 from bolt.model.model import Model
-from bolt.model.saving import Form
-from tests.helpers.towers import make_task, random_backbone, tokenize
+from tests.helpers.towers import make_task, tokenize
 
 METHODS_WITH_TOKENS = sorted(name for name, method in METHODS.items() if hasattr(method.settings_class, "depth"))
 
@@ -27,8 +25,8 @@ def wide_backbone() -> Backbone:
 
 
 def adapted_model(name: str, backbone: Backbone) -> tuple[Model, Tensor]:
-    task = make_task(backbone)
-    adapted = METHODS[name].adapt(task, METHODS[name].configure(METHODS[name].test_settings))
+    task, method = make_task(backbone), METHODS[name]
+    adapted = method.adapt(task, method.configure(method.test_settings))
     return Model.from_adapted(backbone, adapted, ["a", "b", "c"]), task.support.pixels(0, torch.arange(5))
 
 
@@ -43,13 +41,9 @@ def test_the_trained_numbers_of_vit_b(name: str, count: int) -> None:
     assert METHODS[name].adapt(task, settings).trainable_parameters == count
 
 
-@pytest.mark.parametrize("form", ["adapter", "state_dict"])
 @pytest.mark.parametrize("name", METHODS_WITH_TOKENS)
-def test_a_saved_model_holds_the_tokens(name: str, form: Form, backbone: Backbone, tmp_path: Path) -> None:
+def test_a_saved_model_holds_the_tokens(name: str, backbone: Backbone) -> None:
     model, pixels = adapted_model(name, backbone)
-    model.save(tmp_path / "model", form)
-    loaded = load_model(tmp_path / "model", random_backbone() if form == "adapter" else None)
-    assert torch.equal(loaded.logits(pixels), model.logits(pixels))
     assert list(model.changed_tensors()) == ["prompts"]
     without = Model(backbone.tower, model.classifier, model.about)
     assert not torch.equal(without.logits(pixels), model.logits(pixels))
@@ -69,12 +63,12 @@ def test_tokens_that_do_not_fit_are_refused(backbone: Backbone) -> None:
         backbone.text_tower.with_prompts(torch.zeros(2, 1, 16))
 
 
-@pytest.mark.parametrize("name", METHODS_WITH_TOKENS)
+@pytest.mark.parametrize("name", [*METHODS_WITH_TOKENS, "clipfit"])
 def test_other_towers_are_refused_before_any_work(name: str) -> None:
     text = {"context_length": 16, "vocab_size": 64, "width": 16, "heads": 2, "layers": 1}
     model = open_clip.CLIP(16, {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}, text)
     task = make_task(Backbone.from_open_clip(model, tokenize, "resnet"))
-    with pytest.raises(UnsupportedTower, match="no place in a ModifiedResNet"):
+    with pytest.raises(UnsupportedTower, match="no names" if name == "clipfit" else "no place in a ModifiedResNet"):
         METHODS[name].adapt(task, METHODS[name].configure(METHODS[name].test_settings))
     assert METHODS[name].clips_own_tower
 

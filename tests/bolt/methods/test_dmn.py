@@ -7,7 +7,7 @@ import torch
 
 from bolt.clip.backbone import Backbone
 from bolt.methods.common.cross_validation import with_images
-from bolt.methods.dmn import DmnSettings, DynamicMemory, adapt, support_memory
+from bolt.methods.dmn import DmnSettings, DynamicMemory, support_memory
 from bolt.methods.dmn_trained import DmnTrainedSettings
 from bolt.methods.dmn_trained import adapt as train
 from bolt.task.classifiers import TrainedMemoryClassifier
@@ -42,9 +42,8 @@ def test_views_tell_the_class_as_in_the_official_code() -> None:
     assert [len(memory.kept.get(label, [])) for label in range(6)] == vector("dmn/count_memory").tolist()
 
 
-def test_more_images_help_and_free_rows_add_nothing(backbone: Backbone) -> None:
-    few, many = (clip_like(backbone, shots=shots) for shots in (1, 16))
-    assert many.accuracy(adapt(many.task, DmnSettings())) > few.zero_shot() + 2
+def test_free_rows_add_nothing(backbone: Backbone) -> None:
+    few = clip_like(backbone, shots=1)
     memory = support_memory(few.task, DmnSettings())
     wider = replace(memory, rows_CRD=torch.nn.functional.pad(memory.rows_CRD, (0, 0, 0, 5)))
     torch.testing.assert_close(wider(few.test_ND), memory(few.test_ND))

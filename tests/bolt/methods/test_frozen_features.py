@@ -107,9 +107,7 @@ def test_the_same_image_over_and_over(name: str, protocol: Protocol, backbone: B
 @every_method
 @both_protocols
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_features_that_are_not_numbers_give_no_accuracy(
-    name: str, protocol: Protocol, value: float, backbone: Backbone
-) -> None:
+def test_features_with_nan_give_no_accuracy(name: str, protocol: Protocol, value: float, backbone: Backbone) -> None:
     def spoiled(view: int, features_ND: Tensor) -> Tensor:
         features_ND = features_ND.clone()
         features_ND[3, 5] = value
@@ -124,7 +122,7 @@ def test_features_that_are_not_numbers_give_no_accuracy(
 @every_method
 @both_protocols
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
-def test_half_precision_features_serve_as_well(
+def test_half_precision_features_serve(
     name: str, protocol: Protocol, precision: torch.dtype, backbone: Backbone
 ) -> None:
     """Support and queries in half precision give nearly the logits of the same numbers in float32."""
@@ -135,6 +133,34 @@ def test_half_precision_features_serve_as_well(
     logits = run(name, halves).classify(queries)
     assert logits.dtype == torch.float32
     assert torch.equal(logits, run(name, rounded).classify(queries.float()))
+
+
+GAINS: list[tuple[str, dict[str, Any], dict[int, int], int]] = [
+    ("ape", {}, {1: -1, 8: 1}, 0),
+    ("ape_t", {}, {1: -1, 8: 1}, 750),
+    ("clap", {}, {1: 5, 4: 5, 16: 5}, 960),
+    ("clap", {"constraint": "none"}, {1: 5, 4: 5, 16: 5}, 960),
+    ("clip_adapter", {}, {4: 1, 16: 1}, 96**2 // 2),
+    ("cross_modal", {"iterations": 3200}, {1: 2, 4: 2, 16: 2}, 960),
+    ("dmn", {}, {16: 2}, 0),
+    ("gda", {}, {4: 5, 16: 5}, 0),
+    ("linear_probe", {}, {16: 20}, 970),
+    ("proker", {}, {8: 2}, 0),
+    ("task_res", {}, {4: 5, 16: 5}, 960),
+]
+"""Method, settings, shots -> points above the text head at least, and trained numbers for ten classes of width 96."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings", "gains", "trained"), GAINS)
+def test_it_beats_the_text_head(
+    name: str, settings: dict[str, Any], gains: dict[int, int], trained: int, backbone: Backbone
+) -> None:
+    for shots, points in gains.items():
+        problem = clip_like(backbone, shots=shots)
+        adapted = METHODS[name].adapt(problem.task, METHODS[name].configure(settings))
+        assert problem.accuracy(adapted) > problem.zero_shot() + points
+    assert adapted.trainable_parameters == trained
 
 
 @every_method

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -10,15 +9,11 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import matrix_names
 from bolt.methods import METHODS
 from bolt.methods.iso_c import isotropic
-from tests.bolt.methods.test_methods import logits_of, run
-from tests.helpers.towers import RandomSources, make_task
+from tests.helpers.towers import RandomSources, make_task, weights_of
+from tests.helpers.waves import numbers
 
 ISO_C = METHODS["iso_c"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-5)
-
-
-def numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def matrix(task: int, rows: int, columns: int, rate: float) -> Tensor:
@@ -53,7 +48,7 @@ def test_the_merged_tower(backbone: Backbone) -> None:
     sources = RandomSources(backbone)
     adapted = ISO_C.adapt(make_task(backbone, sources=sources), ISO_C.configure({"alphas": [0.7]}))
     assert adapted.trainable_parameters == 0
-    after, base = adapted.tower.state_dict_open_clip(), backbone.tower.state_dict_open_clip()
+    after, base = weights_of(adapted), backbone.tower.state_dict_open_clip()
     for name, before in base.items():
         vectors = torch.stack([vector[name] for vector in sources.vectors.values()]).double()
         update = vectors.mean(dim=0)
@@ -73,24 +68,3 @@ def test_a_zero_source_changes_no_matrix(backbone: Backbone) -> None:
         sources.vectors["zero"] = {key: 0 * tensor for key, tensor in sources.vectors["source_0"].items()}
     one, other = (tower.state_dict_open_clip()[name] for tower in towers if tower is not None)
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_zero_sources_give_the_frozen_tower_and_nan_is_refused(backbone: Backbone) -> None:
-    sources = RandomSources(backbone, scale=0.0)
-    _, logits = run("iso_c", make_task(backbone, sources=sources))
-    _, zero_shot = run("zero_shot", make_task(backbone))
-    torch.testing.assert_close(logits, zero_shot)
-    sources.vectors["source_1"]["ln_post.weight"][0] = torch.nan
-    with pytest.raises(ValueError, match=r"ln_post\.weight"):
-        run("iso_c", make_task(backbone, sources=sources))
-
-
-@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
-def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
-    task = make_task(backbone, shots=shots, classes=classes)
-    assert torch.isfinite(logits_of(task, ISO_C.adapt(task, ISO_C.configure(ISO_C.test_settings)))).all()
-
-
-def test_without_a_candidate_there_is_no_scale() -> None:
-    with pytest.raises(ValueError, match="alphas"):
-        ISO_C.configure({"alphas": []})

@@ -8,8 +8,6 @@ import torch
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.methods import METHODS
-from bolt.methods.common.cross_validation import stratified_folds
 from bolt.methods.logistic_probe import (
     COARSE_GRID,
     LogisticProbeSettings,
@@ -57,13 +55,6 @@ def test_of_equals_the_c_nearest_to_the_one_shot_c_wins() -> None:
     assert 900 < large < 1100
 
 
-def test_folds_spread_every_class() -> None:
-    labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0])
-    folds = stratified_folds(labels, 2)
-    for label, sizes in {0: [2, 2], 1: [2, 1], 2: [1, 1]}.items():
-        assert folds[labels == label].bincount(minlength=2).tolist() == sizes
-
-
 def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
     """Features that only name their image: fitted ones would be right, held-out ones cannot be."""
     labels = np.repeat(np.arange(4), 2)
@@ -100,11 +91,3 @@ def test_a_class_without_an_image_is_never_predicted(present: int, backbone: Bac
         assert logits.shape == (len(problem.test_ND), 5)
         assert torch.isfinite(logits).all()
         assert set(logits.argmax(dim=-1).tolist()) == set(range(present))
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    configure = METHODS["logistic_probe"].configure
-    assert configure({"c": 3}).c == 3
-    for wrong in ({"c": 0}, {"one_shot_c": -1}, {"folds": 1}, {"max_iterations": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            configure(wrong)

@@ -26,7 +26,7 @@ from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted
 from bolt.training.loop import Diverged
 from bolt.training.trainable import Trainable
-from tests.helpers.towers import make_task, random_backbone
+from tests.helpers.towers import make_task, moved_tensors, random_backbone, weights_of
 from tests.helpers.waves import plane_wave
 
 VIT_B16 = TowerShape(224, 16, 768, 12, 12, 3072, 512, "quick_gelu")
@@ -146,9 +146,7 @@ def test_merged_equals_unmerged(dora: bool, deep: Backbone) -> None:
     ],
     ids=["v", "k and out", "c_fc", "all"],
 )
-def test_exactly_the_chosen_matrices_of_the_last_blocks_change(
-    dora: bool, targets: tuple[str, ...], matrices: set[str], deep: Backbone
-) -> None:
+def test_the_chosen_matrices_change(dora: bool, targets: tuple[str, ...], matrices: set[str], deep: Backbone) -> None:
     model = moved(trainable_adapters(make_task(deep), LoraSettings(rank=2, last_blocks=4, targets=targets), dora))
     before, after = deep.tower.state_dict_open_clip(), model.current().state_dict_open_clip()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
@@ -196,7 +194,7 @@ def test_training_with_dropout_repeats_and_learns(method: Method, backbone: Back
     one, other = run(), run()
     assert curves[0] == curves[1]
     assert curves[0][-1] < 0.8 * curves[0][0]
-    left, right = one.tower.state_dict_open_clip(), other.tower.state_dict_open_clip()
+    left, right = weights_of(one), weights_of(other)
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert type(one.tower.get_submodule("blocks.0.attn.qkv")) is nn.Linear
     assert not any(tensor.requires_grad for tensor in one.tower.parameters())
@@ -224,7 +222,7 @@ def test_a_rate_far_too_high_is_reported_as_divergence(backbone: Backbone) -> No
     [(VIT_B16, 110_592, 9_408, 9_216, 9_216), (VIT_L14, 294_912, 18_624, 18_432, 18_432)],
     ids=["vit_b", "vit_l"],
 )
-def test_presets_train_as_many_numbers_as_they_say(
+def test_presets_train_what_they_say(
     shape: TowerShape, clip_lora: int, bolt: int, matched: int, matched_dora: int
 ) -> None:
     with torch.device("meta"):
@@ -286,10 +284,8 @@ FROZEN = (".out_proj.weight", ".out_proj.bias", ".c_fc.bias", ".c_proj.bias")
 def test_as_published_trains_what_it_says(backbone: Backbone) -> None:
     task = make_task(backbone, protocol=STRICT.with_switches(lora="as_published"))
     adapted = LORA.adapt(task, LoraSettings(epochs=2))
-    before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
-    assert {name for name in before if torch.equal(before[name], after[name])} == {
-        name for name in before if name.endswith(FROZEN)
-    }
+    before = backbone.tower.state_dict_open_clip()
+    assert moved_tensors(backbone, adapted) == {name for name in before if not name.endswith(FROZEN)}
     whole = sum(
         tensor.numel()
         for name, tensor in before.items()

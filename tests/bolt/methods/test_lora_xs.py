@@ -5,24 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.common.reparametrised import weight_matrices
 from bolt.methods.lora_xs import LoraXsSettings, SingularCore
-from tests.bolt.methods.test_methods import logits_of
-from tests.helpers.towers import make_task
+from tests.helpers.towers import make_task, moved_tensors
 from tests.helpers.vit_shapes import VIT_B32, VIT_L14
-from tests.helpers.waves import W1, W2, train_two_layers, two_layers, wave
+from tests.helpers.waves import W1, W2, numbers, train_two_layers, two_layers, wave
 
 LORA_XS = METHODS["lora_xs"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
-
-
-def numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def two_cores() -> list[SingularCore]:
@@ -61,13 +55,12 @@ def test_it_changes_every_matrix_of_the_papers_towers(shape: Any, matrices: int)
 
 
 def test_counts_and_start(backbone: Backbone) -> None:
-    task, before = make_task(backbone), backbone.tower.state_dict_open_clip()
+    task = make_task(backbone)
     still = LORA_XS.adapt(task, LoraXsSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
-    assert all(torch.equal(before[name], tensor) for name, tensor in still.tower.state_dict_open_clip().items())
+    assert not moved_tensors(backbone, still)
     assert still.trainable_parameters == 9 * 5**2
     moved = LORA_XS.adapt(task, LoraXsSettings(epochs=2, rank=3, matrices=("projection",)))
-    after = moved.tower.state_dict_open_clip()
-    assert [name for name in before if not torch.equal(before[name], after[name])] == ["proj"]
+    assert moved_tensors(backbone, moved) == {"proj"}
     assert moved.trainable_parameters == 9
 
 
@@ -85,9 +78,3 @@ def test_a_rank_above_the_matrix_or_its_own_rank_is_cut_down() -> None:
     assert SingularCore.of(W1, 100, 100).r.shape == (4, 4)
     assert SingularCore.of(W1[:, :1] @ W1[:1], 3, 3).r.shape == (1, 1)
     assert SingularCore.of(torch.zeros(3, 4), 2, 2).change().shape == (3, 4)
-
-
-@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
-def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
-    task = make_task(backbone, shots=shots, classes=classes)
-    assert torch.isfinite(logits_of(task, LORA_XS.adapt(task, LORA_XS.configure(LORA_XS.test_settings)))).all()

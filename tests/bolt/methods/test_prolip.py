@@ -12,10 +12,9 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.prolip import ProLipSettings, train_projection
-from tests.bolt.methods.test_methods import logits_of
-from tests.helpers.towers import make_task
+from tests.helpers.towers import make_task, moved_tensors
 from tests.helpers.vit_shapes import VIT_B32, VIT_L14
-from tests.helpers.waves import wave
+from tests.helpers.waves import numbers, wave
 
 PROLIP = METHODS["prolip"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
@@ -24,10 +23,6 @@ VIEWS = [wave(6, 7, 0.7, 1.3, 0.2 + 0.15 * view) for view in range(4)]
 START = 0.4 * wave(7, 5, 0.9, 0.6, 0.3)
 HEAD = F.normalize(0.3 * wave(3, 5, 1.1, 0.9, 0.5) + 0.5, dim=-1)
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-
-
-def numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def trained(steps: int, regularisation: float | None) -> Tensor:
@@ -74,10 +69,8 @@ def test_the_projection_has_as_many_numbers_as_the_paper_counts(shape: Any, coun
 
 
 def test_only_the_projection_moves(backbone: Backbone) -> None:
-    before = backbone.tower.state_dict_open_clip()
     adapted = PROLIP.adapt(make_task(backbone), ProLipSettings(steps=5, views=2))
-    after = adapted.tower.state_dict_open_clip()
-    assert [name for name in before if not torch.equal(before[name], after[name])] == ["proj"]
+    assert moved_tensors(backbone, adapted) == {"proj"}
     assert adapted.trainable_parameters == 32 * 16
 
 
@@ -92,9 +85,3 @@ def test_training_lowers_the_loss(backbone: Backbone) -> None:
 def test_one_class_leaves_the_projection_as_it_is(backbone: Backbone) -> None:
     adapted = PROLIP.adapt(make_task(backbone, classes=1), ProLipSettings(steps=3, views=2))
     assert torch.equal(adapted.tower.proj.weight, backbone.tower.proj.weight)
-
-
-@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (1, 1)])
-def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
-    task = make_task(backbone, shots=shots, classes=classes)
-    assert torch.isfinite(logits_of(task, PROLIP.adapt(task, PROLIP.configure(PROLIP.test_settings)))).all()

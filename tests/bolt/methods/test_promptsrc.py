@@ -139,9 +139,3 @@ def test_the_result_is_no_epochs_tokens(backbone: Backbone) -> None:
     assert other.prompts is not None
     assert one.prompts.shape == (1, 2, 32)
     assert not torch.equal(one.prompts, other.prompts)
-
-
-def test_settings_are_checked() -> None:
-    for wrong in ({"text_weight": -1}, {"average_deviation": 0}):
-        with pytest.raises(ValueError, match=r"text_weight|average_deviation"):
-            METHODS["promptsrc"].configure(wrong)

@@ -8,11 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.methods import METHODS
 from bolt.methods.task_res import TaskResSettings, adapt, epochs_of, text_length, train_residual
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from tests.helpers.frozen_tasks import clip_like, frozen_task
+from tests.helpers.frozen_tasks import frozen_task
 from tests.helpers.waves import plane_wave, unit
 
 TEXT = (1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5)).float()
@@ -83,35 +82,7 @@ def test_text_norm_is_the_length_of_the_raw_embeddings(task: Task) -> None:
     torch.testing.assert_close(by_alpha, by_length, rtol=1e-4, atol=1e-3)
 
 
-def test_the_untrained_classifier_is_zero_shot(backbone: Backbone) -> None:
-    problem = clip_like(backbone, shots=2)
-    still = adapt(problem.task, TaskResSettings(epochs=1, learning_rate=1e-12, weight_decay=0.0))
-    assert problem.accuracy(still) == pytest.approx(problem.zero_shot(), abs=0.2)
-
-
-def test_one_class_stays_where_it_is(backbone: Backbone) -> None:
-    one = frozen_task(backbone, lambda view: SUPPORT[:2], LABELS[:2], unit(TEXT[:1]))
-    adapted = adapt(one, TaskResSettings(epochs=5))
-    torch.testing.assert_close(adapted.classify(QUERIES), 100 * F.normalize(QUERIES, dim=-1) @ unit(TEXT[:1]).T)
-
-
-def test_it_trains_a_number_for_every_entry_of_the_head(backbone: Backbone) -> None:
-    assert adapt(clip_like(backbone, shots=1).task, TaskResSettings(epochs=1)).trainable_parameters == 10 * 96
-
-
 @pytest.mark.parametrize(("shots", "epochs"), [(1, 100), (4, 100), (8, 200), (16, 200)])
 def test_more_images_train_longer(shots: int, epochs: int) -> None:
     assert epochs_of(TaskResSettings(), torch.arange(3).repeat(shots)) == epochs
     assert epochs_of(TaskResSettings(epochs=7), torch.arange(3).repeat(shots)) == 7
-
-
-@pytest.mark.parametrize("shots", [4, 16])
-def test_it_beats_the_text_head(shots: int, backbone: Backbone) -> None:
-    problem = clip_like(backbone, shots=shots)
-    assert problem.accuracy(adapt(problem.task, TaskResSettings())) > problem.zero_shot() + 5
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="text_norm"):
-        TaskResSettings(text_norm=0.0)
-    assert METHODS["task_res"].configure({"preset": "imagenet"}).learning_rate == 2e-4

@@ -1,7 +1,5 @@
 """TDA against numbers of the official code (kdiAAA/TDA e697fb0)."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -99,17 +97,3 @@ def test_images_come_in_the_tasks_order(backbone: Backbone) -> None:
     assert isinstance(adapted.classify, CacheClassifier)
     torch.testing.assert_close(adapted.classify(features), caches.final()(features))
     assert 0 <= float(adapted.details["agreement_with_final"]) <= 100
-
-
-def test_what_it_cannot_use_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="tta track"):
-        adapt(make_task(backbone), TdaSettings())
-    task = make_task(backbone, unlabelled=True)
-    assert task.unlabelled is not None
-    features = task.unlabelled.features()
-    features[3, 2] = torch.nan
-    broken = replace(task, unlabelled=replace(task.unlabelled, features=lambda: features))
-    with pytest.raises(ValueError, match="NaN"):
-        adapt(broken, TdaSettings())
-    with pytest.raises(ValueError, match="capacity"):
-        TdaSettings(capacity=0)

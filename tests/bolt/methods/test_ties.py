@@ -4,22 +4,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-import pytest
 import torch
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.ties import merge_task_vectors
-from tests.bolt.methods.test_methods import logits_of, run
-from tests.helpers.towers import RandomSources, make_task
+from tests.helpers.towers import RandomSources, make_task, weights_of
+from tests.helpers.waves import numbers
 
 TIES = METHODS["ties"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-5)
-
-
-def numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def merge(vectors: Sequence[Tensor], percent: float = 20.0, how: Literal["mean", "sum"] = "mean") -> Tensor:
@@ -75,24 +70,8 @@ def test_the_merged_tower(backbone: Backbone) -> None:
     sources = RandomSources(backbone)
     task = make_task(backbone, sources=sources)
     adapted = TIES.adapt(task, TIES.configure({"alphas": [0.7]}))
-    before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
+    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
     vectors = [torch.cat([v[name].flatten() for name in before]) for v in sources.vectors.values()]
     moved = torch.cat([(after[name] - before[name]).flatten() for name in before])
     torch.testing.assert_close(moved, 0.7 * merge(vectors), rtol=1e-4, atol=1e-5)
     assert adapted.trainable_parameters == 0
-
-
-def test_zero_sources_give_the_frozen_tower_and_nan_is_refused(backbone: Backbone) -> None:
-    sources = RandomSources(backbone, scale=0.0)
-    _, logits = run("ties", make_task(backbone, sources=sources))
-    _, zero_shot = run("zero_shot", make_task(backbone))
-    torch.testing.assert_close(logits, zero_shot)
-    sources.vectors["source_1"]["ln_post.weight"][0] = torch.nan
-    with pytest.raises(ValueError, match="source_1"):
-        run("ties", make_task(backbone, sources=sources))
-
-
-@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
-def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
-    task = make_task(backbone, shots=shots, classes=classes)
-    assert torch.isfinite(logits_of(task, TIES.adapt(task, TIES.configure(TIES.test_settings)))).all()

@@ -108,10 +108,3 @@ def test_a_class_that_no_image_belongs_to_keeps_its_mean() -> None:
     solved = transduce(QUERIES, head, 1e4, TransClipSettings())
     assert torch.isfinite(solved.means_CD).all()
     assert torch.isfinite(solved.z_nC).all()
-
-
-def test_what_it_cannot_use_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="tta track"):
-        adapt(make_task(backbone), TransClipSettings())
-    with pytest.raises(ValueError, match="neighbours"):
-        TransClipSettings(neighbours=0)

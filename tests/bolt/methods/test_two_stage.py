@@ -16,10 +16,9 @@ from bolt.methods import METHODS
 from bolt.methods.two_stage import TwoStageSettings, normalised_classifier
 from bolt.task.classifiers import CosineClassifier
 from bolt.training.loop import fit
-from tests.bolt.methods.test_methods import logits_of
-from tests.helpers.towers import make_task
+from tests.helpers.towers import make_task, moved_tensors
 from tests.helpers.vit_shapes import VIT_B32, VIT_L14
-from tests.helpers.waves import wave
+from tests.helpers.waves import numbers, wave
 
 TWO_STAGE = METHODS["two_stage"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
@@ -27,10 +26,6 @@ close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
 BATCHES = torch.cat([wave(4, 6, 0.7, 1.3, 0.2), wave(4, 6, 0.5, 1.1, 1.7)])
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 HEAD = F.normalize(0.3 * wave(3, 4, 1.1, 0.9, 0.5) + 0.5, dim=-1)
-
-
-def numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 class SmallTower(nn.Module):
@@ -134,9 +129,8 @@ def test_the_norms_and_the_classifier_move(layer_norms: str, outside: bool, back
     task = make_task(backbone)
     head = task.head_CD.clone()
     adapted = TWO_STAGE.adapt(task, TWO_STAGE.configure({"epochs": 4, "layer_norms": layer_norms}))
-    after = adapted.tower.state_dict_open_clip()
     expected = {name for name in layer_norm_names(before) if outside or name.startswith("transformer.")}
-    assert {name for name in before if not torch.equal(before[name], after[name])} == expected
+    assert moved_tensors(backbone, adapted) == expected
     assert adapted.trainable_parameters == sum(before[name].numel() for name in expected) + head.numel()
     assert isinstance(adapted.classify, CosineClassifier)
     torch.testing.assert_close(adapted.classify.head_CD.norm(dim=-1), torch.ones(3))
@@ -158,9 +152,3 @@ def test_the_second_stage_sees_other_views_and_continues_the_curve(backbone: Bac
     TWO_STAGE.adapt(watched_task, TwoStageSettings(epochs=5))
     assert seen == [1, 2, 3, 4, 5]
     assert epochs == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
-def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
-    task = make_task(backbone, shots=shots, classes=classes)
-    assert torch.isfinite(logits_of(task, TWO_STAGE.adapt(task, TWO_STAGE.configure(TWO_STAGE.test_settings)))).all()

@@ -5,24 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.common.reparametrised import weight_matrices
 from bolt.methods.vera import ScaledProjection, VeraSettings, random_projections, scaled_projection
-from tests.bolt.methods.test_methods import logits_of
-from tests.helpers.towers import make_task
+from tests.helpers.towers import make_task, moved_tensors
 from tests.helpers.vit_shapes import VIT_B32, VIT_L14
-from tests.helpers.waves import W1, W2, train_two_layers, two_layers, wave
+from tests.helpers.waves import W1, W2, numbers, train_two_layers, two_layers, wave
 
 VERA = METHODS["vera"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
-
-
-def numbers(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def two_projections() -> list[ScaledProjection]:
@@ -71,17 +65,9 @@ def test_it_trains_as_many_numbers_as_on_the_papers_towers(shape: Any, rank: int
 
 
 def test_counts_and_start(backbone: Backbone) -> None:
-    task, before = make_task(backbone), backbone.tower.state_dict_open_clip()
+    task = make_task(backbone)
     still = VERA.adapt(task, VeraSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
-    after = still.tower.state_dict_open_clip()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not moved_tensors(backbone, still)
     moved = VERA.adapt(task, VeraSettings(epochs=2, rank=3, matrices=("projection",)))
-    after = moved.tower.state_dict_open_clip()
-    assert [name for name in before if not torch.equal(before[name], after[name])] == ["proj"]
+    assert moved_tensors(backbone, moved) == {"proj"}
     assert moved.trainable_parameters == 3 + 16
-
-
-@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
-def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
-    task = make_task(backbone, shots=shots, classes=classes)
-    assert torch.isfinite(logits_of(task, VERA.adapt(task, VERA.configure(VERA.test_settings)))).all()

@@ -144,9 +144,7 @@ def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) 
     assert torch.equal(model.logits(IMAGES), model.logits(expected))
 
 
-def test_the_same_call_gives_the_same_bits_and_another_seed_others(
-    backbone: Backbone, sources: CheckpointSources
-) -> None:
+def test_the_same_call_gives_the_same_bits(backbone: Backbone, sources: CheckpointSources) -> None:
     def logits(seed: int) -> Tensor:
         model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, seed=seed, top_k=2, epochs=2)
         return model.logits(IMAGES)
@@ -259,7 +257,7 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", sorted(name for name in METHODS if METHODS[name].tracks != {"tta_image"}))
-def test_what_is_read_is_what_was_saved(
+def test_what_is_read_was_saved(
     method: str, form: Form, backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:
     model = adapted(backbone, method, sources)
@@ -278,7 +276,7 @@ def test_a_method_of_single_images_makes_no_model(backbone: Backbone, sources: C
         adapted(backbone, "zero", sources)
 
 
-def test_coefficients_find_their_basis_again_or_bring_it(
+def test_coefficients_find_or_bring_their_basis(
     backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
 ) -> None:
     model = adapted(backbone, "bolt", sources)
@@ -328,7 +326,7 @@ def test_sources_are_found_by_the_digests_of_their_files(
     assert again.change.sources == sources.names
 
 
-def test_a_model_without_digests_finds_its_sources_by_name(
+def test_a_model_finds_its_sources_by_name(
     backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
 ) -> None:
     model = adapted(backbone, "bolt", sources)
@@ -381,9 +379,7 @@ def test_open_clip_loads_the_state_dict(backbone: Backbone, sources: CheckpointS
         torch.testing.assert_close(model.classifier(features), model.logits(IMAGES), rtol=1e-5, atol=1e-5)
 
 
-def test_transformers_loads_the_hugging_face_folder(
-    backbone: Backbone, sources: CheckpointSources, tmp_path: Path
-) -> None:
+def test_transformers_loads_the_folder(backbone: Backbone, sources: CheckpointSources, tmp_path: Path) -> None:
     from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
 
     model = adapted(backbone, "bolt", sources)
@@ -399,9 +395,7 @@ def test_transformers_loads_the_hugging_face_folder(
     torch.testing.assert_close(logits, model.logits(IMAGES), rtol=1e-5, atol=1e-5)
 
 
-def test_other_weights_are_refused_with_both_digests(
-    backbone: Backbone, sources: CheckpointSources, tmp_path: Path
-) -> None:
+def test_other_weights_are_refused(backbone: Backbone, sources: CheckpointSources, tmp_path: Path) -> None:
     other = random_backbone()
     with torch.no_grad():
         other.tower.ln_post.bias[0] += 1e-6

@@ -136,9 +136,7 @@ def test_a_threshold_leaves_the_others_to_a_person(model: tuple[Path, Model], pi
         (["pics/c/x"], "no images"),
     ],
 )
-def test_wrong_options_are_refused_before_any_work(
-    model: tuple[Path, Model], pictures: Path, words: Sequence[str], said: str
-) -> None:
+def test_wrong_options_are_refused(model: tuple[Path, Model], pictures: Path, words: Sequence[str], said: str) -> None:
     (pictures / "pics/c/x").mkdir()
     done = run(model[0], *words)
     assert (done.exit_code, said in done.stderr) == (2, True), done.stderr

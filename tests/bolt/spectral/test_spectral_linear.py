@@ -38,9 +38,7 @@ def relative_error(actual: Tensor | None, expected: Tensor | None) -> float:
 @pytest.mark.parametrize("leading", [(6,), (2, 3), (2, 1, 3), ()])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)])
-def test_output_and_gradients_equal_dense_autograd(
-    leading: tuple[int, ...], bias: bool, dtype: torch.dtype, tolerance: float
-) -> None:
+def test_it_equals_dense_autograd(leading: tuple[int, ...], bias: bool, dtype: torch.dtype, tolerance: float) -> None:
     linear, basis, s0 = random_spectral(dtype=dtype, bias=bias)
     module = SpectralLinear(linear, basis, s0)
     x = torch.randn(*leading, 5, dtype=dtype, requires_grad=True)

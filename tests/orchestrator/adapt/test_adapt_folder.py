@@ -149,9 +149,7 @@ def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path
 
 
 @pytest.mark.slow
-def test_images_to_learn_from_are_enough_and_a_killed_run_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_images_are_enough_and_a_killed_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted twice, the third run builds only the folds that are missing."""
     write_photographs(tmp_path / "ware", 4)
     build = HeldOutFold.build
@@ -399,9 +397,7 @@ def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["page", "model", "rename"])
-def test_a_full_disk_at_the_end_loses_no_finished_fold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_a_full_disk_loses_no_finished_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     write_photographs(tmp_path / "ware", 2)
 
     def full(*arguments: object, **options: object) -> None:

@@ -120,7 +120,7 @@ def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> 
         (Cost(), Cost(False, 10, 4, 2), "operations", "b", "costs no more"),
     ],
 )
-def test_source_models_count_first_then_what_is_saved_and_small_differences_never(
+def test_source_models_count_first_small_differences_never(
     first: Cost, second: Cost, saves: CostKind, winner: str, words: str
 ) -> None:
     verdict = Verdict(4, comparison({"a": 0.0, "b": 0.1}, level=True), {"a": first, "b": second}, saves)

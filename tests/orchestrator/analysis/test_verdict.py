@@ -114,7 +114,7 @@ def test_protocols_that_change_another_one_take_no_part() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [{"domain": "aerial"}, {"track": "tta"}, {"backbone": "large"}])
-def test_a_changed_protocol_whose_base_was_measured_elsewhere_only_stands_for_itself(
+def test_a_changed_protocol_without_its_base_stands_for_itself(
     elsewhere: dict[str, str],
 ) -> None:
     """As where one domain was published under other switches."""

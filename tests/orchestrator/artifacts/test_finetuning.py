@@ -104,9 +104,7 @@ def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
     return found.path("tower.safetensors").read_bytes(), found.meta
 
 
-def test_a_process_that_has_fine_tuned_a_source_loads_the_pretrained_backbone_again(
-    inputs: Path, tmp_path: Path
-) -> None:
+def test_after_fine_tuning_the_pretrained_backbone_is_loaded_again(inputs: Path, tmp_path: Path) -> None:
     """The training changes the tower of the backbone that the process had loaded, in place."""
     shutil.copytree(inputs, tmp_path / "store")
     settings = settings_of(str(tmp_path / "store"), tmp_path)
@@ -155,7 +153,7 @@ def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_b
     assert curve == [123.0, *whole[1:]]
 
 
-def test_a_damaged_snapshot_is_not_gone_on_from(
+def test_a_damaged_snapshot_is_unused(
     inputs: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
 ) -> None:
     store = tmp_path / "store"
@@ -169,7 +167,7 @@ def test_a_damaged_snapshot_is_not_gone_on_from(
     assert result(tmp_path, store)[0] == uninterrupted[0]
 
 
-def test_two_trainings_of_one_artifact_leave_one_whole_artifact(
+def test_two_trainings_leave_one_artifact(
     inputs: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
 ) -> None:
     store = tmp_path / "store"
@@ -228,9 +226,7 @@ def test_a_state_that_is_not_plain_data_is_refused(tmp_path: Path) -> None:
         Snapshots(Files(tmp_path), "x", "{}").save_if_due(lambda: {"where": tmp_path}, 0.0)
 
 
-def test_a_snapshot_that_cannot_be_kept_does_not_end_the_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_snapshot_that_cannot_be_kept_ends_no_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept = Snapshots(Files(tmp_path / "nowhere"), "sources/x--00000000", "{}")
     kept.save_if_due(lambda: STATE, 0.0)
     assert "snapshot could not be written" in caplog.text

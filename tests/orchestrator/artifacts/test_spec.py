@@ -37,9 +37,7 @@ def tiny() -> BackboneRef:
     return backbone_ref(load_catalog().backbone("tiny-clip"))
 
 
-def test_a_backbone_read_from_the_store_has_the_bits_of_one_loaded_with_open_clip(
-    tiny: BackboneRef, tmp_path: Path
-) -> None:
+def test_a_backbone_from_the_store_has_the_bits_of_open_clip(tiny: BackboneRef, tmp_path: Path) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
     loaded = ArtifactCache(settings).backbone(tiny)
     build(FrozenTower(tiny), settings)
@@ -64,9 +62,7 @@ def test_without_an_intact_tower_in_the_store_the_weights_are_loaded(tiny: Backb
 
 
 @pytest.mark.slow
-def test_reading_a_backbone_from_the_store_imports_neither_open_clip_nor_torchvision(
-    tiny: BackboneRef, tmp_path: Path
-) -> None:
+def test_a_backbone_from_the_store_imports_no_open_clip(tiny: BackboneRef, tmp_path: Path) -> None:
     def imported() -> str:
         command = [sys.executable, "-c", IMPORTS, str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout.strip()

@@ -68,7 +68,7 @@ def test_images_that_are_small_already_keep_their_stored_form(tmp_path: Path) ->
     assert support_images(cell, drawn).short_side is None
 
 
-def test_capped_images_take_the_bytes_of_the_plan_and_give_nearly_the_same_views(
+def test_capped_images_take_the_planned_bytes_and_give_nearly_the_same_views(
     folder: Path, catalog: Catalog, tmp_path: Path
 ) -> None:
     cell = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "bitfit")
@@ -90,18 +90,14 @@ def test_capped_images_take_the_bytes_of_the_plan_and_give_nearly_the_same_views
     assert 0 < float((views[0] - views[1]).abs().mean()) < 8  # of 255
 
 
-def test_features_of_classes_with_few_images_are_estimated_from_these(
-    catalog: Catalog, folder: Path, tmp_path: Path
-) -> None:
+def test_features_of_small_classes_are_estimated_from_these(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
     cell = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "tip_adapter")
     (spec,) = (each for each in cell_artifacts(cell, catalog).specs if isinstance(each, SupportFeatures))
     encoded = 4 * len(CLASSES) * (spec.views + 1)
     assert spec.gflops(catalog) == pytest.approx(encoded * catalog.backbone("tiny-clip").gflops_per_image)
 
 
-def test_a_cell_of_one_shot_reads_features_of_one_image_of_each_class(
-    folder: Path, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_a_cell_of_one_shot_reads_one_image_of_each_class(folder: Path, catalog: Catalog, tmp_path: Path) -> None:
     two_shots = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "tip_adapter")
     read = {k: cell_artifacts(replace(two_shots, shots=k), catalog).support_features for k in (1, 2, 4, 5, 16)}
     assert {k: spec.shots for k, spec in read.items() if spec} == {1: 1, 2: 4, 4: 4, 5: None, 16: None}

@@ -39,9 +39,7 @@ def test_views_of_the_device_equal_those_of_the_host(images: Images, views: View
         )
 
 
-def test_an_image_is_read_from_the_host_once_while_there_is_room(
-    images: Images, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_is_read_once_while_there_is_room(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     original = Images.image
 

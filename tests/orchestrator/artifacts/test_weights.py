@@ -11,9 +11,7 @@ from orchestrator.catalog import load_catalog
 from orchestrator.util.errors import UserError
 
 
-def test_the_error_names_the_first_cause_and_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_error_names_the_first_cause(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nowhere")
     said = io.StringIO()

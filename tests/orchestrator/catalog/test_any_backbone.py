@@ -313,7 +313,7 @@ def test_weights_that_no_program_fetches_come_with_their_address(key: str, quick
     assert address in "".join(shown.output.split())  # folded to the width of the table, not cut
 
 
-def test_weights_of_the_hub_are_fetched_and_read_from_its_cache(
+def test_weights_of_the_hub_are_read_from_its_cache(
     resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

@@ -224,9 +224,7 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ("title: Cats", "title: !!python/object/apply:os.getcwd []", ", line 6, column 12", ("tags", "refused")),
     ],
 )
-def test_a_mistake_is_reported_with_its_location(
-    tmp_path: Path, old: str, new: str, where: str, facts: tuple[str, ...]
-) -> None:
+def test_a_mistake_has_its_location(tmp_path: Path, old: str, new: str, where: str, facts: tuple[str, ...]) -> None:
     assert old in ENTRY
     path = extra(tmp_path, ENTRY.replace(old, new, 1))
     with pytest.raises(UserError) as caught:
@@ -360,9 +358,7 @@ def test_a_folder_dataset_is_missing_until_its_parts_are_there(tmp_path: Path) -
         ("rsi_cb128", "https://github.com/lehaifeng/RSI-CB"),
     ],
 )
-def test_missing_data_says_what_must_be_placed_where(
-    catalog: Catalog, tmp_path: Path, name: str, expected: str
-) -> None:
+def test_missing_data_says_what_to_place_where(catalog: Catalog, tmp_path: Path, name: str, expected: str) -> None:
     entry = catalog.datasets[name]
     for error in (missing_data(entry, None), missing_data(entry, tmp_path)):
         text = str(error)

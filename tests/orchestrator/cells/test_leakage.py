@@ -149,7 +149,7 @@ def is_total(spec: ArtifactSpec) -> bool:
     return isinstance(spec, DomainTotal)
 
 
-def test_the_noise_is_in_the_total_that_the_methods_read(
+def test_the_noise_is_in_the_total_of_methods(
     world: World, with_own_model: tuple[ArtifactCache, ArtifactCache]
 ) -> None:
     """The test above would notice neither a total without the target nor a model that is not in it."""

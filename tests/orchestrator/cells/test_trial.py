@@ -261,9 +261,7 @@ def broken_methods() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "reason"), [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits")]
 )
-def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_no_accuracy(
-    world: World, name: str, reason: str
-) -> None:
+def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, reason: str) -> None:
     zero_shot = world.pick("zero_shot")
     cell = replace(zero_shot, method=MethodRef(name, 1, zero_shot.method.settings))
     store = Store(world.settings.store_url)
@@ -342,9 +340,7 @@ def test_a_cell_of_another_code_version_is_refused(world: World, loaded: Artifac
         measure(other, loaded)
 
 
-def test_scoring_a_source_leaves_the_frozen_backbone_as_it_is(
-    world: World, artifacts: BuiltArtifacts, tmp_path: Path
-) -> None:
+def test_scoring_a_source_leaves_the_backbone_as_it_is(world: World, artifacts: BuiltArtifacts, tmp_path: Path) -> None:
     """Its weights were once loaded into tensors shared with the backbone; every later task vector was zero."""
     made = RunSettings(str(tmp_path), device="cpu")
     backbone = world.grid.cells[0].backbone

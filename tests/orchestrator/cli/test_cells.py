@@ -70,7 +70,7 @@ def test_an_unknown_value_names_its_option_and_the_nearest_value(listed: Listed)
         listed(method=["bollt"])
 
 
-def test_the_table_has_whole_ids_and_the_error_of_a_failed_cell(
+def test_the_table_has_whole_ids_and_errors(
     grid: Grid, listed: Listed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells("smoke", store=str(tmp_path))

@@ -42,9 +42,7 @@ def split_file(root: Path) -> dict[str, list[list[Any]]]:
 
 
 @pytest.mark.parametrize("name", ["eleven_imagenet", *eleven_mini.TASKS])
-def test_each_dataset_is_read_where_it_lies_in_the_order_of_its_file(
-    name: str, benchmark: Path, catalog: Catalog
-) -> None:
+def test_each_dataset_is_read_in_the_order_of_its_file(name: str, benchmark: Path, catalog: Catalog) -> None:
     entry = catalog.dataset(name)
     before = sorted(benchmark.rglob("*"))
     raw = open_dataset(entry, benchmark)
@@ -69,7 +67,7 @@ def test_images_keep_the_order_of_the_file_and_names_their_words(caltech: Path, 
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("caltech-101", "Caltech101"), ("oxford_flowers", "Flower102")])
-def test_the_folder_names_of_other_codes_are_read_too(
+def test_folder_names_of_other_codes_are_read(
     ours: str, theirs: str, benchmark: Path, tmp_path: Path, catalog: Catalog
 ) -> None:
     shutil.copytree(benchmark / ours, tmp_path / theirs)

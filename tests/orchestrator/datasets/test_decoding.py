@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bolt.clip.image_files import UNREADABLE, Reading, open_image, read_as, to_rgb_or_grey
+from bolt.clip.image_files import UNREADABLE, Reading, open_image, read_as
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, rgb_pixels
 from orchestrator.datasets.images import capped_pixels
@@ -184,12 +184,6 @@ def test_the_first_of_several_frames_is_used(kind: str) -> None:
 def test_capped_pixels_keep_the_shape_and_cap_the_short_side() -> None:
     assert capped_pixels(noise(60, 50).convert("L"), 64).shape == (3, 50, 60)
     assert capped_pixels(noise(400, 200), 64).shape == (3, 64, 128)
-
-
-def test_rgb_and_grey_images_are_not_converted() -> None:
-    for mode in ("RGB", "L"):
-        image = noise(5, 5).convert(mode)
-        assert to_rgb_or_grey(image) is image
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])

@@ -82,15 +82,6 @@ def test_a_dataset_is_read_from_files_in_its_format(name: str, tmp_path: Path) -
         seen |= origins
 
 
-def test_labels_follow_the_sorted_class_names(tmp_path: Path) -> None:
-    entry = catalog().dataset("rsi_cb128")
-    formats.write(entry, tmp_path / "rsi_cb128")
-    names = formats.names_of(entry)
-    part = open_dataset(entry, tmp_path).train
-    for index in range(0, len(part), 9):
-        assert names[part.labels[index]] in part.origin(index)
-
-
 def test_the_docs_table_and_notes_match_the_catalog() -> None:
     """``python -m tests.helpers.dataset_table`` prints both."""
     text = (Path(__file__).parents[3] / "docs" / "datasets.md").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from orchestrator.datasets.hub_datasets import fetch_layout, hub_name
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.state import StagingArea
 from orchestrator.util.errors import UserError
-from tests.helpers.file_server import FileServer, serve
+from tests.helpers.file_server import FileServer, hub_answers, serve
 from tests.helpers.small_archives import CLASSES, entry_of, picture
 
 QUIET = Console(file=io.StringIO())
@@ -61,19 +61,7 @@ CONTENT = {
 
 
 def hub(content: dict[str, bytes]) -> dict[str, Any]:
-    """Return what a server of one repository with these files answers."""
-    sums = {name: hashlib.sha256(body).hexdigest() for name, body in content.items()}
-    siblings = [
-        {"rfilename": name, "size": len(body), "blobId": sums[name][:40],
-         **({"lfs": {"size": len(body), "sha256": sums[name], "pointerSize": 130}} if "parquet" in name else {})}
-        for name, body in content.items()
-    ]  # fmt: skip
-    info = {"id": REPO, "sha": COMMIT, "siblings": siblings, "private": False, "gated": False}
-    body = json.dumps({**info, "tags": [], "downloads": 1}).encode()
-    api = {f"api/datasets/{REPO}": body, f"api/datasets/{REPO}/revision/{COMMIT}": body}
-    stem = f"datasets/{REPO}/resolve/{COMMIT}"
-    headers = {f"{stem}/{name}": {"ETag": f'"{sums[name]}"', "X-Repo-Commit": COMMIT} for name in content}
-    return {"files": {**api, **{f"{stem}/{name}": body for name, body in content.items()}}, "headers": headers}
+    return hub_answers("datasets", REPO, COMMIT, content)
 
 
 def hub_entry(url: str) -> DatasetEntry:
@@ -109,9 +97,7 @@ def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
 )
-def test_the_error_of_a_gated_or_missing_repository_names_the_remedy(
-    tmp_path: Path, header: str, expected: str
-) -> None:
+def test_a_gated_or_missing_repository_names_the_remedy(tmp_path: Path, header: str, expected: str) -> None:
     status = 403 if header == "GatedRepo" else 404
     with (
         serve(files={}, statuses=[status], error_code=header) as server,
@@ -141,7 +127,7 @@ PARTS = {"train-00000-of-00001.parquet": shard(0), "test-00000-of-00001.parquet"
         ({f"{name}/{n}.png": picture(n) for name in CLASSES for n in range(5)}, "", (8, 2)),
     ],
 )  # fmt: skip
-def test_a_dataset_of_the_hub_becomes_an_entry_with_its_class_names(
+def test_a_dataset_of_the_hub_becomes_an_entry(
     tmp_path: Path, content: dict[str, bytes], address: str, sizes: tuple[int, int]
 ) -> None:
     with serve(**hub({"README.md": b"# pets", **content})) as server:
@@ -173,7 +159,7 @@ def test_a_dataset_of_the_hub_becomes_an_entry_with_its_class_names(
         ({"images.zip": b""}, "", "holds neither parquet files nor images"),
     ],
 )
-def test_a_dataset_of_the_hub_that_may_be_read_in_several_ways_is_refused(
+def test_an_ambiguous_dataset_of_the_hub_is_refused(
     tmp_path: Path, content: dict[str, bytes], address: str, expected: str
 ) -> None:
     with serve(**hub(content)) as server, pytest.raises(UserError) as refusal:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
@@ -14,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bolt.clip.image_files import ImageSource
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.catalog import DatasetEntry
@@ -24,7 +20,6 @@ from orchestrator.datasets.part import Part
 from orchestrator.datasets.splits import split_indices
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import TIMEOUT
 from tests.helpers.warm_process import kill_forked_when, run_forked
 
 if TYPE_CHECKING:
@@ -73,16 +68,6 @@ def test_a_folder_with_train_and_test(tmp_path: Path) -> None:
     assert raw.train.labels.tolist() == [0] * 10 + [1] * 10
     assert raw.train.read(0).size == (20, 30)
     assert raw.train.origin(0).endswith("train/round_thing/0.png")
-
-
-def test_a_folder_divided_by_a_recipe(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("all",))
-    raw = open_dataset(folder_entry(recipe="eighty_twenty"), tmp_path)
-    assert np.bincount(raw.train.labels).tolist() == [8, 8]
-    assert np.bincount(raw.test.labels).tolist() == [2, 2]
-    train = {raw.train.origin(i) for i in range(len(raw.train))}
-    test = {raw.test.origin(i) for i in range(len(raw.test))}
-    assert not train & test
 
 
 def test_the_recipe_selects_the_layout_of_a_folder_with_both(tmp_path: Path) -> None:
@@ -205,24 +190,6 @@ def test_a_killed_builder_leaves_no_artifact(tmp_path: Path) -> None:
     check_complete(store, part)
 
 
-def test_two_concurrent_builders_leave_one_complete_split(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
-    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
-    met = threading.Barrier(2)
-    waits = set[int]()
-
-    def source(index: int) -> ImageSource:
-        if index == len(part) // 2 and threading.get_ident() not in waits:
-            waits.add(threading.get_ident())
-            met.wait(TIMEOUT)
-        return part.source(index)
-
-    with ThreadPoolExecutor(2) as pool:
-        for builder in [pool.submit(build_in, store, replace(part, source=source)) for _ in range(2)]:
-            builder.result(120)
-    check_complete(store, part)
-
-
 @pytest.mark.slow
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
@@ -247,14 +214,6 @@ def test_a_read_only_store_is_named() -> None:
         assert done.returncode != 0
         assert "the store cannot be used" in done.stderr
         assert list((folder / "store").iterdir()) == []
-
-
-@pytest.mark.parametrize("folder", ["train", "test"])
-def test_an_empty_class_folder_is_an_error(tmp_path: Path, folder: str) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
-    (tmp_path / "shapes" / folder / "triangle").mkdir()
-    with pytest.raises(UserError, match="triangle"):
-        open_dataset(folder_entry(), tmp_path)
 
 
 def test_class_words_come_from_the_catalog_by_folder_name(tmp_path: Path) -> None:

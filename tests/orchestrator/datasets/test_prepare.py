@@ -308,9 +308,7 @@ def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
     return load_catalog().datasets["mnist"]
 
 
-def test_datasets_of_torchvision_resume_and_keep_complete_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchvision_resumes_and_keeps_complete_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.datasets.fetching.download.PAUSES", (0.0,))
     with serve(files=mnist_files()) as server:
         entry = mnist(server, monkeypatch)

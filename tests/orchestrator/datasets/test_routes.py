@@ -223,12 +223,6 @@ def test_class_folders_in_train_and_test(tmp_path: Path) -> None:
     assert "class folder 'eel' is in test/ but not in train/" in refusal(entry, tmp_path)
 
 
-def test_a_folder_may_hold_its_class_folders_directly(tmp_path: Path) -> None:
-    put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(5)))
-    raw = open_dataset(entry_with({"kind": "folder", "folder": "mine"}), tmp_path)
-    assert (raw.class_names, len(raw.train), len(raw.test)) == (("cat", "dog"), 8, 2)
-
-
 def test_excluded_images_are_left_out_and_the_others_keep_their_part(tmp_path: Path) -> None:
     put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(10)))
     entry = entry_with(MANUAL)
@@ -315,9 +309,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 4])
-def test_a_pickle_that_would_run_code_is_refused(
-    tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_with_code_is_refused(tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     entry = load_catalog().dataset("cifar10")
     formats.write(entry, tmp_path / "cifar10")
@@ -418,9 +410,7 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
         ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may be x/1.png or y/1.png"),
     ],
 )
-def test_an_image_that_a_path_may_not_mean_is_not_taken(
-    tmp_path: Path, rows: str, images: list[str], expected: str
-) -> None:
+def test_an_image_of_another_path_is_not_taken(tmp_path: Path, rows: str, images: list[str], expected: str) -> None:
     put(tmp_path / "mine", *images)
     paths, labels = zip(*(row.split(",") for row in rows.split("\n")), strict=True)
     with pytest.raises(UserError, match=expected):

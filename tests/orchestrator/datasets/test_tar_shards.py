@@ -90,9 +90,7 @@ def test_names_of_shards_tell_the_parts(tmp_path: Path, names: tuple[str, ...], 
         ({"txt": "x" * 2_000_000}, False, "is larger than"),
     ],
 )
-def test_shards_that_cannot_be_used_are_refused(
-    tmp_path: Path, texts: dict[str, str], damage: bool, expected: str
-) -> None:
+def test_unusable_shards_are_refused(tmp_path: Path, texts: dict[str, str], damage: bool, expected: str) -> None:
     write_shards(tmp_path / "mugs", lambda _: texts, "000.tar", "001.tar")
     if damage:
         (tmp_path / "mugs" / "001.tar").write_bytes((tmp_path / "mugs" / "001.tar").read_bytes()[:3000])

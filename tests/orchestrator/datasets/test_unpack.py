@@ -143,9 +143,7 @@ def test_a_zip_that_leaves_its_folder_is_refused(tmp_path: Path, case: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-def test_a_zip_bomb_is_refused_before_it_fills_the_disk(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zip_bomb_is_refused(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = {f"{number}.bin": bytes(1 << 20) for number in range(8)}
     path = tmp_path / f"a.{kind}"
     archive = tar_of(path, "w:gz", files(bomb)) if kind == "tar.gz" else zip_of(path, bomb)

@@ -129,7 +129,7 @@ def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @pytest.mark.ray
-def test_a_cluster_without_a_gpu_starts_a_node_with_one_for_a_task_that_requests_it(
+def test_a_cluster_without_a_gpu_starts_a_node_with_one(
     scaling_cluster: tuple[str, dict[str, str]],
 ) -> None:
     address, environment = scaling_cluster

@@ -167,13 +167,13 @@ def session() -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
 
 
-def test_workers_get_the_environment_and_the_driver_keeps_its_own_and_its_signal_handlers(
+def test_workers_get_the_environment_and_the_driver_keeps_its_own(
     session: subprocess.CompletedProcess[str],
 ) -> None:
     assert session.stdout.split() == ["True", "finished", "None", "None"], session.stderr
 
 
-def test_garbage_with_object_references_does_not_end_the_driver_while_ray_shuts_down(
+def test_garbage_with_references_does_not_end_the_driver_at_rays_end(
     session: subprocess.CompletedProcess[str],
 ) -> None:
     """Another thread's work can start the garbage collector at that moment; this has ended a driver before."""

@@ -54,7 +54,7 @@ class Without:
         ("callback.TuneCallback", "on_trial_start", ("temporary_state",)),
     ],
 )
-def test_cells_run_once_without_a_private_name(
+def test_cells_run_once(
     where: str, method: str, names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import importlib

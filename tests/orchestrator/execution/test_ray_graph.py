@@ -28,9 +28,7 @@ def die_once(path: str) -> int:
     return os.getpid()
 
 
-def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failure(
-    cluster: Resources, tmp_path: Path
-) -> None:
+def test_a_graph_on_ray_keeps_order_retries_and_skips(cluster: Resources, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     tasks = {
         "images": GraphTask(append, (log, "images"), cpus=0.5),

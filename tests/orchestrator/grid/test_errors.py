@@ -98,9 +98,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "where", "facts"), MISTAKES)
-def test_a_mistake_is_reported_with_its_location(
-    load: LoadGrid, old: str, new: str, where: str, facts: tuple[str, ...]
-) -> None:
+def test_a_mistake_has_its_location(load: LoadGrid, old: str, new: str, where: str, facts: tuple[str, ...]) -> None:
     assert old in GRID
     with pytest.raises(UserError) as caught:
         load(GRID.replace(old, new, 1))

@@ -105,7 +105,7 @@ chosen = st.lists(st.sampled_from(["plain", "trained", "zero_shot"]), min_size=1
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(datasets=names, shots=small, seeds=small, methods=chosen)
-def test_an_expansion_is_the_product_once(
+def test_an_expansion_is_once(
     load: LoadGrid, datasets: list[str], shots: list[int], seeds: list[int], methods: list[str]
 ) -> None:
     grid = load(

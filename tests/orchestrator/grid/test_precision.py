@@ -68,9 +68,7 @@ def test_two_formats_of_one_method_have_two_labels(load: LoadGrid) -> None:
     ],
     ids=["grid", "method", "override of a method", "override of a block"],
 )
-def test_an_unknown_format_is_an_error_that_names_the_known_ones(
-    text: str, options: dict[str, list[str]], load: LoadGrid
-) -> None:
+def test_an_unknown_format_names_the_known_ones(text: str, options: dict[str, list[str]], load: LoadGrid) -> None:
     with pytest.raises(UserError) as caught:
         load(text, **options)
     assert "precision" in str(caught.value)

@@ -1,15 +1,12 @@
 """Adopted checkpoints as sources: every layout gives the same cells, and unsuitable files are refused."""
 
-import hashlib
 import io
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -39,6 +36,7 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.built_artifacts import BuiltArtifacts
+from tests.helpers.file_server import hub_answers, serve
 from tests.helpers.waiting import TIMEOUT
 
 ADOPTED, MISSING, NO_NAME = "someone/clip-tiny_glyph-inks", "someone/else", "../etc"
@@ -269,9 +267,7 @@ def test_the_names_of_a_public_family_are_right_or_refused(name: str) -> None:
     assert guess_dataset(Path(f"clip-vit-base-patch32_{name}"), names) == [FAMILY[name]] * (FAMILY[name] is not None)
 
 
-def test_adopted_files_are_added_to_the_catalog_and_verified(
-    towers: dict[str, dict[str, Tensor]], tmp_path: Path
-) -> None:
+def test_adopted_files_are_added_and_verified(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
     """Adopts several files with ``--copy``, and guesses the datasets. The catalog file keeps its comments."""
     mine = tmp_path / "home" / "mine.yaml"
     mine.parent.mkdir()
@@ -305,9 +301,7 @@ def test_adopted_files_are_added_to_the_catalog_and_verified(
 
 
 @pytest.mark.parametrize("copy", [True, False], ids=["copied", "where it is"])
-def test_a_checkpoint_in_parts_is_adopted_with_all_of_them(
-    copy: bool, towers: dict[str, dict[str, Tensor]], tmp_path: Path
-) -> None:
+def test_a_checkpoint_in_parts_is_adopted(copy: bool, towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
     """The checksum covers every part, so a changed second part changes the identity."""
     folder, tower = tmp_path / "glyph-inks", towers["glyph-inks"]
     folder.mkdir()
@@ -391,7 +385,7 @@ def test_an_unsuitable_checkpoint_is_not_added(
     assert not (tmp_path / "mine.yaml").exists()
 
 
-def test_two_catalog_files_cannot_adopt_the_same_source(
+def test_two_files_cannot_adopt_a_source(
     adopted_files: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
 ) -> None:
     file, mine = as_tower(towers[SOURCES[0]], tmp_path / SOURCES[0]), tmp_path / "mine.yaml"
@@ -407,43 +401,8 @@ def hub(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathF
     """Return a hub on this machine with one repository, ``ADOPTED``."""
     folder = as_huggingface(towers["glyph-inks"], tmp_path_factory.mktemp("hub") / "repository")
     files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
-    repo = ADOPTED
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.answer(body=True)
-
-        def do_HEAD(self) -> None:
-            self.answer(body=False)
-
-        def answer(self, body: bool) -> None:
-            headers, content, status = {}, b"{}", 404
-            name = self.path.removeprefix(f"/{repo}/resolve/{COMMIT}/")
-            if self.path.startswith(f"/api/models/{repo}"):
-                siblings = [{"rfilename": file} for file in files]
-                content, status = json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings}).encode(), 200
-            elif name in files:
-                content, status = files[name], 200
-                headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
-            else:
-                headers = {"X-Error-Code": "RepoNotFound"}
-            self.send_response(status)
-            for key, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            if body:
-                self.wfile.write(content)
-
-        def log_message(self, *words: object) -> None:
-            """Print no log line."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve(error_code="RepoNotFound", **hub_answers("models", ADOPTED, COMMIT, files)) as server:
+        yield server.url
 
 
 ADOPTING = """

@@ -39,10 +39,6 @@ def test_the_three_nearest_ids(wanted: str, beginnings: list[str]) -> None:
     assert sorted(one.split("--")[0] for one in found[: len(beginnings)]) == beginnings
 
 
-def test_no_ids_have_no_nearest() -> None:
-    assert nearest_ids("bolt", []) == []
-
-
 def test_errors_name_the_nearest_ids_or_the_failure(tmp_path: Path) -> None:
     catalog, store = load_catalog(), Store(tmp_path)
     grid = load_grid("smoke", catalog)

@@ -67,7 +67,7 @@ def test_only_bolt_loads_a_tower_with_learned_tokens(method: str, library: str, 
 
 
 @pytest.mark.parametrize("form", ["state_dict", "huggingface"])
-def test_the_code_of_the_card_runs(
+def test_the_code_runs(
     form: Form, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = finished(world, "bolt")

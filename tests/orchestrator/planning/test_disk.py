@@ -63,9 +63,7 @@ def test_a_plan_beyond_its_budget_is_refused_with_the_largest_kinds_and_hints(pl
     check_disk_space(plan, Store("memory://store"), bytes_to_build(plan))
 
 
-def test_a_plan_beyond_the_free_space_is_refused_without_a_budget(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_beyond_the_free_space_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(plan.missing[0]), "size_bytes", lambda spec, catalog: 10**18)
     with pytest.raises(UserError, match=f"{tmp_path}: .* that are free; nothing was started"):
         check_disk_space(plan, Store(tmp_path))

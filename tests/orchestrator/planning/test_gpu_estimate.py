@@ -81,9 +81,7 @@ def test_the_speed_of_this_machines_gpus_is_that_of_their_kind() -> None:
     assert assumed_gpu_tflops([other]) == assumed_gpu_tflops([]) == GPU_TFLOPS
 
 
-def test_hours_are_those_of_the_cells_and_of_the_missing_artifacts_at_the_rate_of_each_tower(
-    plan: Plan, catalog: Catalog
-) -> None:
+def test_hours_are_those_of_cells_and_missing_artifacts_at_each_towers_rate(plan: Plan, catalog: Catalog) -> None:
     h200 = find_gpu("h200")
     hours = gpu_hours(plan, h200)
     assert list(hours) == list(PRECISIONS)

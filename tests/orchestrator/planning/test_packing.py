@@ -76,9 +76,7 @@ def test_the_work_of_a_text_side_grows_with_classes_and_steps(catalog: Catalog) 
 @pytest.mark.parametrize(
     ("name", "width", "layers"), [("vit-b-32", 512, 12), ("vit-l-14", 768, 12), ("tiny-clip", 64, 2)]
 )
-def test_the_text_towers_sizes_are_read_from_the_model_configuration(
-    catalog: Catalog, name: str, width: int, layers: int
-) -> None:
+def test_the_text_towers_sizes_are_those_of_the_model(catalog: Catalog, name: str, width: int, layers: int) -> None:
     sizes = text_sizes(catalog.backbone(name))
     assert (sizes.width, sizes.layers) == (width, layers)
 
@@ -86,9 +84,7 @@ def test_the_text_towers_sizes_are_read_from_the_model_configuration(
 @pytest.mark.parametrize(
     ("held", "share"), [(100, 1 / 16), (4000, 1 / 8), (12_000, 1 / 4), (30_000, 1 / 2), (60_000, 1.0), (200_000, 1.0)]
 )
-def test_a_share_is_the_smallest_that_holds_the_measured_memory_and_some_more(
-    catalog: Catalog, held: float, share: float
-) -> None:
+def test_a_share_is_the_smallest_that_holds_the_measured_memory(catalog: Catalog, held: float, share: float) -> None:
     packing = Packing(catalog, CostModel(done=[on_gpu(cell("bolt"), held)]), GPU)
     assert packing.share(cell("bolt", seed=2)) == share
     assert packing.memory_mib(cell("bolt", seed=2)) == held + CONTEXT_MIB
@@ -146,7 +142,7 @@ def test_a_plan_shows_how_many_cells_a_gpu_holds_and_what_that_is_based_on(catal
     assert "4 (assumed)" in text
 
 
-def test_a_track_with_the_methods_of_another_is_estimated_with_their_defaults_on_that_track(
+def test_a_track_with_methods_of_another_takes_their_defaults_there(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BOLT trains for fewer epochs on the track ``tta``."""

@@ -83,9 +83,7 @@ def test_outcomes_are_the_results_and_failures_of_a_run(grid: Grid, catalog: Cat
     assert plan.todo == plan.cells  # a plan does not change
 
 
-def test_the_estimate_is_measured_for_cells_with_similar_finished_cells_and_counted_for_the_others(
-    grid: Grid, catalog: Catalog
-) -> None:
+def test_the_estimate_is_measured_for_similar_cells_and_counted_for_others(grid: Grid, catalog: Catalog) -> None:
     by_method = {name: [cell for cell in grid.cells if cell.method.name == name] for name in ("bolt", "linear_probe")}
     done = [drawn(cell, grid.label(cell), catalog) for cell in by_method["bolt"][:2]]
     todo = [*by_method["bolt"][2:], *by_method["linear_probe"]]
@@ -101,7 +99,7 @@ def test_the_estimate_is_measured_for_cells_with_similar_finished_cells_and_coun
 
 
 @pytest.mark.parametrize("data_root", [None, "empty"])
-def test_missing_datasets_have_one_cause_one_list_and_one_command(
+def test_missing_datasets_have_one_list_and_one_command(
     catalog: Catalog, tmp_path: Path, data_root: str | None
 ) -> None:
     root = tmp_path / data_root if data_root else None

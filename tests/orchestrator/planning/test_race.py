@@ -61,9 +61,7 @@ def blocks(plan: Plan, store: Store) -> list[Plan]:
     return [*found, plan]
 
 
-def test_a_race_runs_in_blocks_and_builds_nothing_for_stopped_methods(
-    grid: Grid, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_a_race_builds_nothing_for_stopped_methods(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     store = Store(tmp_path)
     whole = make_plan(grid, catalog, store)
     first, *others = blocks(raced_plan(whole, store), store)
@@ -90,9 +88,7 @@ def test_a_killed_race_continues_with_the_same_cells(grid: Grid, catalog: Catalo
     assert [place.decisions for place in again.places] == [place.decisions for place in end.places]
 
 
-def test_a_cell_that_fails_again_and_again_does_not_keep_a_race_running(
-    grid: Grid, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_a_cell_that_always_fails_does_not_keep_a_race_running(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     """A failure that the cell did not cause is tried by the next command, and the race waits for it."""
     store = Store(tmp_path)
     plan = raced_plan(make_plan(grid, catalog, store), store)
@@ -122,9 +118,7 @@ def test_words_say_what_is_saved(grid: Grid, catalog: Catalog, tmp_path: Path) -
     assert race_range(make_plan(grid, catalog, store), end, None) == "a race needs nothing more"
 
 
-def test_a_stopped_methods_mean_is_shown_with_its_number_of_datasets(
-    grid: Grid, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_a_stopped_methods_mean_has_its_number_of_datasets(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     store = Store(tmp_path)
     end = blocks(raced_plan(make_plan(grid, catalog, store), store), store)[-1]
     results = read_grid_results(end, store)

@@ -89,9 +89,7 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
     ("option", "planned", "raced"),
     [("", False, False), ("", True, True), (" --race", False, True), (" --no-race", True, False)],
 )
-def test_the_last_run_says_whether_results_are_those_of_a_race(
-    tmp_path: Path, option: str, planned: bool, raced: bool
-) -> None:
+def test_the_last_run_says_whether_it_was_a_race(tmp_path: Path, option: str, planned: bool, raced: bool) -> None:
     assert was_raced(Files(tmp_path), "demo", planned) == planned
     StatusFile(Files(tmp_path), "demo", "Demo", COMMAND + option).write("ended", Snapshot())
     assert was_raced(Files(tmp_path), "demo", planned) == raced
@@ -124,7 +122,7 @@ def test_a_killed_driver_is_reported_as_died(tmp_path: Path) -> None:
     [({"host": "elsewhere"}, {"at": -5}, "running"), ({"host": "elsewhere"}, {"at": -60}, "silent"),
      ({}, {"started": -3600}, "died")],
 )  # fmt: skip
-def test_a_driver_is_judged_by_its_age_elsewhere_and_by_its_process_here(
+def test_a_driver_is_judged_by_its_age_or_process(
     tmp_path: Path, altered: dict[str, str], by: dict[str, float], state: str
 ) -> None:
     """Another process may have the id of a dead driver, but it was started at another time."""

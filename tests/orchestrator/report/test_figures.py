@@ -161,9 +161,7 @@ def test_a_kind_of_figure_that_is_added_in_a_script_is_drawn_by_the_other_proces
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_pool_without_a_traceback_of_its_processes(
-    two_groups: GridResults, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_ends_the_pool_without_a_traceback(two_groups: GridResults, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         with drawing(two_groups, processes=2) as draw:
             draw()

@@ -149,7 +149,7 @@ def test_names_with_html_are_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_failed_report_leaves_the_old_one_and_a_new_one_removes_what_is_stale(
+def test_a_failed_report_leaves_the_old_one_and_a_new_one_cleans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = write(tmp_path, grid({"bolt": 60.0}))

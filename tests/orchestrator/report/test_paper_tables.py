@@ -123,7 +123,7 @@ def alone() -> dict[str, Table]:
     ],
     ids=["csv", "markdown", "html", "latex"],
 )
-def test_every_printed_number_is_rendered_and_no_other(
+def test_every_printed_number_is_rendered(
     alone: dict[str, Table], render: Callable[[Table], str], read: Callable[[str], list[list[str]]]
 ) -> None:
     rendered: dict[Key, str] = {}
@@ -208,9 +208,7 @@ def entry_of(table: Table, line: dict[str, str], title: str) -> Entry:
     return row[table.full_header.index(title)]
 
 
-def test_measured_published_and_difference_stand_under_each_other(
-    fewshot: GridResults, beside: dict[str, Table]
-) -> None:
+def test_measured_published_and_difference_are_below_each_other(fewshot: GridResults, beside: dict[str, Table]) -> None:
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     line = {"k": "4", "method": "BOLT"}
     measured, published, difference = (
@@ -225,9 +223,7 @@ def test_measured_published_and_difference_stand_under_each_other(
     assert (nothing.value, nothing.plain) == (None, DASH)
 
 
-def test_a_mean_is_over_the_papers_datasets_and_over_seeds_that_have_all(
-    fewshot: GridResults, beside: dict[str, Table]
-) -> None:
+def test_a_mean_is_over_datasets_and_complete_seeds(fewshot: GridResults, beside: dict[str, Table]) -> None:
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     datasets = set(table.header[3:]) - {AVERAGE}
     assert len(datasets) == 17

@@ -17,9 +17,7 @@ from tests.helpers.small_results import arrange, grid, write
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_of_the_page_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "adding-a-report-table.md").read_text(), re.DOTALL)
     assert code is not None
     monkeypatch.setattr(registry, "GROUP_TABLES", list(registry.GROUP_TABLES))
@@ -37,7 +35,7 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
 
 
 @pytest.mark.parametrize("section", ["variants", "datasets", "verdict"])
-def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
+def test_another_table_stands_beside_the_main_table(
     section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the table of variants may take the main table's place."""

@@ -87,9 +87,7 @@ def test_the_verdict_of_a_bundle_is_that_of_the_report(bundle: Path, stores: Sto
     assert TypeAdapter(EqualClasses).validate_json(json.dumps(asdict(limit))) == limit
 
 
-def test_two_bundles_of_one_store_differ_in_their_date_only(
-    bundle: Path, stores: Stores, whole: Store, tmp_path: Path
-) -> None:
+def test_two_bundles_differ_in_their_date_only(bundle: Path, stores: Stores, whole: Store, tmp_path: Path) -> None:
     again = read_bundle(bundle_of(stores, whole, tmp_path / "again.zip"))
     assert again.files == read_bundle(bundle).files
 
@@ -185,9 +183,7 @@ def test_replaced_predictions_and_removed_cells_are_named_although_checksums_fit
     assert named(rewritten(bundle, tmp_path / "dropped.zip", drop)) >= {"rows.csv", "verdict.json"}
 
 
-def test_a_grid_that_is_not_finished_can_be_bundled(
-    stores: Stores, whole: Store, copy_of: CopyOf, tmp_path: Path
-) -> None:
+def test_an_unfinished_grid_can_be_bundled(stores: Stores, whole: Store, copy_of: CopyOf, tmp_path: Path) -> None:
     store = copy_of(whole, "part")
     failed = stores.cells[3].id
     for cell in stores.cells[3:]:
@@ -212,7 +208,7 @@ def test_cells_measured_again_are_the_same(bundle: Path, stores: Stores, whole: 
     assert [rerun.cell_id for rerun in another] != [rerun.cell_id for rerun in found]
 
 
-def test_a_result_that_was_not_measured_is_found_by_measuring_again(
+def test_an_invented_result_is_found_by_measuring(
     stores: Stores, whole: Store, copy_of: CopyOf, tmp_path: Path
 ) -> None:
     """A forged result with fitting predictions, tables and checksums passes ``verify``; ``rerun`` finds it."""

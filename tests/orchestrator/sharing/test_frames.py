@@ -95,9 +95,7 @@ def write_listing_of(stores: Stores, store: Store) -> str:
     return grid
 
 
-def test_the_command_writes_the_frame_in_every_format(
-    frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path
-) -> None:
+def test_the_command_writes_every_format(frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path) -> None:
     grid = write_listing_of(stores, whole)
     tables = {"csv": pd.read_csv(io.StringIO(printed(grid, "--store", whole.url)))}
     for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
@@ -125,9 +123,7 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("command_name", "said"), [("results", "tip_adapter"), ("status", "13 done, 0 to do")])
-def test_a_grid_that_has_run_is_read_without_importing_pytorch(
-    command_name: str, said: str, stores: Stores, whole: Store
-) -> None:
+def test_a_grid_is_read_without_importing_pytorch(command_name: str, said: str, stores: Stores, whole: Store) -> None:
     grid = write_listing_of(stores, whole)
     script = """
 import contextlib, sys
@@ -178,7 +174,7 @@ def own(tmp_path: Path) -> tuple[str, RunSettings]:
     return str(tmp_path / "own.yaml"), RunSettings(str(tmp_path / "runs"), str(tmp_path / "data"), catalog_files=files)
 
 
-def test_a_listing_counts_until_something_it_was_made_from_changes(
+def test_a_listing_counts_until_its_origin_changes(
     own: tuple[str, RunSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid, settings = own
@@ -223,9 +219,7 @@ def test_a_listing_counts_until_something_it_was_made_from_changes(
         list_grid(*own)
 
 
-def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
-    own: tuple[str, RunSettings], tmp_path: Path
-) -> None:
+def test_a_grid_without_source_models_is_listed_from_the_store(own: tuple[str, RunSettings], tmp_path: Path) -> None:
     """Which cells it has depends on what the store's source models gain."""
     grid, settings = own
     Path(grid).write_text(OWN_GRID.replace("methods:", "sources: {rule: leave_one_out, min_gain: 1}, methods:"))
@@ -246,7 +240,7 @@ def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["--set given", "those of the last run"])
-def test_every_command_and_call_sees_the_cells_of_the_same_set(
+def test_every_command_sees_the_cells_of_the_same_set(
     stores: Stores, whole: Store, tmp_path: Path, given: bool
 ) -> None:
     grid, name, values = str(stores.grid_file), stores.grid_file.stem, ["shots=[1]", "seeds=[2]"]

@@ -70,9 +70,7 @@ def taken(cells: list[MergedCell]) -> list[str]:
 
 
 @pytest.mark.e2e
-def test_two_halves_killed_five_times_give_the_whole(
-    stores: Stores, whole: Store, tmp_path: Path, copy_of: CopyOf
-) -> None:
+def test_two_halves_killed_often_give_the_whole(stores: Stores, whole: Store, tmp_path: Path, copy_of: CopyOf) -> None:
     """Two stores share half of their cells. Merged, they hold what one store holds that measured every cell."""
     third = len(stores.cells) // 3
     first = stores.measure(tmp_path / "first", stores.cells[: 2 * third])

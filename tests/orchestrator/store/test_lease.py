@@ -81,9 +81,7 @@ def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("ago", [0.0, -3600.0, 1e9], ids=["silent from now on", "its clock is ahead", "long ago"])
-def test_a_driver_elsewhere_that_is_silent_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float
-) -> None:
+def test_a_silent_driver_elsewhere_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float) -> None:
     monkeypatch.setattr(leases, "STALE_SECONDS", 0.5)
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)

@@ -97,7 +97,7 @@ def test_processes_that_ask_at_once_fetch_once(tmp_path: Path, processes: list[s
     assert len(log.read_text().split()) == 1
 
 
-def test_what_a_killed_process_was_fetching_is_fetched_by_the_next_and_swept(
+def test_what_a_killed_process_was_fetching_is_fetched_next(
     tmp_path: Path, processes: list[subprocess.Popen[str]]
 ) -> None:
     root, log = tmp_path / "cache", tmp_path / "log"
@@ -197,9 +197,7 @@ def test_a_store_on_a_full_disk_says_where(small_disk: Path) -> None:
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
 
 
-def test_a_shared_folder_is_read_through_the_cache_when_one_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_folder_is_read_through_a_named_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "shared")
     build(store, ONE)
     found = store.artifact(ADDRESS, IDENTITY)
@@ -211,7 +209,7 @@ def test_a_shared_folder_is_read_through_the_cache_when_one_is_named(
 
 
 @pytest.mark.parametrize("damage", [None, TWO])
-def test_an_artifact_that_is_not_what_was_built_counts_as_unbuilt(
+def test_a_changed_artifact_counts_as_unbuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))

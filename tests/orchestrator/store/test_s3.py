@@ -123,7 +123,7 @@ def measured_in_a_folder(folder: Path) -> dict[str, object]:
 
 @pytest.mark.e2e
 @pytest.mark.ray
-def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage(
+def test_a_grid_in_s3_is_the_grid_in_a_folder_in_spite_of_damage(
     tmp_path: Path, s3: Any, give_database: GiveDatabase
 ) -> None:
     give_database(tmp_path / "mlflow.db")
@@ -203,7 +203,7 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     found.verify()
 
 
-def test_an_artifact_is_read_from_this_machines_disk_once_it_was_fetched(
+def test_a_fetched_artifact_is_read_from_this_machines_disk(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(Store(URL))
@@ -218,7 +218,7 @@ def test_an_artifact_is_read_from_this_machines_disk_once_it_was_fetched(
 
 
 @pytest.mark.parametrize("damage", [b"12", b"124", b"", None])
-def test_a_damaged_object_is_found_without_reading_all_of_them(
+def test_a_damaged_object_is_found(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
 ) -> None:
     store = Store(URL)
@@ -268,9 +268,7 @@ def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
     assert keys(s3) == []
 
 
-def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_seen(
-    s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_results_than_a_page_and_those_of_others_are_read(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of the test's server has a hundred names; one of S3 has a thousand."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "100")
     cells = [samples.cell(seed) for seed in range(110)]

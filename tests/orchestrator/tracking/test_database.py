@@ -94,7 +94,7 @@ def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_
 
 
 @pytest.mark.parametrize("version", ["cc1f77228345", "ffffffffffff"], ids=["older", "newer"])
-def test_a_database_of_another_mlflow_is_said_with_what_helps(
+def test_another_mlflows_database_is_named(
     version: str, sqlite_store: tuple[str, str], tracker: Tracker, tmp_path: Path
 ) -> None:
     tracker.sync(some_results()[:1], describe)

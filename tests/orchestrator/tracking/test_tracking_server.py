@@ -117,7 +117,7 @@ def test_runs_written_to_postgres_are_seen_through_the_server(server: MlflowServ
     assert remote("seen").sync([result], describe, verify=True) == SyncReport(added=0, kept=4, removed=0)
 
 
-def test_a_wrong_password_of_the_server_stops_the_tracking_and_not_the_grid(
+def test_a_wrong_password_stops_the_tracking_and_not_the_grid(
     server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", ADMIN)
@@ -136,7 +136,7 @@ def test_a_wrong_password_of_the_server_stops_the_tracking_and_not_the_grid(
     assert all("MLFLOW_TRACKING_PASSWORD" in line for line in (problem, *said))
 
 
-def test_a_wrong_password_of_postgres_is_refused(
+def test_postgres_refuses_a_wrong_password(
     postgres: Postgres | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if postgres is None:
@@ -180,7 +180,7 @@ def test_runs_written_while_a_server_was_down_are_written_when_it_is_back(
     assert_every_run_finished_once(open_tracker(name), results)
 
 
-def test_an_hour_without_an_answer_costs_only_the_wait(
+def test_an_hour_without_an_answer_costs_it(
     server: MlflowServer, remote: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hour is a stopped server and pauses of hundredths of a second."""
@@ -223,9 +223,7 @@ def test_an_address_that_cannot_be_tracked_to_names_the_variable(
         tracking_location(Store(tmp_path))
 
 
-def test_postgres_by_its_url_knows_its_artifacts_and_its_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_postgres_by_its_url_knows_artifacts_and_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me@db:5432/runs")
     monkeypatch.setenv("BOLT_TRACKING_ARTIFACTS", "s3://bucket/mlflow")
     monkeypatch.setenv("BOLT_TRACKING_SERVER", "http://head:5000")
