@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
@@ -20,7 +21,7 @@ from bolt.task.support import batch_order
 from bolt.task.task import Adapted, Support, Task, cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from tests.helpers.towers import make_task
+from tests.helpers.towers import RandomSources, make_task, random_backbone
 
 TRACKS = ("fewshot", "tta", "tta_stream", "tta_image")
 MEASURED = [(name, track) for name, method in sorted(METHODS.items()) for track in TRACKS if track in method.tracks]
@@ -274,3 +275,32 @@ def test_a_source_is_fine_tuned_and_the_backbone_is_not(backbone: Backbone) -> N
     tower.load_open_clip(tensors)
     features = backbone.encode_images(task.support.pixels(0, torch.arange(4)), tower)
     assert torch.isfinite(cosine_classifier(task.head_CD, backbone.logit_scale)(features)).all()
+
+
+IMAGES = 32
+
+
+@pytest.fixture(scope="module")
+def wide() -> Backbone:
+    """Return a tower in which, as in ViT-B, products with the tokens take most operations."""
+    return random_backbone(width=192, heads=3, layers=2, embed=128, patch_size=4)
+
+
+def operations(task: Task, name: str, **settings: Any) -> int:
+    method = METHODS[name]
+    with FlopCounterMode(display=False) as counter:
+        method.adapt(task, method.configure(settings))
+    return counter.get_total_flops()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("full_finetune", {}), ("bitfit", {}), ("lora", {}), ("lora_xs", {}), ("vera", {}), ("bolt", {"alphas": (3.0,)})],
+)
+def test_an_epoch_takes_the_stated_operations(name: str, settings: dict[str, Any], wide: Backbone) -> None:
+    task = make_task(wide, shots=8, classes=4, sources=RandomSources(wide))
+    with FlopCounterMode(display=False) as counter:
+        wide.encode_images(torch.zeros(IMAGES, 3, 32, 32, dtype=torch.uint8))
+    one, two = (operations(task, name, epochs=epochs, **settings) for epochs in (1, 2))
+    assert (two - one) / counter.get_total_flops() == pytest.approx(METHODS[name].training_forwards, rel=0.12)

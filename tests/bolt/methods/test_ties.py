@@ -1,15 +1,23 @@
-"""TIES: trimming, elected signs and merging, against the numbers of the official code."""
+"""TIES, Iso-C, LiNeS, Consensus and KnOTS against the numbers of the official codes."""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
+import pytest
 import torch
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import matrix_names
 from bolt.methods import METHODS
+from bolt.methods.consensus import users
+from bolt.methods.iso_c import isotropic
+from bolt.methods.knots import KnotsSettings, merge_matrices
+from bolt.methods.lines import constant_of, scaled_by_depth
 from bolt.methods.ties import merge_task_vectors
+from tests.bolt.methods.third_vectors import close as near
+from tests.bolt.methods.third_vectors import names, vector
 from tests.helpers.towers import RandomSources, make_task, weights_of
 from tests.helpers.waves import numbers
 
@@ -75,3 +83,121 @@ def test_the_merged_tower(backbone: Backbone) -> None:
     moved = torch.cat([(after[name] - before[name]).flatten() for name in before])
     torch.testing.assert_close(moved, 0.7 * merge(vectors), rtol=1e-4, atol=1e-5)
     assert adapted.trainable_parameters == 0
+
+
+ISO_C = METHODS["iso_c"]
+
+
+def matrix(task: int, rows: int, columns: int, rate: float) -> Tensor:
+    """Return the task vector of one matrix in the official code's example."""
+    i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
+    wave = torch.sin((rate + 0.3 * task) * i + (1.3 - 0.2 * task) * j + 0.1 + task)
+    return wave * (1 + 0.5 * torch.sin(1.9 * i + 0.31 * (task + 1) * j + 2))
+
+
+def test_a_wide_matrix_gives_the_official_numbers() -> None:
+    merged = isotropic(sum((matrix(task, 6, 9, 0.7) for task in range(3)), torch.zeros(6, 9).double()))
+    close(torch.linalg.svdvals(merged), torch.full((6,), 3.300691).double())
+    row = [2.338201, 1.937974, -0.312471, -0.660812, -0.094463, 0.159474, 0.692629, 0.762185, -0.205689]
+    close(merged[0], numbers(*row))
+
+
+def test_a_tall_matrix_gives_the_official_numbers() -> None:
+    merged = isotropic(matrix(0, 10, 8, 0.8) + matrix(1, 10, 8, 0.8))
+    close(torch.linalg.svdvals(merged), torch.full((8,), 1.905233).double())
+    row = [1.079941, 1.424871, -0.199156, -0.021133, -0.119184, -0.002620, 0.101895, 0.195535]
+    close(merged[0], numbers(*row))
+
+
+def test_a_zero_direction_stays_zero() -> None:
+    assert not isotropic(torch.zeros(4, 3)).any()
+    flat = torch.outer(torch.arange(1.0, 5), torch.tensor([1.0, -1, 2]))
+    close(isotropic(flat), flat / 3)
+
+
+def test_the_merged_tower_of_iso_c(backbone: Backbone) -> None:
+    """Against the definition, by plain decompositions in float64."""
+    sources = RandomSources(backbone)
+    adapted = ISO_C.adapt(make_task(backbone, sources=sources), ISO_C.configure({"alphas": [0.7]}))
+    assert adapted.trainable_parameters == 0
+    after, base = weights_of(adapted), backbone.tower.state_dict_open_clip()
+    for name, before in base.items():
+        vectors = torch.stack([vector[name] for vector in sources.vectors.values()]).double()
+        update = vectors.mean(dim=0)
+        if name in matrix_names(base):
+            u, s, vh = torch.linalg.svd(vectors.sum(dim=0), full_matrices=False)
+            update = s.mean() * u @ vh
+        torch.testing.assert_close(after[name], before + 0.7 * update.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_zero_source_changes_no_matrix(backbone: Backbone) -> None:
+    sources = RandomSources(backbone, count=2)
+    name = "transformer.resblocks.0.mlp.c_fc.weight"
+    settings = ISO_C.configure({"alphas": [1.0]})
+    towers = []
+    for _ in range(2):
+        towers.append(ISO_C.adapt(make_task(backbone, sources=sources), settings).tower)
+        sources.vectors["zero"] = {key: 0 * tensor for key, tensor in sources.vectors["source_0"].items()}
+    one, other = (tower.state_dict_open_clip()[name] for tower in towers if tower is not None)
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+KEYS = sorted(names("merge/tau/"))
+
+
+def taus() -> dict[str, Tensor]:
+    return {key: vector(f"merge/tau/{key}") for key in KEYS}
+
+
+def total() -> dict[str, Tensor]:
+    return {key: tensor.sum(dim=0) for key, tensor in taus().items()}
+
+
+def test_lines_scales_the_sum_by_depth_as_the_official_code() -> None:
+    constant = constant_of(total(), total(), 4)
+    assert constant == pytest.approx(float(vector("lines/sum_alpha")))
+    for key, tensor in scaled_by_depth(total(), 3, constant, 0.7).items():
+        near(tensor, f"lines/sum/{key}")
+    single = {key: tensor[0] for key, tensor in taus().items()}
+    for key, tensor in scaled_by_depth(single, 3, 0.3, 0.7).items():
+        near(tensor, f"lines/single_alpha.3/{key}")
+
+
+def test_lines_of_ties_has_the_official_constant() -> None:
+    vectors, sizes = taus(), [total()[key].numel() for key in KEYS]
+    merged = merge_task_vectors(
+        lambda task: torch.cat([vectors[key][int(task)].flatten() for key in KEYS]), ["0", "1", "2", "3"], 20, "mean"
+    )
+    update = {key: part.view(total()[key].shape) for key, part in zip(KEYS, torch.split(merged, sizes), strict=True)}
+    for key, tensor in update.items():
+        near(tensor, f"lines/ties_merged/{key}")
+    constant = constant_of(update, total(), 4)
+    assert constant == pytest.approx(float(vector("lines/ties_alpha")), rel=1e-5)
+    for key, tensor in scaled_by_depth(update, 3, constant, 0.7).items():
+        near(tensor, f"lines/ties/{key}")
+
+
+def test_a_tower_of_one_block_and_an_update_of_zeros() -> None:
+    update = {"transformer.resblocks.0.a": torch.ones(2), "proj": torch.ones(2)}
+    assert scaled_by_depth(update, 1, 0.5, 1.0)["transformer.resblocks.0.a"].tolist() == [0.5, 0.5]
+    assert constant_of({"a": torch.zeros(2)}, {"a": torch.zeros(2)}, 3) == 0
+
+
+@pytest.mark.parametrize(("strength", "place"), [(0.2, 0), (0.4, 1), (0.6, 2)])
+def test_the_masks_of_consensus_are_the_official_ones(strength: float, place: int) -> None:
+    vectors = [{key: tensor[task] for key, tensor in taus().items()} for task in range(4)]
+    counts = users(total(), vectors, strength)
+    every = torch.cat([counts[key].flatten() for key in KEYS])
+    assert float(every.float().mean()) / 4 == pytest.approx(float(vector("consensus/density")[place]), abs=1e-5)
+    if strength == 0.4:
+        assert torch.equal(every.long(), vector("consensus/counts_lambda.4"))
+        assert float((every >= 2).float().mean()) == pytest.approx(float(vector("consensus/kept")), abs=1e-5)
+        for key in KEYS:
+            near(torch.where(counts[key] >= 2, total()[key], 0), f"consensus/update/{key}")
+
+
+@pytest.mark.parametrize(("name", "percent"), [("ties20", 20.0), ("ties100", 100.0)])
+def test_knots_are_the_official_ones(name: str, percent: float) -> None:
+    vectors = {key: list(vector(f"knots/tau/{key}")) for key in ("a.weight", "b.weight")}
+    for key, found in merge_matrices(vectors, KnotsSettings(keep_percent=percent)).items():
+        near(0.6 * found, f"knots/{name}/{key}", atol=1e-4)

@@ -1,4 +1,4 @@
-"""Classifiers as data: closed forms, and nothing lost on the way through their parts."""
+"""Classifiers as plain parts: the same bits after writing and reading, new classes, half precision."""
 
 from dataclasses import replace
 
@@ -25,6 +25,7 @@ from bolt.task.classifiers import (
     UnknownClassifier,
     build_classifier,
 )
+from bolt.task.equal_classes import equal_classes
 from tests.helpers.towers import make_task
 
 GENERATOR = torch.Generator().manual_seed(5)
@@ -190,3 +191,8 @@ def test_what_every_method_returns_can_be_written_down(name: str, protocol: Prot
     again = build_classifier(adapted.classify.kind, adapted.classify.tensors(), adapted.classify.numbers())
     assert not any(tensor.requires_grad for tensor in adapted.classify.tensors().values())
     assert torch.equal(again(features), adapted.classify(features).detach())
+
+
+def test_classes_with_equal_vectors_are_one_group() -> None:
+    a, b, c = torch.eye(3)
+    assert equal_classes(torch.stack([a, b, a, c, b + 1e-8]).numpy()) == [[0, 2], [1, 4]]

@@ -1,9 +1,13 @@
-"""The choice by held-out predictions, and the accuracy to expect."""
+"""The choice among candidates, what it promises, its folds, and labels that may be wrong."""
 
 import numpy as np
 import pytest
+import torch
 
+from bolt.methods.common.candidates import parse_candidate
 from orchestrator.adapt.choice import choose
+from orchestrator.adapt.held_out_fold import threads_for
+from orchestrator.adapt.suspects import suspect_labels
 from orchestrator.core.intervals import wilson_interval
 
 
@@ -45,3 +49,44 @@ def test_the_interval_is_wider_than_that_of_independent_images_and_reaches_furth
     assert (found.expected, found.low, halves.low) == pytest.approx((80, low, low))
     assert found.high == pytest.approx(100 - (100 - high) * 0.75**0.5)
     assert halves.high == pytest.approx(100 - (100 - high) * 0.5**0.5)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "threads"), [("linear_probe", 1), ("gda", 1), ("lora(rank=2)", 2), ("bolt", 2), ("coop", 2)]
+)
+def test_only_candidates_that_run_a_tower_compute_with_several_threads(candidate: str, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with threads_for(parse_candidate(candidate), 8):
+            inside = torch.get_num_threads()
+        assert (inside, torch.get_num_threads()) == (threads, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_most_planted_wrong_labels_are_found_and_no_right_ones(classes: int) -> None:
+    draw = np.random.default_rng(0)
+    true_N = np.arange(400) % classes
+    logits_NC = draw.normal(size=(400, classes)) + 4 * np.eye(classes)[true_N]
+    probabilities_NC = (np.exp(logits_NC) / np.exp(logits_NC).sum(axis=1, keepdims=True)).astype(np.float32)
+    wrong = draw.choice(400, 20, replace=False)
+    labels_N = true_N.copy()
+    labels_N[wrong] = (true_N[wrong] + 1) % classes
+    found = suspect_labels(probabilities_NC, labels_N)
+    assert len(found) >= 14
+    assert {row for row, _ in found} <= set(wrong.tolist())
+    assert all(likely == true_N[row] for row, likely in found)
+
+
+def test_confident_right_labels_are_not_suspect() -> None:
+    labels_N = np.arange(30) % 3
+    probabilities_NC = (0.7 * np.eye(3)[labels_N] + 0.1).astype(np.float32)
+    assert suspect_labels(probabilities_NC, labels_N) == []
+
+
+def test_a_class_that_is_never_sure_needs_less_to_be_likely() -> None:
+    """Class 1 has a mean probability of 0.4 for its own images, so 0.45 makes an image of class 0 one of it."""
+    probabilities_NC = np.array([[0.9, 0.1], [0.9, 0.1], [0.45, 0.55], [0.6, 0.4], [0.6, 0.4]], np.float32)
+    assert suspect_labels(probabilities_NC, np.array([0, 0, 0, 1, 1])) == [(2, 1)]

@@ -1,5 +1,6 @@
-"""Scores of rows by a metric: what verdicts, tables and figures compare."""
+"""Rows, their scores, and means over seeds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from sklearn.metrics import f1_score, recall_score
 from orchestrator.analysis.metrics import METRICS, Answers
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.scores import check_scored
+from orchestrator.analysis.seed_means import seed_means, summarize
 from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
@@ -121,3 +123,24 @@ def test_gains_are_improvements() -> None:
         for row in gains(metric):  # type: ignore[arg-type]
             assert row.score_zero_shot is not None
             assert row.score_gain == pytest.approx(sign * (row.score - row.score_zero_shot))
+
+
+def test_mean_and_sample_deviation_by_hand() -> None:
+    summary = summarize([1.0, 2.0, 4.0])
+    assert summary.mean == pytest.approx(7 / 3)
+    assert summary.std == pytest.approx(math.sqrt(((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2))
+    assert summary.std == pytest.approx(np.std([1.0, 2.0, 4.0], ddof=1))
+    assert summary.n == 3
+
+
+def test_one_seed_has_no_deviation_and_none_no_summary() -> None:
+    assert summarize([3.0]).std is None
+    with pytest.raises(ValueError, match="nothing"):
+        summarize([])
+
+
+def test_domain_means_are_taken_per_seed_over_complete_seeds_only() -> None:
+    scores = {"a": {0: 10.0, 1: 20.0, 2: 90.0}, "b": {0: 30.0, 1: 60.0}}
+    assert seed_means(scores, ["a", "b"]) == {0: 20.0, 1: 40.0}
+    assert seed_means(scores, ["a", "b", "c"]) == {}
+    assert seed_means(scores, []) == {}

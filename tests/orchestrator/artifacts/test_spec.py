@@ -1,5 +1,7 @@
-"""A process's cache of artifacts, and a backbone whose image tower is read from the store."""
+"""Artifacts: backbones in the store, builds in one process, weights that are not there."""
 
+import io
+import logging
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
+from orchestrator.artifacts.load_backbone import fetch_weights
 from orchestrator.artifacts.spec import (
     TOWER_FILE,
     ArtifactCache,
@@ -19,6 +23,7 @@ from orchestrator.artifacts.spec import (
 from orchestrator.catalog import backbone_ref, load_catalog
 from orchestrator.core.cell import BackboneRef
 from orchestrator.core.settings import RunSettings
+from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
 
 IMPORTS = """
@@ -90,3 +95,25 @@ def test_a_dataset_added_to_a_catalog_file_is_found_by_a_process_that_has_loaded
     assert "tools" not in artifact_cache(settings).catalog.domains
     file.write_text(f"{file.read_text()}domains: {{tools: {{title: Tools}}}}\n")
     assert "tools" in artifact_cache(settings).catalog.domains
+
+
+def test_the_error_names_the_first_cause(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nowhere")
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=True)
+    with pytest.raises(UserError) as caught:
+        fetch_weights(load_catalog().backbone("vit-b-32"), console, where="--backbone", instead="; then this")
+    assert caught.value.where == "--backbone"
+    assert "offline" in caught.value.what.lower()
+    assert "Last error" not in caught.value.what
+    assert caught.value.hint.endswith("backbones add --help; then this")
+    assert "fetching the weights of vit-b-32" in said.getvalue()
+    assert not caplog.records
+    assert logging.getLogger("huggingface_hub").level == logging.WARNING, "as the hub sets it"
+
+
+def test_a_backbone_with_a_file_of_weights_is_not_fetched() -> None:
+    said = io.StringIO()
+    fetch_weights(load_catalog().backbone("tiny-clip"), Console(file=said, force_terminal=True))
+    assert not said.getvalue()

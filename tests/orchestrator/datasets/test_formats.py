@@ -1,12 +1,16 @@
-"""Every real dataset of the catalog is read from files in its real format."""
+"""Every real dataset is read from files in its real format, and divided as the published code divides it."""
 
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.data import TensorDataset, random_split
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.splits import split_indices, split_manifest
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
 from tests.helpers.dataset_table import BENCHMARK, markdown_notes, markdown_table
@@ -88,3 +92,59 @@ def test_the_docs_table_and_notes_match_the_catalog() -> None:
     entries = [catalog().dataset(name) for name in REAL]
     assert markdown_table(entries) in text
     assert markdown_notes(entries) in text
+
+
+TOTALS = {
+    "aid": 10000, "clrs": 15000, "mlrsnet": 109161, "optimal31": 1860, "patternnet": 30400, "rs_c11": 1232,
+    "rsd46_whu": 17516, "rsi_cb128": 36707, "rsscn7": 2800, "sat4": 100000, "siri_whu": 2400, "uc_merced": 2100,
+    "whu_rs19": 1005,
+}  # fmt: skip
+"""Number of images of each remote-sensing dataset that has no train and test part."""
+
+
+def test_the_published_recipe_equals_two_random_splits_of_torch() -> None:
+    found = split_indices(np.zeros(1005, dtype=np.int64), "published", "whu_rs19")
+    whole = TensorDataset(torch.arange(1005))
+    train, test = random_split(whole, [804, 201], generator=torch.Generator().manual_seed(42))
+    kept, _ = random_split(train, [724, 80], generator=torch.Generator().manual_seed(0))
+    assert found["test"].tolist() == sorted(test.indices)
+    assert found["train"].tolist() == sorted(train.indices[index] for index in kept.indices)
+
+
+def test_torch_draws_the_same_images_as_the_published_code() -> None:
+    """The first image that the published code trains on of MNIST's 60,000, cut with seed 0 as the recipe cuts."""
+    kept, _ = random_split(
+        TensorDataset(torch.arange(60000)), [55000, 5000], generator=torch.Generator().manual_seed(0)
+    )
+    assert kept.indices[0] == 36044
+
+
+@pytest.mark.parametrize(("name", "total"), TOTALS.items())
+def test_the_sizes_in_the_catalog_follow_from_the_recipe(name: str, total: int) -> None:
+    entry = load_catalog().dataset(name)
+    assert entry.splits.recipe == "published"
+    parts = split_indices(np.zeros(total, dtype=np.int64), "published", name)
+    assert {split: len(indices) for split, indices in parts.items()} == entry.sizes.model_dump()
+
+
+def test_every_remote_sensing_dataset_has_a_recipe_or_its_own_parts() -> None:
+    entries = [entry for entry in load_catalog().datasets.values() if entry.domain == "remote_sensing"]
+    assert {entry.name for entry in entries} == TOTALS.keys() | {"eurosat", "resisc45"}
+
+
+def test_different_splits_have_different_manifests(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("rsscn7")
+    formats.write(entry, tmp_path / "rsscn7")
+
+    manifest = split_manifest(entry, open_dataset(entry, tmp_path))
+    assert (manifest.dataset, manifest.recipe, manifest.classes) == ("rsscn7", "published", 7)
+    assert manifest.counts == {"train": 26, "test": 7}
+    assert manifest == split_manifest(entry, open_dataset(entry, tmp_path))
+    assert manifest.model_dump()["sha256"] == manifest.sha256
+    assert manifest.differs(entry) == ["train: catalog 2016, data 26", "test: catalog 560, data 7"]
+
+    other = entry.model_copy(update={"splits": entry.splits.model_copy(update={"recipe": "eighty_twenty"})})
+    assert split_manifest(other, open_dataset(other, tmp_path)).sha256 != manifest.sha256
+
+    formats.put(tmp_path / "rsscn7" / "aGrass" / "one more.jpg", 0)
+    assert split_manifest(entry, open_dataset(entry, tmp_path)).sha256["test"] != manifest.sha256["test"]

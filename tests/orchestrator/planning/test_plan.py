@@ -1,10 +1,12 @@
-"""A grid against a store: what is done, failed, damaged and to do, and how long the rest takes."""
+"""The plan: what is done, failed and open, in which order, and what is missing."""
 
+import io
 import json
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.catalog import Catalog, load_catalog
@@ -14,6 +16,7 @@ from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.cost import cell_gflops
 from orchestrator.planning.estimate import estimate, estimate_line
 from orchestrator.planning.plan import Plan, in_running_order, make_plan, source_models
+from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -129,3 +132,21 @@ def test_cells_that_share_what_a_worker_keeps_follow_one_another(catalog: Catalo
     first = [cell.shots for cell in of_dataset if (cell.method.name, cell.seed) == ("bolt", 1)]
     assert first == sorted(first, reverse=True)
     assert len(set(first)) > 1
+
+
+GRID = """
+title: Two datasets
+blocks:
+  - {track: fewshot, backbones: [tiny-clip], datasets: [dtd, eurosat], shots: [1], seeds: [1], methods: [linear_probe]}
+"""
+
+
+def test_a_plan_names_the_command_that_fetches_what_is_missing(tmp_path: Path) -> None:
+    """It once sent the reader to another command, with a name that this command did not know."""
+    (tmp_path / "mine.yaml").write_text(GRID)
+    catalog, store = load_catalog(), Store(tmp_path / "runs")
+    plan = make_plan(load_grid(tmp_path / "mine.yaml", catalog), catalog, store)
+    shown = io.StringIO()
+    Console(width=200, file=shown).print(plan_view(plan, store))
+    assert "data prepare dtd eurosat --data-root" in shown.getvalue()
+    assert "doctor" not in shown.getvalue()

@@ -1,17 +1,22 @@
-"""Tables: their formats, and the tables by dataset, of verdicts and of variants."""
+"""Tables in every format, the registry of tables, and the frontier of costs."""
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.analysis.seed_means import summarize
-from orchestrator.report.analysis.grid_results import arrange_results
+from orchestrator.report import registry
+from orchestrator.report.analysis.comparison_group import ComparisonGroup
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
+from orchestrator.report.figures.costs import accuracy_against_costs
 from orchestrator.report.notation import signed
-from orchestrator.report.tables.accuracy import dataset_table
+from orchestrator.report.tables.accuracy import dataset_table, main_table
 from orchestrator.report.tables.changes import variants_tables
+from orchestrator.report.tables.efficiency import data_efficiency_table, frontier_table
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
@@ -134,3 +139,76 @@ def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
     assert listed == ["dataset,domain,protocol,k,short classes,classes", "cats,general,strict,4,1,1"]
     write(tmp_path, results)
     assert not list(tmp_path.glob("tables/short_classes.*"))
+
+
+PARAMETERS = {"zero_shot": 0, "linear_probe": 9, "bolt": 700, "lora": 7000}
+
+
+def results() -> list:  # type: ignore[type-arg]
+    """BOLT is better than LoRA and has fewer parameters; the linear probe has fewest of those that are trained."""
+    made = grid({"zero_shot": 50.0, "linear_probe": 55.0, "bolt": 62.0, "lora": 61.0}, ks=(1, 4, 16))
+    return [replace(one, trainable_parameters=PARAMETERS[one.cell.method.name]) for one in made]
+
+
+def test_the_frontier_is_named_in_table_and_figures() -> None:
+    arranged = arrange(results())
+    (group,) = arranged.groups
+    table = frontier_table(arranged, group, 16)
+    frontier = {row[0].code for row in table.rows if "parameters" in row[1].text}
+    assert frontier == {"Zero-shot", "Linear probe", "BOLT"}
+    assert [row[0].code for row in table.rows][:2] == ["BOLT", "lora"]
+    operations, others = accuracy_against_costs(arranged, group)
+    assert "fewer operations than" in operations.caption
+    assert "fewer trainable parameters than Zero-shot" in others.caption
+
+
+def test_images_for_the_same_score_are_counted() -> None:
+    """BOLT gains 3 points from k = 1 to 4 and 12 from 4 to 16; LoRA has one point less at 16."""
+    arranged = arrange(results())
+    (group,) = arranged.groups
+    table = data_efficiency_table(arranged, group)
+    by_method = {row[0].code: row for row in table.rows}
+    column = table.header.index("images for BOLT")
+    found = by_method["lora"][column].value
+    assert found is not None
+    assert abs(found - 4 * 2 ** (2 * 11 / 12)) < 0.5
+    assert by_method["lora"][column].text.startswith(f"{found:.2g} (")
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_table_of_the_page_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "adding-a-report-table.md").read_text(), re.DOTALL)
+    assert code is not None
+    monkeypatch.setattr(registry, "GROUP_TABLES", list(registry.GROUP_TABLES))
+    exec(compile(code[1], "adding-a-report-table.md", "exec"), {})
+    results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
+    file = write(tmp_path, results)
+    (path,) = tmp_path.glob("tables/seed_range_*.csv")
+    rows = {row["method"]: row for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())}
+    accuracies = [r.evaluations[0].accuracy for r in results if r.cell.method.name == "bolt"]
+    assert float(rows["BOLT"]["lowest"]) == pytest.approx(min(accuracies))
+    assert float(rows["BOLT"]["range"]) == pytest.approx(max(accuracies) - min(accuracies))
+    page = file.read_text(encoding="utf-8")
+    assert "Range over seeds and datasets at k = 4" in page
+    assert f"tables/{path.name}" in page
+
+
+@pytest.mark.parametrize("section", ["variants", "datasets", "verdict"])
+def test_another_table_stands_beside_the_main_table(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the table of variants may take the main table's place."""
+
+    def copy(results: GridResults, group: ComparisonGroup) -> Table:
+        return replace(main_table(results, group), name="copy", title="A copy of the main table")
+
+    line = registry.Kind("copy", copy, section)
+    monkeypatch.setattr(registry, "GROUP_TABLES", [*registry.GROUP_TABLES, line])
+    results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
+    arranged = arrange(results)
+    (group,) = arranged.groups
+    page = write(tmp_path, results).read_text(encoding="utf-8")
+    assert main_table(arranged, group).title in page
+    assert "A copy of the main table" in page

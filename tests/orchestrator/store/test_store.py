@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from orchestrator.sharing.merge import merge_stores
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.artifact import discard
-from orchestrator.store.errors import StoreUnavailable
+from orchestrator.store.errors import StoreUnavailable, is_store_error, retry_store
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -411,3 +412,35 @@ def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: a part of this path"):
             look()
+
+
+def test_a_full_disk_or_an_unavailable_store_is_a_failure_of_the_store() -> None:
+    full = OSError(28, "No space left on device")
+    wrapped = ValueError("cannot save")
+    wrapped.__cause__ = full
+    assert all(map(is_store_error, (full, wrapped, StoreUnavailable("away"))))
+    assert not any(map(is_store_error, (ValueError("full"), FileNotFoundError("x"), MemoryError())))
+
+
+@pytest.mark.parametrize(
+    ("local", "errno", "attempts"),
+    [(False, None, 3), (True, None, 1), (False, 28, 1)],
+    ids=["a server", "waiting repairs no disk", "a full disk"],
+)
+def test_only_a_remote_store_is_retried(
+    local: bool, errno: int | None, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.store.errors.PAUSES", (0.0, 0.0))
+    tried = []
+
+    def read() -> str:
+        tried.append(1)
+        if len(tried) < 3:
+            error = StoreUnavailable("the server does not answer")
+            error.errno = errno
+            raise error
+        return "read"
+
+    with nullcontext() if attempts == 3 else pytest.raises(StoreUnavailable):
+        assert retry_store(local, read) == "read"
+    assert len(tried) == attempts

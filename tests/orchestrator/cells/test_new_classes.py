@@ -1,14 +1,18 @@
-"""Cells of the tracks ``base_to_new`` and ``imbalanced``: what methods are given, and how they are scored."""
+"""Cells that score classes which the support does not have: base-to-new, other datasets, trained text towers."""
 
-from statistics import harmonic_mean
+from statistics import harmonic_mean, mean
 
 import numpy as np
 import pytest
 import torch
 import yaml
 
+from bolt.methods import METHODS
+from bolt.task.task import cosine_classifier
+from orchestrator.artifacts import features
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
+from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import make_task
@@ -107,3 +111,68 @@ def test_an_imbalanced_support_has_as_many_images_as_a_balanced_one(world: World
     pixels = task.support.pixels(0, torch.arange(3))
     assert pixels.shape[0] == 3
     assert np.unique(task.support.indices_N).size == 20
+
+
+TARGET, OTHERS = "glyph-digits", ("glyph-inks", "aerial-water")
+
+
+@pytest.fixture(scope="module")
+def shifted_world(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
+    block = {
+        "track": "cross_dataset", "backbones": ["tiny-clip"], "datasets": [TARGET], "evaluate_on": [TARGET, *OTHERS],
+        "shots": [2], "seeds": [1], "methods": [tiny(name) for name in ("zero_shot", "clip_adapter", "coop", "lora")],
+    }  # fmt: skip
+    text = yaml.safe_dump({"title": "Transfer", "protocol": "dassl", "blocks": [block]})
+    return build_world(tmp_path_factory.mktemp("transfer"), text, artifacts)
+
+
+@pytest.mark.parametrize("method", ["zero_shot", "clip_adapter", "coop", "lora"])
+def test_other_datasets_are_classified_among_their_own_words(shifted_world: World, method: str) -> None:
+    cell, loaded = shifted_world.pick(method, "cross_dataset", TARGET), shifted_world.loaded
+    found = {scored.dataset: scored for scored in measure(cell, loaded).result.evaluations}
+    assert list(found) == [TARGET, *OTHERS]
+    for dataset in cell.evaluate_on:
+        size = loaded.image_size(cell.backbone)
+        features_ND = loaded.get(features.TestFeatures(cell.backbone, dataset, size))
+        head_CD = loaded.get(Head(cell.backbone, dataset, size))
+        labels_N = torch.from_numpy(loaded.get(Images(dataset, "test", size)).labels)
+        classify = cosine_classifier(head_CD, loaded.backbone(cell.backbone).logit_scale)
+        expected = (classify(features_ND).argmax(1) == labels_N).double().mean().item() * 100
+        assert found[dataset.name].accuracy_zero_shot == pytest.approx(expected, abs=1e-9)
+        assert len(found[dataset.name].per_class) == len(head_CD)
+        if method == "zero_shot":
+            assert found[dataset.name].accuracy == pytest.approx(expected, abs=1e-9)
+
+
+def test_methods_that_cannot_name_new_classes_are_refused(shifted_world: World) -> None:
+    from bolt.methods import METHODS
+    from orchestrator.tracks import TRACKS
+
+    assert not TRACKS["cross_dataset"].takes(METHODS["tip_adapter"])
+    assert TRACKS["cross_dataset"].takes(METHODS["coop"])
+
+
+BOTH_TOWERS = ["clipfit", "maple", "promptsrc"]
+TARGETS = ["aerial-water", "glyph-digits"]
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
+    """Return a store of two targets, one of aerial pictures and one of characters."""
+    block = {"track": "fewshot", "backbones": ["tiny-clip"], "datasets": TARGETS, "shots": [4], "seeds": [1]}
+    grid = {"title": "Both towers", "blocks": [{**block, "methods": ["zero_shot", *BOTH_TOWERS]}]}
+    return build_world(tmp_path_factory.mktemp("both-towers"), yaml.safe_dump(grid), artifacts)
+
+
+def accuracy(world: World, name: str, dataset: str) -> float:
+    """Accuracy in per cent with four images a class, at the method's default settings."""
+    inputs = CellInputs(world.pick(name, dataset=dataset, shots=4), world.loaded)
+    adapted = METHODS[name].adapt(make_task(inputs), inputs.settings)
+    return evaluate_cell(inputs, adapted)[0].evaluation.accuracy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOTH_TOWERS)
+def test_the_mean_accuracy_is_above_that_of_the_text_head(targets: World, name: str) -> None:
+    gains = [accuracy(targets, name, dataset) - accuracy(targets, "zero_shot", dataset) for dataset in TARGETS]
+    assert mean(gains) > 8, gains

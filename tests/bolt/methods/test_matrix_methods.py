@@ -1,0 +1,222 @@
+"""LoRA-XS, SVF and VeRA: changed weight matrices, against the numbers of the official codes and peft."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.clip.tower import ImageTower
+from bolt.methods import METHODS
+from bolt.methods.common.reparametrised import weight_matrices
+from bolt.methods.lora_xs import LoraXsSettings, SingularCore
+from bolt.methods.svf import ShiftedMatrix, SvfSettings
+from bolt.methods.vera import ScaledProjection, VeraSettings, random_projections, scaled_projection
+from tests.helpers.towers import make_task, moved_tensors
+from tests.helpers.vit_shapes import VIT_B32, VIT_L14
+from tests.helpers.waves import INPUT, W1, W2, numbers, train_two_layers, two_layers, wave
+
+LORA_XS = METHODS["lora_xs"]
+close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
+
+
+def two_cores() -> list[SingularCore]:
+    """Return the cores of both matrices of the small network, at r = 2 and alpha = 4."""
+    return [SingularCore.of(weight, 2, 4) for weight in (W1, W2)]
+
+
+def test_diagonal_cores_give_the_official_numbers() -> None:
+    first, second = two_cores()
+    close(first.a.norm(dim=-1), numbers(1.169200, 0.878889))
+    first.r.data.copy_(torch.diag(0.2 * wave(1, 2, 1, 0.9, 0.3)[0]))
+    second.r.data.copy_(torch.diag(0.2 * wave(1, 2, 1, 0.9, 0.8)[0]))
+    close(first.change()[0].detach(), numbers(-0.093186, 0.129848, 0.043476, -0.134749))
+    expected = numbers(-0.013942, 0.457275, 0.805498, -0.805205, -0.118536, -0.103926)
+    close(two_layers(first.change(), second.change())[0].detach(), expected)
+
+
+@pytest.mark.parametrize(
+    ("steps", "row"),
+    [(10, (-0.003038, -0.000752, 0.040682, -0.052384)), (100, (0.115877, -0.204878, 0.287830, -0.250315))],
+)
+def test_training_gives_lora_xs_numbers(steps: int, row: tuple[float, ...]) -> None:
+    first, second = two_cores()
+    losses = train_two_layers([first.r, second.r], lambda: two_layers(first.change(), second.change()), steps, 4e-3)
+    official = {1: 1.677363, 10: 1.379301, 100: 0.178462}
+    assert losses[0] == pytest.approx(official[1], abs=1e-4)
+    assert losses[-1] == pytest.approx(official[steps], abs=1e-4)
+    close(first.change()[0].detach(), numbers(*row))
+
+
+@pytest.mark.parametrize(("shape", "matrices"), [(VIT_B32, 49), (VIT_L14, 97)], ids=["vit_b", "vit_l"])
+def test_it_changes_every_matrix_of_the_papers_towers(shape: Any, matrices: int) -> None:
+    with torch.device("meta"):
+        tower = ImageTower(shape)
+    assert len(weight_matrices(tower)) == matrices
+
+
+def test_counts_and_start_of_lora_xs(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    still = LORA_XS.adapt(task, LoraXsSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
+    assert not moved_tensors(backbone, still)
+    assert still.trainable_parameters == 9 * 5**2
+    moved = LORA_XS.adapt(task, LoraXsSettings(epochs=2, rank=3, matrices=("projection",)))
+    assert moved_tensors(backbone, moved) == {"proj"}
+    assert moved.trainable_parameters == 9
+
+
+def test_the_authors_start_is_random_small_and_keyed(backbone: Backbone) -> None:
+    frozen = backbone.tower.state_dict_open_clip()["proj"]
+    settings = LoraXsSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=4, init_std=1e-3)
+    towers = [LORA_XS.adapt(make_task(backbone, seed=seed), settings).tower for seed in (1, 1, 2)]
+    one, same, other = (tower.state_dict_open_clip()["proj"] for tower in towers if tower is not None)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert 0 < (one - frozen).abs().max() < 1e-2
+
+
+def test_a_rank_above_the_matrix_or_its_own_rank_is_cut_down() -> None:
+    assert SingularCore.of(W1, 100, 100).r.shape == (4, 4)
+    assert SingularCore.of(W1[:, :1] @ W1[:1], 3, 3).r.shape == (1, 1)
+    assert SingularCore.of(torch.zeros(3, 4), 2, 2).change().shape == (3, 4)
+
+
+SVF = METHODS["svf"]
+
+
+def two_matrices(scale: float = 1.0) -> list[ShiftedMatrix]:
+    """Both matrices of the small network, with the shifts of SVDiff's numbers times ``scale``."""
+    matrices = [ShiftedMatrix.of(W1), ShiftedMatrix.of(W2)]
+    for matrix, phase in zip(matrices, (0.3, 0.8), strict=True):
+        matrix.delta.data.copy_(scale * 0.2 * wave(1, len(matrix.s), 1, 0.9, phase)[0])
+    return matrices
+
+
+def test_shifted_singular_values_give_svdiffs_numbers() -> None:
+    first, second = two_matrices()
+    close(first.s, numbers(1.169200, 0.878889, 0.626886, 0.166377))
+    close(second.s, numbers(1.205824, 1.070636, 1.064721, 0.865574, 0.145011))
+    close((W1 + first.change())[0].detach(), numbers(0.135961, 0.619886, 0.066971, -0.578944))
+    expected = numbers(0.027873, 0.553620, 0.643798, -0.748281, -0.084407, -0.066545)
+    close(two_layers(first.change(), second.change())[0].detach(), expected)
+
+
+def test_singular_values_are_cut_off_at_zero_unless_free() -> None:
+    """Numbers of the SVDiff code for shifts beyond the singular values."""
+    first, second = two_matrices(-10)
+    close(torch.linalg.svdvals(W1 + first.change()).detach(), numbers(0.578159, 0, 0, 0))
+    expected = numbers(0.230105, 0.171209, 0.079636, 0.065490, -0.028535, -0.212806)
+    close(two_layers(first.change(), second.change())[0].detach(), expected)
+    free = ShiftedMatrix.of(W1, free=True)
+    free.delta.data.copy_(first.delta)
+    close(free.u.T @ (W1 + free.change()).detach() @ free.vh.T, torch.diag(free.s + free.delta.detach()))
+
+
+def test_training_gives_svdiffs_numbers() -> None:
+    first, second = ShiftedMatrix.of(W1), ShiftedMatrix.of(W2)
+    output = partial(lambda: two_layers(first.change(), second.change()))
+    losses = train_two_layers([first.delta, second.delta], output, 100, 1e-3, weight_decay=1e-2, clip_norm=1.0)
+    assert [losses[step - 1] for step in (1, 10, 100)] == pytest.approx([1.677363, 1.645177, 1.361039], abs=1e-4)
+    close(first.delta.detach(), numbers(-0.098028, 0.094222, -0.098184, 0.102043))
+    close(second.delta.detach(), numbers(-0.098964, -0.101546, 0.102379, -0.098599, 0.098348))
+
+
+def test_free_singular_values_give_svfs_numbers() -> None:
+    """Numbers of the SVF code: SGD with rate 0.1 and momentum 0.9 on cross-entropy(5 output, classes 1 and 3)."""
+    first = ShiftedMatrix.of(0.5 * wave(8, 4, 0.9, 1.4, 0.2), free=True)
+    second = ShiftedMatrix.of(0.6 * wave(4, 8, 1.2, 0.7, 0.4), free=True)
+    w, v = 0.5 * wave(8, 4, 0.9, 1.4, 0.2), 0.6 * wave(4, 8, 1.2, 0.7, 0.4)
+    c, d = 0.1 * wave(1, 8, 1, 0.8, 0.3)[0], 0.1 * wave(1, 4, 1, 0.5, 0.6)[0]
+
+    def output() -> Tensor:
+        return F.linear(torch.tanh(F.linear(INPUT, w + first.change(), c)), v + second.change(), d)
+
+    optimiser = torch.optim.SGD([first.delta, second.delta], lr=0.1, momentum=0.9)
+    for step in range(10):
+        optimiser.zero_grad()
+        F.cross_entropy(5 * output(), torch.tensor([1, 3])).backward()
+        if step == 0:
+            assert first.delta.grad is not None
+            close(first.delta.grad, numbers(-0.679301, -0.755175, 2.186876, -0.251029))
+        optimiser.step()
+    close((first.s + first.delta).detach(), numbers(2.016921, 2.234859, -1.701323, 0.620817))
+    close((second.s + second.delta).detach(), numbers(1.874763, 1.459490, 0.641577, 0.519692))
+
+
+@pytest.mark.parametrize(("shape", "count"), [(VIT_B32, 37_376), (VIT_L14, 99_072)], ids=["vit_b", "vit_l"])
+def test_it_trains_one_number_per_singular_value(shape: Any, count: int) -> None:
+    with torch.device("meta"):
+        tower = ImageTower(shape)
+    assert sum(min(weight.shape) for weight in weight_matrices(tower).values()) == count
+
+
+def test_training_starts_at_the_frozen_tower_and_changes_the_chosen_matrices(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    still = SVF.adapt(task, SvfSettings(epochs=1, learning_rate=1e-30, warmup_steps=0))
+    moved = SVF.adapt(task, SvfSettings(epochs=3, matrices=("projection", "mlp_in")))
+    assert not moved_tensors(backbone, still)
+    assert moved_tensors(backbone, moved) == {
+        "proj",
+        *(f"transformer.resblocks.{index}.mlp.c_fc.weight" for index in range(2)),
+    }
+    assert moved.trainable_parameters == 16 + 2 * 32
+
+
+VERA = METHODS["vera"]
+
+
+def two_projections() -> list[ScaledProjection]:
+    """Return the changes of both matrices of the small network at r = 3, with given random matrices."""
+    a, b = 0.6 * wave(3, 5, 1.3, 0.7, 0.2), 0.6 * wave(6, 3, 0.8, 1.5, 0.4)
+    return [scaled_projection(weight, a, b, 0.1) for weight in (W1, W2)]
+
+
+def test_the_random_matrices_are_pefts() -> None:
+    a, b = random_projections([W1.shape, W2.shape], 3, 0)
+    assert (a.shape, b.shape) == ((3, 5), (6, 3))
+    close(a[0].double(), numbers(-0.008201, 0.587645, -0.901601, -0.806181, -0.421915))
+    close(b[0].double(), numbers(0.052388, 0.559088, 0.848560))
+
+
+def test_scaling_vectors_give_pefts_numbers() -> None:
+    first, second = two_projections()
+    for layer, d_phase, b_phase in ((first, 0.1, 0.3), (second, 0.7, 0.9)):
+        layer.scale_d.data.add_(0.05 * wave(1, 3, 1, 0.9, d_phase)[0])
+        layer.scale_b.data.copy_(0.3 * wave(1, len(layer.scale_b), 1, 1.1, b_phase)[0])
+    close(first.change()[0].detach(), numbers(0.004137, 0.004031, -0.001547, -0.004200))
+    close(second.change()[0].detach(), numbers(0.011901, 0.011289, -0.003671, -0.010674, 0.001306))
+    expected = numbers(0.122433, 0.478765, 0.518358, -0.603619, -0.064519, -0.084042)
+    close(two_layers(first.change(), second.change())[0].detach(), expected)
+
+
+def test_training_gives_pefts_numbers() -> None:
+    first, second = two_projections()
+    trained = [scale for layer in (first, second) for scale in (layer.scale_d, layer.scale_b)]
+    losses = train_two_layers(trained, lambda: two_layers(first.change(), second.change()), 100, 4e-3)
+    assert [losses[step - 1] for step in (1, 10, 100)] == pytest.approx([1.677363, 1.651640, 0.422451], abs=1e-4)
+    close(first.scale_d.detach(), numbers(-0.433388, 0.615974, 0.579149))
+    close(first.scale_b.detach(), numbers(-0.498586, 0.410810, 0.465909, 0.477117, -0.522352))
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "count"),
+    [(VIT_B32, 16, 84_240), (VIT_B32, 256, 96_000), (VIT_L14, 16, 223_504), (VIT_L14, 256, 246_784)],
+)
+def test_it_trains_as_many_numbers_as_on_the_papers_towers(shape: Any, rank: int, count: int) -> None:
+    with torch.device("meta"):
+        weights = weight_matrices(ImageTower(shape))
+        a, b = torch.empty(rank, shape.mlp_width), torch.empty(shape.mlp_width, rank)
+        layers = [scaled_projection(weight, a, b, 0.1) for weight in weights.values()]
+    assert sum(layer.scale_d.numel() + layer.scale_b.numel() for layer in layers) == count
+
+
+def test_counts_and_start_of_vera(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    still = VERA.adapt(task, VeraSettings(epochs=1, learning_rate=1e-30, warmup_steps=0, rank=5))
+    assert not moved_tensors(backbone, still)
+    moved = VERA.adapt(task, VeraSettings(epochs=2, rank=3, matrices=("projection",)))
+    assert moved_tensors(backbone, moved) == {"proj"}
+    assert moved.trainable_parameters == 3 + 16

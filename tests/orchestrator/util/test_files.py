@@ -1,0 +1,172 @@
+"""Files that are whole or absent, folders that end with their process, sizes and durations in words."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+
+from orchestrator.util.atomic_files import replacing
+from orchestrator.util.console import Console, plain_table, print_line, printable
+from orchestrator.util.errors import UserError
+from orchestrator.util.scratch import ScratchFolder
+from orchestrator.util.units import human_duration, parse_bytes
+
+
+def test_a_file_is_replaced_at_the_end_of_the_block_and_a_link_stays_one(tmp_path: Path) -> None:
+    path, link = tmp_path / "new" / "file.txt", tmp_path / "link.txt"
+    path.parent.mkdir()
+    with replacing(path) as temporary:
+        temporary.write_text("one")
+        assert not path.exists()
+    link.symlink_to(path)
+    with replacing(link) as temporary:
+        temporary.write_text("two")
+    assert path.read_text() == "two"
+    assert link.is_symlink()
+    assert [file.name for file in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def write_half() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half of the n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_a_folder_that_is_a_file_is_an_os_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"), replacing(tmp_path / "file" / "below.txt") as temporary:
+        temporary.write_text("x")
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from orchestrator.util.scratch import ScratchFolder
+scratch = ScratchFolder("test", Path(sys.argv[1]))
+(scratch.path / "file").write_text("left")
+print(scratch.path, flush=True)
+time.sleep(600)
+"""
+
+
+def holder(base: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(base)], stdout=subprocess.PIPE, text=True)
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_a_folder_is_private_and_gone_at_the_end(tmp_path: Path) -> None:
+    with ScratchFolder("test", tmp_path) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "file").write_text("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
+    living, kept = holder(tmp_path)
+    killed, left = holder(tmp_path)
+    try:
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+        assert left.is_dir()
+        with ScratchFolder("test", tmp_path):
+            assert not left.exists()
+            assert (kept / "file").is_file()
+        with ScratchFolder("other", tmp_path):
+            assert kept.is_dir()
+    finally:
+        for process in (living, killed):
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("200GB", 200 * 10**9), ("1.5 TiB", 3 * 2**39), ("500m", 500 * 10**6), ("7", 7), ("8KiB", 8192), ("3b", 3)],
+)
+def test_sizes_as_people_write_them(text: str, count: int) -> None:
+    assert parse_bytes(text, "--disk-budget") == count
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3GB", "0", "3XB", "GB", "1e9", "3 GB GB"])
+def test_what_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="not a size"):
+        parse_bytes(text, "--disk-budget")
+
+
+def test_a_message_shows_the_beginning_of_what_is_long() -> None:
+    with pytest.raises(UserError) as refused:
+        parse_bytes("x" * 4000, "--disk-budget")
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "unknown"),
+        (0.2, "0 s"),
+        (99.4, "99 s"),
+        (99.6, "2 min"),
+        (3570.0, "1 h 00 min"),
+        (11100.0, "3 h 05 min"),
+        (187200.0, "2 d 4 h"),
+        (1.7e6, "19 d"),
+        (1.7e9, "54 years"),
+    ],
+)
+def test_durations_in_words(seconds: float | None, words: str) -> None:
+    assert human_duration(seconds) == words
+
+
+CLEAR, TITLE = "\x1b[2J", "\x1b]0;mine\x07"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_control_characters_are_shown_whatever_prints_them(is_terminal: bool) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=is_terminal, width=200, color_system=None)
+    table = plain_table("name")
+    table.add_row(f"row {CLEAR}")
+    table.add_row(Text(f"text {CLEAR}", style="red"))
+    print_line(f"line {CLEAR}{TITLE}\x9b2J", console, "red")
+    console.print(table)
+    shown = screen.getvalue()
+    assert not any(sign in shown for sign in (CLEAR, TITLE, "\x9b", "\x07"))
+    assert all(f"{kind} \\x1" in shown for kind in ("line", "row", "text"))
+
+
+def test_colours_of_this_project_stay() -> None:
+    screen = io.StringIO()
+    print_line("failed", Console(file=screen, force_terminal=True, color_system="standard"), "red")
+    assert "\x1b[31mfailed" in screen.getvalue()
+
+
+def test_words_of_every_language_tabs_and_line_ends_stay() -> None:
+    text = "Müller, 犬 \t and\n\u05d0 ± ·"
+    assert printable(text) == text
+    assert printable("a\u202eb") == "a\\u202eb"
+
+
+@pytest.mark.e2e
+def test_an_error_shows_the_control_characters_of_a_value(tmp_path: Path) -> None:
+    grid = tmp_path / "mine.yaml"
+    grid.write_text(f"title: {json.dumps(TITLE)}\nblocks: [{{track: {json.dumps('few' + CLEAR)}}}]\n")
+    for words in (["plan", str(grid)], ["plan", "smoke", "--set", f"shots{CLEAR}=[1]"], ["plan", f"{CLEAR}.yaml"]):
+        command = [sys.executable, "-m", "orchestrator", *words, "--store", str(tmp_path / "runs")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert "\x1b" not in done.stderr + done.stdout
