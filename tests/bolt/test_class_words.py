@@ -24,17 +24,13 @@ from bolt.task.task import ClassText
         {"DenseResidential": "dense residential", "t-shirt": "t-shirt", "X-Ray": "x-ray", "MRIScan": "mri scan"},
         {"SUVs": "suvs", "McDonalds": "mcdonalds", "NoEntry": "no entry", "St.Bernard": "st bernard"},
         {
-            "  ": "  ",
-            "12": "12",
-            "2cats": "2cats",
-            "red-mug": "red mug",
-            "Äpfel": "äpfel",
+            "  ": "  ", "12": "12", "2cats": "2cats", "red-mug": "red mug", "Äpfel": "äpfel",
             "БелаяСобака": "белая собака",
         },
         {"gr%C3%BCn": "grün", unicodedata.normalize("NFD", "weiß_Öl"): "weiß öl", "50%acrylic": "50%acrylic"},
         {"n01440764": "tench", "n02085620-Chihuahua": "chihuahua", "n02084071": "dog", "n99999999": "n99999999"},
     ],
-)
+)  # fmt: skip
 def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
     assert class_words([*named]).words == named
 

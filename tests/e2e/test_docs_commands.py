@@ -16,16 +16,9 @@ from tests.docs.test_commands import commands
 VERBS = ("status", "cells", "results", "inspect", "export", "report", "sync", "bundle")
 GRID = "smoke"
 PLACEHOLDERS = {
-    "demo": GRID,
-    "GRID": GRID,
-    "NAME": GRID,
-    "full": GRID,
-    "eleven-fewshot": GRID,
-    "$DATA": "data",
-    "aid": "glyph-inks",
-    "16": "1",
-    "bolt,lora": "zero_shot",
-}
+    "demo": GRID, "GRID": GRID, "NAME": GRID, "full": GRID, "eleven-fewshot": GRID, "$DATA": "data",
+    "aid": "glyph-inks", "16": "1", "bolt,lora": "zero_shot",
+}  # fmt: skip
 """Words of the docs -> what stands for them here: a grid, a folder, a dataset, a k and a method of the small store."""
 
 CELL_OF_A_PAGE = r"\bCELL\b|\bfewshot\.tiny-clip\.wardrobe\.\S+"

@@ -123,9 +123,9 @@ def check_message(error: UserError) -> None:
     assert "Traceback" not in text
 
 
-def written(folder: Path, data: Any) -> Path:
+def written(folder: Path, data: Any, name: str = "case.yaml") -> Path:
     """Write data as a YAML file. Data that YAML cannot represent is written as its ``repr``."""
-    path = folder / "case.yaml"
+    path = folder / name
     try:
         path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
     except (yaml.YAMLError, UnicodeEncodeError):

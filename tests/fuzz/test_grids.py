@@ -129,13 +129,8 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
     """A block whose fields have the right types but may contradict each other."""
     track = draw(st.sampled_from(tuple(TRACKS)))
     datasets = (
-        "glyph-digits",
-        "glyph-inks",
-        "glyph-capitals",
-        "aerial-land",
-        "aerial-land-sketch",
-        "handwritten-digits",
-    )
+        "glyph-digits", "glyph-inks", "glyph-capitals", "aerial-land", "aerial-land-sketch", "handwritten-digits",
+    )  # fmt: skip
     few = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
     def method(name: str) -> Any:
@@ -175,33 +170,13 @@ def test_an_included_file_is_a_grid_or_refused(tmp_path: Path, names: list[Any])
 
 
 FIELDS = (
-    "shots",
-    "seeds",
-    "track",
-    "datasets",
-    "methods",
-    "protocol.flips",
-    "protocol",
-    "fine_tuning.epochs",
+    "shots", "seeds", "track", "datasets", "methods", "protocol.flips", "protocol", "fine_tuning.epochs",
     "bolt.epochs",
-)
+)  # fmt: skip
 VALUES = (
-    "1",
-    "[1,4]",
-    "[]",
-    "{}",
-    "glyph-digits",
-    "nan",
-    ".nan",
-    "-1",
-    "1e9",
-    "[[",
-    "&a [*a]",
-    "",
-    "!!int x",
-    "*",
+    "1", "[1,4]", "[]", "{}", "glyph-digits", "nan", ".nan", "-1", "1e9", "[[", "&a [*a]", "", "!!int x", "*",
     "9" * 5000,
-)
+)  # fmt: skip
 
 
 @cases(150)

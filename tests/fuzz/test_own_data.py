@@ -28,7 +28,7 @@ from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.util.errors import UserError
-from tests.fuzz.cases import ODD, WIDE
+from tests.fuzz.cases import ODD, WIDE, written
 from tests.helpers.photographs import CLASSES, write_photographs
 
 SEEDS = range(80) if WIDE else range(0, 80, 10)
@@ -176,13 +176,6 @@ def draw_project(random_: random.Random, data: Any) -> Any:
     return data
 
 
-def write_yaml(path: Path, data: Any) -> None:
-    try:
-        path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    except (yaml.YAMLError, UnicodeEncodeError):
-        path.write_text(repr(data).encode("ascii", "replace").decode())
-
-
 def ends_well(*words: str, codes: tuple[int, ...] = (0, 2)) -> bool:
     """Run a command in this process. Checks that it succeeds, or that its message is one for people."""
     done = CliRunner().invoke(app, list(words))
@@ -323,7 +316,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _spoil_yaml(name: str) -> Callable[[random.Random, Path], None]:
     def spoil(random_: random.Random, place: Path) -> None:
         data = yaml.safe_load((place / name).read_text())
-        write_yaml(place / name, draw_project(random_, data))
+        written(place, draw_project(random_, data), name)
 
     return spoil
 

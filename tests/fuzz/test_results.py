@@ -58,12 +58,6 @@ def test_a_changed_byte_of_a_result_is_detected(store: Store, content: bytes) ->
     assert read(store, content) is None
 
 
-@pytest.mark.parametrize("keep", range(0, len(WRITTEN), 29))
-def test_a_truncated_result_is_an_error(keep: int) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        Result.of_cell(CELL.id, WRITTEN[:keep].encode())
-
-
 @cases(300)
 @given(data=damaged(PLAIN), seal=st.booleans())
 def test_changed_data_is_read_as_written_or_set_aside(store: Store, data: Any, seal: bool) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,12 @@ from tests.fuzz.cases import cases, damaged, spoiled
 IDENTITY = {"kind": "Numbers", "top": 3}
 ADDRESS = "spectra/numbers--0123abcd"
 CONTENT = b"some numbers"
-SECRET = b"another's"
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store that holds one artifact, and a file outside the store."""
     folder = tmp_path_factory.mktemp("artifacts")
-    (folder / "secret").write_bytes(SECRET)
     (folder / "store").mkdir()
     with Store(folder / "store").building(ADDRESS, IDENTITY) as builder:
         (builder.folder / "numbers.bin").write_bytes(CONTENT)
@@ -53,78 +50,18 @@ def read_content(store: Store) -> bytes | None:
         return None
 
 
-def manifest_of(whole: Path) -> Any:
-    return json.loads((whole / "store" / ADDRESS / "manifest.json").read_text())
-
-
-@cases(150)
-@given(data=st.data())
-def test_a_damaged_manifest_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
-    path = whole / "store" / ADDRESS / "manifest.json"
-    good = path.read_bytes()
-    path.write_bytes(data.draw(spoiled(good)))
-    try:
-        assert read_content(Store(whole / "store")) in (None, CONTENT)
-    finally:
-        path.write_bytes(good)
-
-
-@cases(100)
-@given(data=st.data())
-def test_a_manifest_with_changed_values_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
+@cases(250)
+@given(data=st.data(), as_text=st.booleans())
+def test_a_damaged_manifest_never_gives_other_content(whole: Path, data: st.DataObject, as_text: bool) -> None:
     path = whole / "store" / ADDRESS / "manifest.json"
     good = path.read_bytes()
     with suppress(TypeError, ValueError):  # what is no JSON is not written
-        path.write_text(json.dumps(data.draw(damaged(json.loads(good)))))
+        changed = data.draw(spoiled(good)) if as_text else json.dumps(data.draw(damaged(json.loads(good)))).encode()
+        path.write_bytes(changed)
     try:
         assert read_content(Store(whole / "store")) in (None, CONTENT)
     finally:
         path.write_bytes(good)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../secret",
-        "/etc/passwd",
-        "spectra/../../secret",
-        "",
-        ".",
-        "a\\..\\secret",
-        "spectra//x",
-        "spectra/\0",
-        "x" * 5000,
-    ],
-)
-def test_a_manifest_cannot_name_a_file_outside_the_store(whole: Path, tmp_path: Path, name: str) -> None:
-    shutil.copytree(whole, tmp_path / "copy")
-    path = tmp_path / "copy" / "store" / ADDRESS / "manifest.json"
-    data = json.loads(path.read_text())
-    data["files"]["numbers.bin"] = [name, len(SECRET), "0" * 64]
-    path.write_text(json.dumps(data))
-    assert read_content(Store(tmp_path / "copy" / "store")) is None
-
-
-@cases(60)
-@given(content=spoiled(CONTENT))
-def test_a_damaged_file_is_refused(whole: Path, content: bytes) -> None:
-    path = whole / "store" / manifest_of(whole)["files"]["numbers.bin"][0]
-    path.write_bytes(content)
-    try:
-        assert read_content(Store(whole / "store")) is None
-    finally:
-        path.write_bytes(CONTENT)
-
-
-def test_a_symbolic_link_to_other_content_is_refused(whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "copy")
-    path = tmp_path / "copy" / "store" / manifest_of(whole)["files"]["numbers.bin"][0]
-    path.unlink()
-    path.symlink_to(tmp_path / "copy" / "secret")
-    assert read_content(Store(tmp_path / "copy" / "store")) is None
-    path.unlink()
-    path.symlink_to(path)  # a circle
-    assert read_content(Store(tmp_path / "copy" / "store")) is None
 
 
 STATE: dict[str, Any] = {"step": 3, "weights": [torch.arange(4.0), None], "name": "x", "pair": (1, 2.5)}

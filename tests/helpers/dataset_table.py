@@ -34,15 +34,9 @@ def _row(entry: DatasetEntry) -> str:
     elif entry.route.kind == "torchvision":
         origin = f"torchvision `{origin}`"
     cells = (
-        f"`{entry.name}`",
-        f"{entry.classes:,}",
-        f"{entry.sizes.train:,}",
-        f"{entry.sizes.test:,}",
-        f"`{entry.splits.recipe}`",
-        origin,
-        entry.access,
-        entry.licence,
-    )
+        f"`{entry.name}`", f"{entry.classes:,}", f"{entry.sizes.train:,}", f"{entry.sizes.test:,}",
+        f"`{entry.splits.recipe}`", origin, entry.access, entry.licence,
+    )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 

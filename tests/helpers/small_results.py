@@ -110,14 +110,9 @@ def arrange(results: Sequence[Result], failures: Sequence[Failure] = (), planned
 
 def write(folder: Path, results: Sequence[Result], **changes: object):  # type: ignore[no-untyped-def]
     arguments: dict[str, object] = {
-        "name": "demo",
-        "title": "A grid",
-        "description": "For the tests.",
-        "results": results,
-        "failures": (),
-        "planned": [r.cell for r in results],
-        "label_of": label,
-    }
+        "name": "demo", "title": "A grid", "description": "For the tests.", "results": results, "failures": (),
+        "planned": [r.cell for r in results], "label_of": label,
+    }  # fmt: skip
     return write_report(arrange_results(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
 
 

@@ -40,13 +40,10 @@ def test_tensor_counts(architecture: str, tensors: int, two_dimensional: int, ma
 @pytest.mark.parametrize(
     ("architecture", "sources", "blocks_only", "with_projection"),
     [
-        ("ViT-B-32", 14, 8_064, 8_232),
-        ("ViT-B-32", 16, 9_216, 9_408),
-        ("ViT-B-32", 17, 9_792, 9_996),
-        ("ViT-L-14", 14, 16_128, 16_296),
-        ("ViT-L-14", 16, 18_432, 18_624),
+        ("ViT-B-32", 14, 8_064, 8_232), ("ViT-B-32", 16, 9_216, 9_408), ("ViT-B-32", 17, 9_792, 9_996),
+        ("ViT-L-14", 14, 16_128, 16_296), ("ViT-L-14", 16, 18_432, 18_624),
     ],
-)
+)  # fmt: skip
 def test_coefficient_counts_are_published(
     architecture: str, sources: int, blocks_only: int, with_projection: int
 ) -> None:

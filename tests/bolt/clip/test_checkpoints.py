@@ -23,24 +23,13 @@ from bolt.seeds import torch_generator
 from tests.helpers.towers import random_clip
 
 VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-    "projection_dim": 16,
-}
+    "hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32,
+    "patch_size": 8, "projection_dim": 16,
+}  # fmt: skip
 TEXT = {
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "vocab_size": 64,
-    "max_position_embeddings": 16,
-    "bos_token_id": 62,
-    "eos_token_id": 63,
-}
+    "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64,
+    "max_position_embeddings": 16, "bos_token_id": 62, "eos_token_id": 63,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

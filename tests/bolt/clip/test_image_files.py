@@ -16,14 +16,10 @@ from tests.helpers.tiff_files import write_tiff
 
 RED = (200, 40, 40)
 STORED = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
-}
+}  # fmt: skip
 """EXIF orientation -> what makes the stored pixels of an upright picture."""
 REFLECTANCES = np.random.default_rng(0).integers(200, 3000, (8, 12, 3)).astype(np.uint16)
 

@@ -13,12 +13,8 @@ from bolt.clip.tower_shape import UnsupportedTower
 from tests.helpers.towers import random_clip
 
 B32_IN_TWO_LAYERS = {
-    "width": 768,
-    "heads": 12,
-    "embed": 512,
-    "image_size": 224,
-    "patch_size": 32,
-}
+    "width": 768, "heads": 12, "embed": 512, "image_size": 224, "patch_size": 32,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("quick_gelu", [False, True])

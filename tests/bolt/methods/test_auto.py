@@ -73,13 +73,10 @@ def test_no_candidate_sees_a_held_out_image_or_its_label(backbone: Backbone) -> 
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
-        ("linear_probe", set()),
-        ("bolt", {"sources"}),
-        ("coop", {"text"}),
-        ("lora", set()),
+        ("linear_probe", set()), ("bolt", {"sources"}), ("coop", {"text"}), ("lora", set()),
         ("lora(towers='both')", {"text"}),
     ],
-)
+)  # fmt: skip
 def test_a_candidate_gets_only_what_it_declares(text: str, reads: set[str], backbone: Backbone) -> None:
     words = ClassText(("a", "b"), ("a photo of {}",))
     task = replace(make_task(backbone, shots=2, sources=RandomSources(backbone)), text=words)

@@ -342,15 +342,11 @@ def test_a_model_finds_its_sources_by_name(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"orthogonalisation": "whitening"},
-        {"sign": "relu"},
-        {"other_tensors": "averaged"},
-        {"matrices": ("projection",)},
-        {"basis": "pretrained"},
-        {"basis": "random"},
+        {"orthogonalisation": "whitening"}, {"sign": "relu"}, {"other_tensors": "averaged"},
+        {"matrices": ("projection",)}, {"basis": "pretrained"}, {"basis": "random"},
     ],
     ids=lambda settings: "-".join(map(str, *settings.items())),
-)
+)  # fmt: skip
 def test_every_form_of_the_start_comes_back_from_its_coefficients(
     settings: dict[str, object], backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:

@@ -150,13 +150,10 @@ GDA_8 = [8, 3, 6, 7, 5, 1, 4, 0, 19, 12, 16, 13, 9, 20, 17, 18, 23, 26, 27, 28, 
 @pytest.mark.parametrize(
     ("code", "train", "val"),
     [
-        ("dassl", DASSL_8, DASSL_8_VAL),
-        ("tip_adapter", TIP_8, None),
-        ("clip_lora", LORA_8, LORA_8_VAL),
-        ("lp_plus_plus", TIP_8, LP_8_VAL),
-        ("gda", GDA_8, None),
+        ("dassl", DASSL_8, DASSL_8_VAL), ("tip_adapter", TIP_8, None), ("clip_lora", LORA_8, LORA_8_VAL),
+        ("lp_plus_plus", TIP_8, LP_8_VAL), ("gda", GDA_8, None),
     ],
-)
+)  # fmt: skip
 def test_the_draws_are_those_of_the_official_functions(code: str, train: list[int], val: list[int] | None) -> None:
     drawn = draw_as_published({"train": TRAIN, "val": VAL}, 8, seed=1, code=code)
     assert drawn["train"].tolist() == train

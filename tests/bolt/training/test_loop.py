@@ -32,17 +32,11 @@ def regression() -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
 @pytest.mark.parametrize(
     ("base", "warmup", "total", "step", "expected"),
     [
-        (1e-3, 0, 10, 0, 1e-3),
-        (1e-3, 0, 10, 1, 9.755283e-4),
-        (1e-3, 0, 10, 5, 5e-4),
-        (1e-3, 0, 10, 9, 2.447174e-5),
-        (1e-5, 500, 2000, 0, 2e-8),
-        (1e-5, 500, 2000, 499, 1e-5),
-        (1e-5, 500, 2000, 500, 1e-5),
-        (1e-5, 500, 2000, 1250, 5e-6),
-        (1e-5, 500, 100, 99, 2e-6),
+        (1e-3, 0, 10, 0, 1e-3), (1e-3, 0, 10, 1, 9.755283e-4), (1e-3, 0, 10, 5, 5e-4), (1e-3, 0, 10, 9, 2.447174e-5),
+        (1e-5, 500, 2000, 0, 2e-8), (1e-5, 500, 2000, 499, 1e-5), (1e-5, 500, 2000, 500, 1e-5),
+        (1e-5, 500, 2000, 1250, 5e-6), (1e-5, 500, 100, 99, 2e-6),
     ],
-)
+)  # fmt: skip
 def test_learning_rate(base: float, warmup: int, total: int, step: int, expected: float) -> None:
     """Reference vector TV8."""
     assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)

@@ -53,17 +53,9 @@ def adapt(
         str(changes.pop("store_url", place / "runs")), data_root, device="cpu", catalog_files=catalog
     )
     fields: dict[str, object] = {
-        "folder": place / "ware",
-        "name": "ware",
-        "model": place / "model",
-        "backbone": "tiny-clip",
-        "sources": None,
-        "methods": methods,
-        "minutes": 60.0,
-        "form": "state_dict",
-        "images": DatasetOptions(),
-        "settings": settings,
-    }
+        "folder": place / "ware", "name": "ware", "model": place / "model", "backbone": "tiny-clip", "sources": None,
+        "methods": methods, "minutes": 60.0, "form": "state_dict", "images": DatasetOptions(), "settings": settings,
+    }  # fmt: skip
     request = Request(**{**fields, **changes})  # type: ignore[arg-type]
     return adapt_folder(request, Console(file=said or io.StringIO(), width=200))
 

@@ -301,12 +301,8 @@ def test_weights_that_no_program_fetches_come_with_their_address(key: str, quick
     with pytest.raises(UserError, match=rf"(?s){key}.pt does not exist.*by hand: unpack https://\S+\.zip, and give"):
         fetch_weights(entry, Console())
     block = {
-        "track": "fewshot",
-        "backbones": [key],
-        "datasets": ["glyph-digits"],
-        "shots": [1],
-        "methods": ["zero_shot"],
-    }
+        "track": "fewshot", "backbones": [key], "datasets": ["glyph-digits"], "shots": [1], "methods": ["zero_shot"],
+    }  # fmt: skip
     (tmp_path / "one.yaml").write_text(yaml.safe_dump({"title": "One", "blocks": [block | {"seeds": [1]}]}))
     shown = CliRunner().invoke(app, ["doctor", str(tmp_path / "one.yaml"), "--store", str(tmp_path / "store")])
     address = str(entry.weights.by_hand).split()[1].rstrip(",")

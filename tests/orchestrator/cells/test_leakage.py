@@ -45,19 +45,11 @@ def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
 CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "tip_adapter_f"]
 VARIATIONS = {
     "base_to_new": [
-        "bolt",
-        "bolt_pooled",
-        "clip_adapter",
-        "clipfit",
-        "lora",
-        "maple",
-        "promptsrc",
-        "prolip",
-        "two_stage",
+        "bolt", "bolt_pooled", "clip_adapter", "clipfit", "lora", "maple", "promptsrc", "prolip", "two_stage",
         "zero_shot",
     ],
     "imbalanced": CHOOSE_ON_THE_SUPPORT,
-}
+}  # fmt: skip
 """Methods on the tracks that vary few-shot adaptation."""
 
 

@@ -62,14 +62,9 @@ def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() 
 
 def _other_value(name: str) -> Any:
     others = {
-        "epoch_selection": "best_train_loss",
-        "support_pool": "less_validation",
-        "baseline_crop": "light",
-        "task_count_basis": "padded",
-        "validation": "drawn",
-        "support_crop": "coop",
-        "stream": "drifting",
-    }
+        "epoch_selection": "best_train_loss", "support_pool": "less_validation", "baseline_crop": "light",
+        "task_count_basis": "padded", "validation": "drawn", "support_crop": "coop", "stream": "drifting",
+    }  # fmt: skip
     return others.get(name, getattr(PUBLISHED, name))
 
 

@@ -34,14 +34,10 @@ def plan(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Plan:
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        ("H200", "h200"),
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("rtx4090", "4090"),
-        ("NVIDIA GeForce RTX 4090", "4090"),
-        ("NVIDIA L4", "l4"),
+        ("H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA A100-SXM4-80GB", "a100"), ("rtx4090", "4090"),
+        ("NVIDIA GeForce RTX 4090", "4090"), ("NVIDIA L4", "l4"),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_is_found_by_its_short_name_and_by_that_of_its_driver(name: str, key: str) -> None:
     assert find_gpu(name) is GPU_KINDS[key]
 

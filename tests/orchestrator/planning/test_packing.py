@@ -46,15 +46,10 @@ def test_without_measurements_shares_are_assumed_and_marked_as_assumed(catalog: 
 @pytest.mark.parametrize(
     ("backbone", "gpu_gib", "sources", "share"),
     [
-        ("vit-b-32", 140, 16, 0.25),
-        ("vit-b-32", 24, 3, 0.25),
-        ("vit-b-32", 16, 3, 0.5),
-        ("vit-b-16", 16, 3, 0.5),
-        ("vit-l-14", 80, 0, 0.25),
-        ("vit-l-14", 80, 16, 0.5),
-        ("vit-l-14", 24, 3, 1.0),
+        ("vit-b-32", 140, 16, 0.25), ("vit-b-32", 24, 3, 0.25), ("vit-b-32", 16, 3, 0.5), ("vit-b-16", 16, 3, 0.5),
+        ("vit-l-14", 80, 0, 0.25), ("vit-l-14", 80, 16, 0.5), ("vit-l-14", 24, 3, 1.0),
     ],
-)
+)  # fmt: skip
 def test_a_cell_that_was_not_measured_asks_for_what_training_all_weights_takes(
     catalog: Catalog, backbone: str, gpu_gib: float, sources: int, share: float
 ) -> None:

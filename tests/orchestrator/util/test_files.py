@@ -117,17 +117,10 @@ def test_a_message_shows_the_beginning_of_what_is_long() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (None, "unknown"),
-        (0.2, "0 s"),
-        (99.4, "99 s"),
-        (99.6, "2 min"),
-        (3570.0, "1 h 00 min"),
-        (11100.0, "3 h 05 min"),
-        (187200.0, "2 d 4 h"),
-        (1.7e6, "19 d"),
-        (1.7e9, "54 years"),
+        (None, "unknown"), (0.2, "0 s"), (99.4, "99 s"), (99.6, "2 min"), (3570.0, "1 h 00 min"),
+        (11100.0, "3 h 05 min"), (187200.0, "2 d 4 h"), (1.7e6, "19 d"), (1.7e9, "54 years"),
     ],
-)
+)  # fmt: skip
 def test_durations_in_words(seconds: float | None, words: str) -> None:
     assert human_duration(seconds) == words
 
