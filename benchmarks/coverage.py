@@ -20,8 +20,6 @@ how often an interval holds 0.
 Shape legend: R draws, M methods, N datasets (or images), S seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Mapping

@@ -12,8 +12,6 @@ the time of each further cell, both halves together. `growth` is ms/cell relativ
 time of everything per cell, start included. ``scale.py`` measures a whole session, with plan, MLflow and report.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -148,43 +146,54 @@ def ours(cells: list[Cell], folder: Path) -> Run:
     return Run(first.start + second.start, first.rest + second.rest, len(cells), planning)
 
 
-def grid(cells: list[Cell], folder: Path) -> Run:
-    """Run the cells with Tune as its documentation shows it."""
+def bare_tune(
+    items: Sequence[Any],
+    work: Callable[[Any], object],
+    folder: Path,
+    request: Callable[[Any], dict[str, float]] | None = None,
+) -> float:
+    """Run ``work`` on each item with Tune as its documentation shows it; return when the first item was done."""
     from ray import tune
 
     first: list[float] = []
 
-    class Trainable(tune.Trainable):
+    class Trainable(tune.Trainable):  # type: ignore[misc]
         def setup(self, config: dict[str, Any]) -> None:
-            self.cell = config["cell"]
+            self.item = config["item"]
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
-            self.cell = new_config["cell"]
+            self.item = new_config["item"]
             return True
 
         def step(self) -> dict[str, Any]:
-            record_nothing(Cell.from_dict(self.cell), RunSettings(str(folder)))
+            work(self.item)
             return {"done": True}
 
-    class FirstCell(tune.Callback):
+    class FirstItem(tune.Callback):  # type: ignore[misc]
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             first.append(time.perf_counter()) if not first else None
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # verbose=0 alone still prints a box
-    begun = time.perf_counter()
     tune.Tuner(
-        Trainable,
-        param_space={"cell": tune.grid_search([cell.to_dict() for cell in cells])},
+        tune.with_resources(Trainable, lambda config: request(config["item"])) if request else Trainable,
+        param_space={"item": tune.grid_search(list(items))},
         tune_config=tune.TuneConfig(reuse_actors=True),
         run_config=tune.RunConfig(
             storage_path=str(folder / "tune"),
             verbose=0,
-            callbacks=[FirstCell()],
+            callbacks=[FirstItem()],
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     ).fit()
-    return Run(first[0] - begun, time.perf_counter() - first[0], len(cells))
+    return first[0]
+
+
+def grid(cells: list[Cell], folder: Path) -> Run:
+    """Run the cells with a bare ``tune.grid_search``."""
+    begun, settings = time.perf_counter(), RunSettings(str(folder))
+    first = bare_tune([c.to_dict() for c in cells], lambda c: record_nothing(Cell.from_dict(c), settings), folder)
+    return Run(first - begun, time.perf_counter() - first, len(cells))
 
 
 def pool(cells: list[Cell], folder: Path) -> Run:
@@ -205,11 +214,7 @@ def pool(cells: list[Cell], folder: Path) -> Run:
     return Run(first - begun, time.perf_counter() - first, len(cells))
 
 
-WAYS: dict[str, Callable[[list[Cell], Path], Run]] = {
-    "ours": ours,
-    "grid": grid,
-    "pool": pool,
-}
+WAYS: dict[str, Callable[[list[Cell], Path], Run]] = {"ours": ours, "grid": grid, "pool": pool}
 
 
 @contextmanager

@@ -15,8 +15,6 @@ process of its own, so that running out of memory ends that one alone; its line 
                service first
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

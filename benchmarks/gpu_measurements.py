@@ -1,7 +1,5 @@
 """The measurements of ``gpu.py``, one function each. Not a command."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 import traceback

@@ -11,8 +11,6 @@ Compared, in one run, on the same files:
 Both ways give the same bits, which is checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

@@ -7,8 +7,6 @@ The weights are random and the photographs drawn: neither changes the time. "Tow
 the head run; photographs are decoded in other threads meanwhile, which is a part of it where both need the cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

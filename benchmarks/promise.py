@@ -13,8 +13,6 @@ holds if its 95 % interval contains the true accuracy, which is itself known to 
 those that are labelled lies in the interval that the command prints. ``--draw 2`` takes other pictures to learn from.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import tempfile

@@ -9,20 +9,15 @@ one real result. Each size has a process of its own:
     fanout    run half of the cells, with Tune and the store only, and stop; `held` is how many trials Tune then held
     resume    plan the open cells, reading half of the results, and run them as a session does: with the terminal view,
               the status file, and every cell tracked in MLflow (SQLite) in the background
-    sync      write the other half to MLflow, then sync again with nothing to do
-    report    write the report
 
 For comparison the same process measures the least that each could take: `pool_ms`, the cells on `ray.util.ActorPool`
 without trials, retries or resume; `plain_ms`, a run logged with MLflow's plain client.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -141,19 +136,10 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     return {**found, "start_s": run.start, "tracked_ms": tracked / max(1, run.cells - 1)}
 
 
-def sync(grid: Grid, catalog: Catalog, store: Store, cells: Sequence[Cell], folder: Path) -> Measured:
-    """Sync twice, and log runs with as many values by one call of MLflow's client each, in a database of its own."""
+def plain(folder: Path) -> Measured:
+    """Log runs with as many values by one call of MLflow's client each, in a database of its own."""
     from orchestrator.tracking.client import open_client
 
-    runs = GridRuns(grid, catalog, store)
-    tracker, found = runs.open_tracker(), Measured()
-    for key in ("sync_s", "again_s"):
-        begun = time.perf_counter()
-        synced = tracker.sync(cells, runs.label)
-        found[key] = time.perf_counter() - begun
-        found.setdefault("added", synced.added)
-        if synced.removed or (key == "again_s" and synced.added):
-            raise RuntimeError("a cell was tracked twice, or added again")
     client = open_client(f"sqlite:///{folder}/plain/mlflow.db")
     experiment = client.create_experiment("plain", artifact_location=str(folder / "plain" / "artifacts"))
     begun = time.perf_counter()
@@ -166,35 +152,25 @@ def sync(grid: Grid, catalog: Catalog, store: Store, cells: Sequence[Cell], fold
         for index in range(8):
             client.log_metric(run_id, f"metric_{index}", index)
         client.set_terminated(run_id)
-    return {**found, "plain_ms": 1000 * (time.perf_counter() - begun) / PLAIN_RUNS}
+    return {"plain_ms": 1000 * (time.perf_counter() - begun) / PLAIN_RUNS}
 
 
 def session(size: int, folder: Path) -> Measured:
     """Measure one size in this process."""
-    from orchestrator.report.grid_report import read_grid_results, write_grid_report
-
     begun = time.perf_counter()
     grid, catalog = load(size, folder)
     store = Store(folder / "store")
-    found = {"expand_s": time.perf_counter() - begun}
     plan = make_plan(grid, catalog, store)
-    found["plan_s"] = time.perf_counter() - begun
-    found |= fan_out(plan.todo, store, folder)
+    found = {"plan_s": time.perf_counter() - begun} | fan_out(plan.todo, store, folder)
     GridRuns(grid, catalog, store).open_tracker()  # makes MLflow's database, once per store; not measured
     found |= resume(grid, catalog, store)
     plan = make_plan(grid, catalog, store)
     if len(plan.done) != size or plan.todo:
         raise RuntimeError(f"{size - len(plan.done)} cells were forgotten")
-    begun = time.perf_counter()
-    write_grid_report(read_grid_results(plan, store), store)
-    found["report_s"] = time.perf_counter() - begun
-    found |= sync(grid, catalog, store, plan.done, folder)
-    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return {**found, "peak_mib": int(peak[1]) / 1024 if peak else float("nan")}
+    return {**found, **plain(folder)}
 
 
-COLUMNS = ("expand_s", "plan_s", "fanout_ms", "held", "pool_ms", "replan_s", "start_s", "tracked_ms", "plain_ms",
-           "sync_s", "added", "again_s", "report_s", "peak_mib")  # fmt: skip
+COLUMNS = ("plan_s", "fanout_ms", "held", "pool_ms", "replan_s", "start_s", "tracked_ms", "plain_ms")
 
 
 def main() -> None:

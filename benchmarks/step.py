@@ -10,8 +10,6 @@ Compared, interleaved round by round, medians:
     written   W0 + U diag(s) V^T with diag(s) as a matrix, as the formula and the authors' released code have it
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

