@@ -62,7 +62,6 @@ def secrets(folder: Path) -> list[Finding]:
 
 
 def unreviewed(found: Sequence[Finding], known: Mapping[str, Mapping[str, str]]) -> list[Finding]:
-    """The findings that are not in ``known``."""
     return [one for one in found if one.hash not in known.get(one.file, {})]
 
 

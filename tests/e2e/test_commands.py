@@ -70,7 +70,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase
 
 
 def run_on_mini_grid(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run a command on the mini grid in ``folder``."""
     return command.orchestrator(verb, str(folder / "mini.yaml"), *command.options(folder), *more)
 
 

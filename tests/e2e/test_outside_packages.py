@@ -35,7 +35,6 @@ def orchestrator(folder: Path, *words: str, beside: Path | None = None) -> subpr
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed with pip into a folder of its own."""
     folder = tmp_path_factory.mktemp("installed")
     source = shutil.copytree(ROOT / "examples" / "method_package", folder / "source")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site")]

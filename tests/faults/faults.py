@@ -64,7 +64,6 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(when: When, weight: float = 1.0) -> Callable[[Callable[..., str | None]], Callable[..., str | None]]:
-    """Register a function as the fault with its name."""
 
     def register(inject: Callable[..., str | None]) -> Callable[..., str | None]:
         FAULTS[inject.__name__] = Fault(inject.__name__, when, inject, weight)
@@ -100,13 +99,11 @@ def _kill_process(process: Process) -> str:
 
 @fault("cell", weight=3)
 def kill_cell_worker(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """Kill a worker that measures a cell (``kill -9``)."""
     return _kill_worker(grid_run, rng, CELL_TITLES)
 
 
 @fault("build", weight=3)
 def kill_builder(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """Kill a worker that builds an artifact (``kill -9``)."""
     return _kill_worker(grid_run, rng, BUILD_TITLES)
 
 

@@ -141,7 +141,6 @@ def prepare(grid_run: GridRun, plan: RoundPlan, reference: Path, rng: np.random.
 
 
 def inject_all(grid_run: GridRun, plan: RoundPlan, rng: np.random.Generator, outcome: RoundOutcome) -> None:
-    """Inject the round's faults, one after the other."""
     for name, after, wait in zip(plan.faults, plan.after, plan.waits, strict=True):
         fault = FAULTS[name]
         if not _wait_until_possible(grid_run, fault, after, wait):
@@ -367,7 +366,6 @@ def main() -> int:
 
 
 def progress(outcomes: list[RoundOutcome], wanted: int, spent: float) -> str:
-    """One line on the last round, with what is left."""
     last = outcomes[-1]
     injected = sum(len(outcome.injections) for outcome in outcomes)
     left = spent / max(injected, 1) * max(wanted - injected, 0)

@@ -96,7 +96,6 @@ FIELDS = (
 
 
 def draw_table(random_: random.Random, folder: Path) -> Path:
-    """A CSV or parquet table of images with mistakes in its header, its rows or its bytes."""
     write_photographs(folder, 4)
     header = ["path", "label", "split"][: random_.choice((2, 3))]
     parts = random_.choice((("train", "test"), ("all",), ("train", "dev"), ("",)))

@@ -29,7 +29,6 @@ CONTENT = b"some numbers"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store that holds one artifact."""
     folder = tmp_path_factory.mktemp("artifacts")
     (folder / "store").mkdir()
     with Store(folder / "store").building(ADDRESS, IDENTITY) as builder:

@@ -16,7 +16,6 @@ HEADER = (
 
 
 def markdown_table(entries: Iterable[DatasetEntry]) -> str:
-    """A Markdown table with one row for each dataset."""
     return "\n".join([*HEADER, *map(_row, entries)])
 
 

@@ -49,7 +49,6 @@ class NanClassifier:
 
 
 def adapt(task: Task, settings: FaultySettings) -> Adapted:
-    """Fail as the settings say."""
     if settings.fault == "raises":
         raise RuntimeError("this method was made to fail")
     if settings.fault == "nan":

@@ -62,7 +62,6 @@ def alive(pid: int) -> bool:
 
 
 def session_processes(leader: int) -> list[Process]:
-    """The living processes of a session."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -210,7 +209,6 @@ class MultiNodeCluster(Service):
         return {**self._environment, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
     def start(self) -> None:
-        """Start the head and the worker nodes, and wait for them."""
         self._port = free_port()
         ray = self.folder / f"r{self.started}"
         ports = (f"--port={self._port}", f"--ray-client-server-port={free_port()}")
@@ -227,7 +225,6 @@ class MultiNodeCluster(Service):
         return self.head is not None and self.head.is_up
 
     def wait(self) -> None:
-        """Wait until every node that is starting has joined."""
         nodes = [node for node in (self.head, *self.nodes) if node is not None]
         if not until(lambda: all(node.started or not node.is_up for node in nodes), START_SECONDS, 0.1):
             raise RuntimeError(f"a Ray node does not start: {self.folder}/*.log")

@@ -80,5 +80,4 @@ def cell_keys(grid: Grid) -> list[tuple[str, str, int, int]]:
 
 
 def labels(grid: Grid) -> set[str]:
-    """The labels of the selected cells."""
     return {grid.label(cell) for cell in grid.cells}

@@ -61,7 +61,6 @@ class Synthetic:
         }
 
     def grid_results(self, **changes: Any) -> GridResults:
-        """Arrange the drawn results, with changed arguments."""
         return arrange_results(**{**self.arguments(), **changes})
 
 
@@ -91,7 +90,6 @@ _MANIFEST = Manifest("c0ffee1234567890", False, {"python": "3.11.2", "torch": "2
 
 
 def drawn(cell: Cell, label: str, catalog: Catalog, seed: int = 0) -> Result:
-    """A finished result of ``cell``."""
     evaluations = tuple(_evaluation(cell, label, ref.name, catalog, seed) for ref in cell.evaluate_on)
     draw = numpy_generator("synthetic cost", seed, cell.id)
     size = {"vit-b-32": 1.0, "vit-b-16": 1.6, "vit-l-14": 4.5}.get(cell.backbone.name, 1.0)

@@ -178,7 +178,6 @@ def held_out_accuracy(task: Task, adapted: Adapted) -> float:
 
 
 def zero_shot(task: Task) -> Adapted:
-    """The text head of the task."""
     return Adapted(cosine_classifier(task.head_CD, task.backbone.logit_scale))
 
 

@@ -153,7 +153,6 @@ class MlflowServer(Server):
         self.uri = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
         command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
         command += ["--artifacts-destination", str(self.artifacts)]
         # MLflow's own way to give an address that only its environment shows: it may hold a password.

@@ -22,7 +22,6 @@ def plane_wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
 
 
 def unit(values: Tensor) -> Tensor:
-    """The rows normalised, in float32."""
     return F.normalize(values, dim=-1).float()
 
 

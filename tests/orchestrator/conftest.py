@@ -38,7 +38,6 @@ def tiny(name: str, track: str = "fewshot") -> Any:
 
 
 def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> str:
-    """A grid file with every method on each of its tracks."""
     blocks = []
     for track in ("fewshot", "tta", "tta_stream", "tta_image", "meta"):
         methods = [tiny(name, track) for name, method in METHODS.items() if track in method.tracks]
@@ -67,7 +66,6 @@ class World:
         return ArtifactCache(self.settings)
 
     def pick(self, method: str, track: str = "fewshot", dataset: str = DATASETS[0], shots: int = 2) -> Cell:
-        """One cell of the grid."""
         return next(
             cell
             for cell in self.grid.cells
@@ -77,7 +75,6 @@ class World:
 
 
 def build_world(folder: Path, text: str, artifacts: BuiltArtifacts) -> World:
-    """Load a grid from its text, and put all its artifacts into a store in ``folder``."""
     catalog = load_catalog()
     path = folder / "world.yaml"
     path.write_text(text)

@@ -44,7 +44,6 @@ def frozen() -> ImageTower:
 
 @pytest.fixture(scope="module")
 def tuned(frozen: ImageTower) -> dict[str, Tensor]:
-    """Return a tower near the frozen one."""
     generator = torch_generator("tuned")
     return {
         name: tensor + 0.02 * torch.randn(tensor.shape, generator=generator)

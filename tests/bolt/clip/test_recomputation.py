@@ -12,7 +12,6 @@ from tests.helpers.towers import random_clip
 
 
 def gradients(tower: ImageTower, images: Tensor, precision: str) -> dict[str, Tensor]:
-    """Return the embeddings, and the gradient of every tensor of a tower, by name."""
     tower.zero_grad()
     tower.precision = "bfloat16" if precision == "bfloat16" else None
     embeddings = tower(images)

@@ -34,7 +34,6 @@ ADAPTING = sorted(
 
 
 def random_model(family: str, **changes: Any) -> open_clip.CLIP:
-    """A small random model of a family, as open_clip builds it."""
     model = random_clip()
     torch.manual_seed(0)
     visual = TimmModel("small_siglip", embed_dim=16, image_size=SIZE, pool="map", proj="none")

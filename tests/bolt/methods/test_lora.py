@@ -57,7 +57,6 @@ def moved(model: Trainable, scale: float = 0.1) -> Trainable:
 
 
 def wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
-    """:func:`plane_wave` in float32."""
     return plane_wave(rows, columns, a, b, c).float()
 
 

@@ -71,7 +71,6 @@ def accuracy_of(model: Path, folder: Path) -> float:
 
 @pytest.fixture(scope="module")
 def with_test(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Adaptation]:
-    """Return an adaptation of a folder with ``train/`` and ``test/``."""
     folder = tmp_path_factory.mktemp("adapt")
     write_photographs(folder / "ware" / "train", 6)
     write_photographs(folder / "ware" / "test", 5, first=6)

@@ -22,7 +22,6 @@ ACCURACIES = {"bolt": 90.0, "linear_probe": 50.0, "zero_shot": 0.0}
 
 
 def stored(store: Store, results: Sequence[Result]) -> list[Result]:
-    """Return the results with made-up predictions, which the store has."""
     made = []
     for number, each in enumerate(results):
         described, content = samples.predictions(each, seed=number)

@@ -51,7 +51,6 @@ train_here(sys.argv[1], sys.argv[2])
 
 
 def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[ArtifactSpec]]:
-    """Return the one source model of the grid, and what it is made from."""
     path = folder / "two.yaml"
     path.write_text(GRID)
     write_image_folders(folder)

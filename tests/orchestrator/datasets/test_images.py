@@ -141,7 +141,6 @@ def build_in(store: Store, part: Part) -> None:
 
 
 def check_complete(store: Store, part: Part) -> None:
-    """Check that the artifact is complete."""
     found = store.artifact(ADDRESS, IDENTITY)
     found.verify()
     images = read_images(found.path)

@@ -398,7 +398,6 @@ COMMIT = "1234567890abcdef1234567890abcdef12345678"
 
 @pytest.fixture(scope="module")
 def hub(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return a hub on this machine with one repository, ``ADOPTED``."""
     folder = as_huggingface(towers["glyph-inks"], tmp_path_factory.mktemp("hub") / "repository")
     files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
     with serve(error_code="RepoNotFound", **hub_answers("models", ADOPTED, COMMIT, files)) as server:

@@ -44,7 +44,6 @@ AGAIN = ["full_finetune", "lora", "atlas", "task_arithmetic"]
 
 
 def finished(world: World, method: str, track: str = "fewshot") -> Result:
-    """Return the result of a cell, which is run if it has none."""
     cell = world.pick(method, track)
     store = Store(world.settings.store_url)
     if cell.id not in store.result_ids():
@@ -170,7 +169,6 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
 
 
 def command(world: World, *words: str) -> str:
-    """Return the output of the ``export`` command on the world's store."""
     arguments = ["export", *words, "--store", world.settings.store_url, "--device", "cpu"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
     return done.output

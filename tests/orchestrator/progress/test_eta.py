@@ -26,7 +26,6 @@ SPEED = 2.0
 
 
 def predictions(costs: CostModel) -> Callable[[Work], Prediction]:
-    """What a run predicts by a cost model."""
 
     def predict(one: Work) -> Prediction:
         seconds = costs.predict(one)

@@ -26,7 +26,6 @@ def plain_console() -> Console:
 
 
 def printed_on(console: Console) -> str:
-    """Everything that a console has printed."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -117,7 +116,6 @@ def test_the_phase_is_shown_until_a_cell_starts_or_an_artifact_ends() -> None:
 
 
 def view_text(shot: Snapshot) -> str:
-    """The live view on a wide terminal, as text."""
     console = Console(file=io.StringIO(), width=120, height=40, force_terminal=True, color_system=None)
     console.print(LiveView("demo: Demo", shot, now=0.0))
     return printed_on(console)

@@ -42,7 +42,6 @@ def status_in(folder: Path) -> Status:
 
 
 def printed(view: object) -> str:
-    """A view as plain text."""
     console = plain_console()
     console.print(view)
     return printed_on(console)

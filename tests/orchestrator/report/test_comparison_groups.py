@@ -26,10 +26,6 @@ def test_rows_hold_one_line_per_evaluation() -> None:
     assert set(frame["cell_id"]) == {of.id}
 
 
-def test_no_results_give_an_empty_frame_with_its_columns() -> None:
-    assert "accuracy_zero_shot" in rows_of([], label).columns
-
-
 def test_cells_that_differ_are_never_averaged_under_one_label() -> None:
     rules = [cell("bolt", rule="leave_one_out"), cell("bolt", rule="leave_group_out")]
     assert set(labels_of(rules, label).values()) == {"BOLT [leave_one_out]", "BOLT [leave_group_out]"}

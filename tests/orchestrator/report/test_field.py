@@ -109,7 +109,6 @@ def test_the_best_sets_that_the_literature_supports() -> None:
 
 
 def beside(results: list[Result]) -> dict[str, Table]:
-    """The tables of results on ViT-B/16, by their titles."""
     grid = arrange_results(results=results, label_of=label, names_of=lambda backbone, dataset: ("ViT-B/16", None))
     return {table.title: table for table in tables_beside_measured(grid)}
 

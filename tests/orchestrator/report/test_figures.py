@@ -132,7 +132,6 @@ def two_groups(ablations: GridResults) -> GridResults:
 
 @pytest.fixture(scope="module")
 def drawn_here(two_groups: GridResults) -> dict[ComparisonGroup, Figures]:
-    """Return the figures of both groups, drawn in this process."""
     with drawing(two_groups, processes=1) as draw:
         return draw()
 

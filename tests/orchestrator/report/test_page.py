@@ -140,14 +140,6 @@ def test_one_method_on_one_dataset_makes_a_page(tmp_path: Path) -> None:
     assert "60.00" in page
 
 
-def test_names_with_html_are_escaped(tmp_path: Path) -> None:
-    evil = "</script><script>alert(1)</script>"
-    page = write(tmp_path, [result(cell("bolt", evil), 60.0)], title=evil, label_of=lambda c: evil)
-    text = page.read_text(encoding="utf-8")
-    assert "<script>alert" not in text
-    assert text.count("<script>") == 1
-
-
 @pytest.mark.slow
 def test_a_failed_report_leaves_the_old_one_and_a_new_one_cleans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

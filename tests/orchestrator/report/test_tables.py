@@ -14,7 +14,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.figures.costs import accuracy_against_costs
 from orchestrator.report.notation import signed
-from orchestrator.report.tables.accuracy import dataset_table, main_table
+from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.changes import variants_tables
 from orchestrator.report.tables.efficiency import data_efficiency_table, frontier_table
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
@@ -72,13 +72,6 @@ def test_marks_follow_the_printed_digits() -> None:
     assert [e.highlight for e in highlighted(entries)] == ["best", "best", "second", ""]
     assert [e.highlight for e in highlighted([Entry("", value=1.0)])] == [""]
     assert [e.highlight for e in highlighted([Entry("", value=1.0), Entry("", value=1.0)])] == ["", ""]
-
-
-def test_dataset_table_closes_with_the_mean() -> None:
-    arranged = arrange(grid({"bolt": 60.0, "linear_probe": 55.0}))
-    table = dataset_table(arranged, arranged.groups[0], 4)
-    assert table.summary_rows == 1
-    assert table.rows[-1][0].text == "mean"
 
 
 def test_the_verdict_table_compares_every_method_with_the_first() -> None:

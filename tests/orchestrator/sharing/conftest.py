@@ -37,7 +37,6 @@ class Stores:
 
     @property
     def grid_file(self) -> Path:
-        """The file of the grid."""
         return Path(self.world.settings.store_url).parent / "world.yaml"
 
     @property
@@ -67,7 +66,6 @@ def whole(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def copy_of(tmp_path: Path) -> Callable[[Store, str], Store]:
-    """Copies the results, adapters and failures of a store."""
 
     def copy(store: Store, name: str) -> Store:
         for kind in ("results", "adapters", "failures", "logs"):

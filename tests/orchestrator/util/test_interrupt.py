@@ -41,7 +41,6 @@ ENDS_RAY = f"with delay_interrupt(): {WAITS}"
 
 @contextlib.contextmanager
 def started(cleaning: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """The process, at work, and what it says."""
     command = [sys.executable, "-c", STOPS_SLOWLY.format(cleaning=cleaning)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
