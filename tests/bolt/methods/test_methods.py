@@ -76,6 +76,16 @@ def test_a_method_of_test_time_refuses_a_task_without_test_images(name: str, bac
         METHODS[name].adapt(make_task(backbone), METHODS[name].configure(METHODS[name].test_settings))
 
 
+@pytest.mark.parametrize("name", ["tda", "trans_clip", "stata", "em_dirichlet"])
+def test_features_of_test_images_that_are_no_numbers_are_refused(name: str, backbone: Backbone) -> None:
+    task = make_task(backbone, unlabelled=True)
+    features = task.test_images.features()
+    features[3, 2] = torch.nan
+    broken = replace(task, unlabelled=replace(task.test_images, features=lambda: features))
+    with pytest.raises(ValueError, match="NaN"):
+        METHODS[name].adapt(broken, METHODS[name].configure(METHODS[name].test_settings))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "track"), MEASURED)
 def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backbone) -> None:
