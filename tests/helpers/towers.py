@@ -12,12 +12,18 @@ from torch import Tensor
 from bolt.clip.augment import augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.input_size import InputSize
+from bolt.clip.tower_shape import TowerShape
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import torch_generator
+from bolt.spectral.bases import Basis
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.support import batch_order, draw_support
 from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled, cosine_classifier
+
+VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")
+VIT_L14 = TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu")
+"""The shapes of the image towers on which the papers count trained numbers."""
 
 CONTEXT, VOCABULARY = 16, 64
 SIZE = 32
@@ -190,3 +196,8 @@ def moved_tensors(backbone: Backbone, adapted: Adapted) -> set[str]:
     """The names of the tensors in which the adapted tower differs from the backbone's."""
     before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
     return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def merge(weight: Tensor, basis: Basis, s: Tensor) -> Tensor:
+    """W + U diag(s) V^T, (m, n)."""
+    return torch.addmm(weight, basis.u * s, basis.v.mT)

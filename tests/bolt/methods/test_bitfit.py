@@ -12,8 +12,7 @@ from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.bitfit import BitFitSettings, bias_names
 from bolt.training.loop import fit
-from tests.helpers.towers import make_task, moved_tensors, weights_of
-from tests.helpers.vit_shapes import VIT_B32, VIT_L14
+from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors, weights_of
 from tests.helpers.waves import wave
 
 BITFIT = METHODS["bitfit"]

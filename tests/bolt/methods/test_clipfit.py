@@ -17,11 +17,11 @@ from bolt.methods.common.trained_text import TrainedText
 from bolt.task.classifiers import CosineClassifier
 from tests.bolt.methods.third_vectors import SMALL_IMAGES, exact, names, small_task, vector
 from tests.helpers.towers import (
+    VIT_B32,
     held_out_accuracy,
     make_task,
     zero_shot,
 )
-from tests.helpers.vit_shapes import VIT_B32
 
 SMALL = ClipFitSettings(epochs=5, batch_size=4)
 

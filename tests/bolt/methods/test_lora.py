@@ -26,12 +26,10 @@ from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted
 from bolt.training.loop import Diverged
 from bolt.training.trainable import Trainable
-from tests.helpers.towers import make_task, moved_tensors, random_backbone, weights_of
+from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors, random_backbone, weights_of
 from tests.helpers.waves import plane_wave
 
 VIT_B16 = TowerShape(224, 16, 768, 12, 12, 3072, 512, "quick_gelu")
-VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")
-VIT_L14 = TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu")
 LORA, DORA = METHODS["lora"], METHODS["dora"]
 EITHER = pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 PRESETS = pytest.mark.parametrize("changes", [{}, {"preset": "clip_lora"}, {"preset": "matched"}], ids=str)

@@ -15,8 +15,7 @@ from bolt.methods.common.reparametrised import weight_matrices
 from bolt.methods.lora_xs import LoraXsSettings, SingularCore
 from bolt.methods.svf import ShiftedMatrix, SvfSettings
 from bolt.methods.vera import ScaledProjection, VeraSettings, random_projections, scaled_projection
-from tests.helpers.towers import make_task, moved_tensors
-from tests.helpers.vit_shapes import VIT_B32, VIT_L14
+from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors
 from tests.helpers.waves import INPUT, W1, W2, numbers, train_two_layers, two_layers, wave
 
 LORA_XS = METHODS["lora_xs"]

@@ -12,8 +12,7 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS
 from bolt.methods.prolip import ProLipSettings, train_projection
-from tests.helpers.towers import make_task, moved_tensors
-from tests.helpers.vit_shapes import VIT_B32, VIT_L14
+from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors
 from tests.helpers.waves import numbers, wave
 
 PROLIP = METHODS["prolip"]

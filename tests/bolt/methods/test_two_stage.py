@@ -16,8 +16,7 @@ from bolt.methods import METHODS
 from bolt.methods.two_stage import TwoStageSettings, normalised_classifier
 from bolt.task.classifiers import CosineClassifier
 from bolt.training.loop import fit
-from tests.helpers.towers import make_task, moved_tensors
-from tests.helpers.vit_shapes import VIT_B32, VIT_L14
+from tests.helpers.towers import VIT_B32, VIT_L14, make_task, moved_tensors
 from tests.helpers.waves import numbers, wave
 
 TWO_STAGE = METHODS["two_stage"]

@@ -25,7 +25,7 @@ from bolt.spectral.directions import Directions, directions_per_source, top_dire
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
 from bolt.spectral.task_vector_sum import GRID, add_task_vector, leave_out_mean
-from tests.helpers.spectral import merge
+from tests.helpers.towers import merge
 
 
 def reference_matrices() -> list[Tensor]:

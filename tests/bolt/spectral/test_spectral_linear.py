@@ -9,8 +9,7 @@ from bolt.clip.tensor_names import PROJECTION
 from bolt.clip.tower import matrix_modules
 from bolt.spectral.bases import Basis
 from bolt.spectral.spectral_linear import NonFiniteTensor, SpectralLinear, attach_coefficients, merge_coefficients
-from tests.helpers.spectral import merge
-from tests.helpers.towers import RandomSources, random_backbone
+from tests.helpers.towers import RandomSources, merge, random_backbone
 
 
 def random_linear(m: int, n: int, dtype: torch.dtype, bias: bool = True) -> nn.Linear:

@@ -53,7 +53,7 @@ def test_changed_copies_are_found_and_different_pictures_are_not(task: str, chan
 
 def test_the_pictures_of_every_drawn_task_differ() -> None:
     for task in TASKS:
-        assert groups(drawn(task, 200)) == [], task
+        assert groups(drawn(task, 100)) == [], task
 
 
 def test_many_copies_of_one_picture_are_one_group_and_plain_pictures_are_none() -> None:

@@ -18,13 +18,6 @@ CALTECH = "caltech-101/split_zhou_Caltech101.json"
 
 
 @pytest.fixture(scope="module")
-def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("benchmark")
-    eleven_mini.make(root, imagenet_classes=3)
-    return root
-
-
-@pytest.fixture(scope="module")
 def catalog() -> Catalog:
     return load_catalog()
 

@@ -18,7 +18,6 @@ from orchestrator.datasets.listed_draws import read_draw
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.util.errors import UserError
-from tools import eleven_mini
 
 NAME, FOLDER = "eleven_dtd", "dtd"
 
@@ -31,15 +30,8 @@ class Datum:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("benchmark")
-    eleven_mini.make(root, imagenet_classes=3)
-    return root
-
-
-@pytest.fixture(scope="module")
-def raw(root: Path) -> RawDataset:
-    return open_dataset(load_catalog().dataset(NAME), root)
+def raw(benchmark: Path) -> RawDataset:
+    return open_dataset(load_catalog().dataset(NAME), benchmark)
 
 
 def drawn(raw: RawDataset) -> dict[str, list[int]]:
@@ -114,7 +106,7 @@ def test_no_code_is_run(
 
 
 def test_a_cut_or_missing_file_is_named(
-    raw: RawDataset, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    raw: RawDataset, benchmark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_pickle(tmp_path, dassl_draw(raw), monkeypatch)
     (path,) = draw_files(tmp_path, 2, 1)
@@ -123,4 +115,4 @@ def test_a_cut_or_missing_file_is_named(
         read_draw(raw, (path,))
     with pytest.raises(UserError, match="shot_2-seed_1"):
         draw_files(tmp_path, 4, 1)
-    assert listed_draw(load_catalog().dataset(NAME), root, 4, 3) == "absent"
+    assert listed_draw(load_catalog().dataset(NAME), benchmark, 4, 3) == "absent"
