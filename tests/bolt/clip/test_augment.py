@@ -39,11 +39,6 @@ def gradient(height: int, width: int) -> Tensor:
     return (255 * torch.stack(planes)).to(torch.uint8)
 
 
-def test_an_image_of_the_right_size_passes_untouched() -> None:
-    image = noise(32, 32)
-    assert torch.equal(evaluation_view(image, InputSize(32)), image)
-
-
 @pytest.mark.parametrize(("height", "width"), [(50, 80), (80, 50), (33, 32), (20, 20), (200, 31)])
 def test_the_evaluation_view_is_clips(height: int, width: int) -> None:
     image = gradient(height, width)

@@ -20,7 +20,7 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods import METHODS, UnknownName
+from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources
 from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
 from bolt.model.model import Model
@@ -188,13 +188,6 @@ def test_what_cannot_be_adapted_to_is_said(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         bolt.adapt(backbone, images, labels, NAMES, **{"method": "linear_probe", **arguments})  # type: ignore[arg-type]
-
-
-def test_unknown_methods_and_settings_suggest_the_nearest(backbone: Backbone) -> None:
-    with pytest.raises(UnknownName, match="did you mean 'tip_adapter'"):
-        bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="tip_adaptor")
-    with pytest.raises(UnknownName, match="did you mean 'epochs'"):
-        bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="linear_probe", epoch=3)
 
 
 def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path) -> None:

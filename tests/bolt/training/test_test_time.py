@@ -301,8 +301,3 @@ def test_a_tower_that_breaks_in_training_diverges(backbone: Backbone) -> None:
     task = make_task(backbone, unlabelled=True)
     with pytest.raises(Diverged, match="epoch 0"):
         run("layer_norm", task, learning_rate=1e38, clip_norm=0.0)
-
-
-def test_a_labelled_task_is_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="tta track"):
-        METHODS["layer_norm"].adapt(make_task(backbone), METHODS["layer_norm"].configure({}))

@@ -1,7 +1,5 @@
 """Metrics of stored predictions: scikit-learn's values, values by hand, and ties."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, f1_score, recall_score
@@ -67,10 +65,6 @@ def test_the_calibration_error_equals_that_of_torchmetrics(seed: int, value: flo
     inside = np.rint(answers.probability_N * 255) % 17 != 0
     some = Answers(answers.labels_N[inside], answers.predicted_N[inside], answers.probability_N[inside])
     assert calibration_error(some) == pytest.approx(value, abs=1e-5)
-
-
-def test_every_name_has_a_metric() -> None:
-    assert tuple(METRICS) == get_args(MetricName)
 
 
 def answers_of(correct: list[int], probability: list[float]) -> Answers:

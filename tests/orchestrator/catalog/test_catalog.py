@@ -17,7 +17,6 @@ from orchestrator.catalog import (
     missing_weights,
     prompt_templates,
 )
-from orchestrator.catalog.location import grids_folder
 from orchestrator.cli.app import app
 from orchestrator.report.paper.published import published_datasets, published_rows
 from orchestrator.util.errors import UserError
@@ -392,7 +391,3 @@ def test_a_backbones_identity_follows_its_weights(catalog: Catalog, tmp_path: Pa
     assert backbone_ref(tiny.model_copy(update={"quick_gelu": True})) != backbone_ref(tiny)
     assert backbone_ref(tiny.model_copy(update={"title": "other"})) == backbone_ref(tiny)
     assert missing_weights(catalog.backbones["vit-b-32"]) is None
-
-
-def test_the_grids_folder_holds_the_catalog() -> None:
-    assert (grids_folder() / "datasets" / "general.yaml").is_file()

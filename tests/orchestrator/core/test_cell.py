@@ -69,13 +69,6 @@ def test_identities_are_pinned() -> None:
     )
 
 
-def test_a_cell_survives_json() -> None:
-    again = Cell.from_dict(json.loads(json.dumps(CELL.to_dict())))
-    assert again == CELL
-    assert again.id == CELL.id
-    assert again.method.settings_dict() == {"alphas": (1.0, 3.0), "learning_rate": 0.01, "top_k": 12}
-
-
 @pytest.mark.parametrize("missing", ["track", "method", "sources"])
 def test_what_is_not_a_cell_is_refused(missing: str) -> None:
     data = {key: value for key, value in CELL.to_dict().items() if key != missing}

@@ -239,7 +239,3 @@ def test_an_exception_of_on_event_ends_the_run(settings: RunSettings) -> None:
             request=lambda cell: ONE_WORKER,
             on_event=full,
         )
-
-
-def test_without_cells_nothing_runs(settings: RunSettings) -> None:
-    assert run([], settings, "write_nothing") == []
