@@ -30,13 +30,11 @@ class Backend:
     """The functions that execute tasks and cells.
 
     Attributes:
-        gpus: the most GPUs that the run has or that the cluster can grow to; 0 in this process.
         run_graph: runs a graph of tasks, yielding events.
         run_cells: runs cells by the settings and reports every event to a listener. A cell that fails does not stop
             the others. Raises ``RunStopped`` when the store cannot be used.
     """
 
-    gpus: float
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
     run_cells: Callable[[Sequence[Cell], RunSettings, Callable[[CellEvent], None]], None]
 
@@ -57,7 +55,7 @@ def run_cells_locally(
         on_event(event)
 
 
-LOCAL = Backend(gpus=0.0, run_graph=run_graph_locally, run_cells=run_cells_locally)
+LOCAL = Backend(run_graph_locally, run_cells_locally)
 """This process, one task or cell at a time: for ``--local``, tests and debuggers."""
 
 
@@ -66,7 +64,7 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     """Return a backend on Ray. The connection lasts as long as the ``with`` block.
 
     ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
-    computes what a cell requests, and learns of cells that ran out of GPU memory.
+    computes what a cell requests. It learns of GPUs that join, and of cells that ran out of GPU memory.
     """
     from orchestrator.execution.cluster import connect
 
@@ -78,18 +76,17 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         "TOKENIZERS_PARALLELISM": "false",
     }
     with connect(address, worker_env=worker_env) as limits:
-        from orchestrator.execution.tune.capacity import ClusterCapacity  # imports Ray, after its environment is set
+        from orchestrator.execution.tune.capacity import cluster_capacity  # imports Ray, after its environment is set
         from orchestrator.execution.tune.driver import run_cells
 
-        capacity = ClusterCapacity(limits, packing, settings)
         on_ray = partial(
             run_cells,
-            request=capacity.request,
-            capacity=capacity.size,
+            request=lambda cell: packing.request(cell, settings.threads),
+            capacity=cluster_capacity(limits, packing, settings.device),
             on_gpu_oom=packing.learn_oom,
-            work=lambda cell: packing.costs.work(cell).gflop,
+            work=packing.costs.gflops_of,
             max_attempts=CELL_ATTEMPTS,
             cell_limit=cell_limit,
             runner=RUNNER,
         )
-        yield Backend(gpus=capacity.gpus, run_graph=run_graph_on_ray, run_cells=on_ray)
+        yield Backend(run_graph_on_ray, on_ray)

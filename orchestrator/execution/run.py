@@ -20,7 +20,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import LOCAL, Backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.checks import check_precisions
-from orchestrator.planning.packing import Packing, uses_gpus
+from orchestrator.planning.packing import Packing
 from orchestrator.planning.plan import Plan, next_block
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Store
@@ -83,7 +83,8 @@ def execute(
     """
     store = Store(settings.store_url)
     costs = plan.costs
-    packing = Packing(plan.catalog, costs)
+    gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0  # on Ray, the cluster's count
+    packing = Packing(plan.catalog, costs, gpus=gpus)
     built, started = 0, 0
 
     def wait_for(phase: str) -> None:
@@ -103,7 +104,7 @@ def execute(
     wait_for("joining the Ray cluster" if options.address else "starting Ray")
     with nullcontext(LOCAL) if options.local else on_ray as backend:
         wait_for("starting Ray workers")
-        check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
+        check_precisions(plan, packing.gpus)
         while plan.todo:
             store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
             failed = build_artifacts(plan.missing, settings, store, counter.on_event, backend, packing.share_of_build)
@@ -127,7 +128,7 @@ def build_artifacts(
     store: Store,
     on_event: Callable[[TaskEvent], None],
     backend: Backend = LOCAL,
-    share_of: Callable[[ArtifactSpec], float] = lambda spec: spec.gpu_share,
+    share_of: Callable[[ArtifactSpec], float] = lambda spec: 0.0,
 ) -> dict[str, TaskEvent]:
     """Build artifacts, each after its inputs. Returns the last event of each that could not be built, by address."""
     addresses = {spec.address for spec in specs}
@@ -138,7 +139,7 @@ def build_artifacts(
             (spec, settings if spec.gpu_share else on_cpu),
             frozenset(source.address for source in spec.inputs) & addresses,
             cpus=settings.threads,
-            gpus=share_of(spec) if uses_gpus(settings, backend.gpus) else 0.0,
+            gpus=share_of(spec),
         )
         for spec in specs
     }

@@ -12,10 +12,8 @@ from pathlib import Path
 from orchestrator.catalog import DATA_VARIABLE, missing_data, missing_weights
 from orchestrator.catalog.availability import DASSL_PAGE
 from orchestrator.catalog.location import grids_folder
-from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
-from orchestrator.planning.packing import uses_gpus
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.atomic_files import nearest_existing
@@ -142,10 +140,10 @@ def plan_problems(plan: Plan, store: Store, budget: int | None) -> list[UserErro
     return found
 
 
-def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:
+def check_precisions(plan: Plan, gpus: float) -> None:
     """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
     asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
-    if asking and not uses_gpus(settings, gpus):
+    if asking and not gpus:
         raise UserError(
             f"{asking[0].id} asks for tf32, which only GPUs compute in, and this run uses none",
             where="precision",

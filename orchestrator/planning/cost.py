@@ -86,7 +86,7 @@ class CostModel:
     """
 
     def __init__(self, gflops_of: Callable[[Cell], float] = lambda cell: 0.0, done: Iterable[Result] = ()) -> None:
-        self._gflops_of = gflops_of
+        self.gflops_of = gflops_of
         self._lock = threading.Lock()
         self._seconds: dict[Hashable, dict[int, _RecentMean]] = defaultdict(lambda: defaultdict(_RecentMean))
         self._memory: dict[Hashable, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -96,7 +96,7 @@ class CostModel:
 
     def work(self, cell: Cell) -> Work:
         """Return what decides how long a cell takes: its groups of similar cells, its k and its operations."""
-        gflop = self._gflops_of(cell)
+        gflop = self.gflops_of(cell)
         return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
 
     def learn(self, work: Work, seconds: float) -> None:

@@ -15,7 +15,6 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
-from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, same_but_seed
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -43,12 +42,16 @@ class Packing:
     Args:
         costs: predicts the memory of cells, and learns it while they run.
         gpu_mib: memory of the smallest GPU, may be set later; ``None`` where unknown, and shares are assumed.
+        gpus: the most GPUs that the run can use, now or once its cluster has grown, may be set later. Cells wait for
+            one that is not there yet; where it is 0, nothing asks for a GPU.
 
     Several threads may use it at once; an answer then holds for the moment before or after a change.
     """
 
-    def __init__(self, catalog: Catalog, costs: CostModel | None = None, gpu_mib: float | None = None) -> None:
-        self.gpu_mib = gpu_mib
+    def __init__(
+        self, catalog: Catalog, costs: CostModel | None = None, gpu_mib: float | None = None, gpus: float = 0.0
+    ) -> None:
+        self.gpu_mib, self.gpus = gpu_mib, gpus
         self.costs, self._catalog = costs or CostModel(), catalog
         self._too_small: dict[Hashable, float] = {}
 
@@ -83,12 +86,14 @@ class Packing:
         task_vectors = len(cell.sources) * FLOAT_BYTES * entry.parameters / 2**20
         return max(LEAST_TRAINING_SHARE, smallest_share((training + task_vectors) * HEADROOM, self.gpu_mib))
 
-    def request(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
-        """Return the CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
-        return Resources(settings.threads, self.share(cell) if uses_gpus(settings, gpus) else 0.0)
+    def request(self, cell: Cell, threads: int) -> Resources:
+        """Return the CPUs and the GPU share that a cell asks for."""
+        return Resources(threads, self.share(cell) if self.gpus else 0.0)
 
     def share_of_build(self, spec: ArtifactSpec) -> float:
         """Return the share of a GPU that the build of an artifact asks for; 0 for a kind that is built on the CPU."""
+        if not self.gpus:
+            return 0.0
         mib = spec.gpu_mib(self._catalog)
         if mib is None or self.gpu_mib is None:
             return spec.gpu_share
@@ -98,8 +103,3 @@ class Packing:
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:
     """Return the smallest share of a GPU that holds the memory; a whole GPU where none does."""
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)
-
-
-def uses_gpus(settings: RunSettings, gpus: float) -> bool:
-    """Whether cells and artifacts use GPUs: there are some, and the settings do not ask for the CPU."""
-    return bool(gpus) and settings.device != "cpu"

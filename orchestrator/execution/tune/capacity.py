@@ -1,55 +1,47 @@
-"""The capacity of a cluster while cells run: its size, which can grow, and how much of it each cell requests."""
+"""The capacity of a cluster while cells run: its size, which can grow, and the memory of its GPUs."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
-from orchestrator.core.settings import RunSettings
 from orchestrator.execution.join import HEAD_RESOURCE
-from orchestrator.planning.packing import Packing, uses_gpus
+from orchestrator.planning.packing import Packing
 
 ANSWER_SECONDS = 20.0
 """How long the nodes may take to answer. The memory of a node that has not answered by then counts as unknown."""
 
 
-class ClusterCapacity:
-    """The size of a cluster, now and once it has grown, and the share of it that a cell requests.
+def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
+    """Return a function of what cells can be given out to: what the cluster has, or what its autoscaler can start.
 
-    ``limits``: what the nodes have that the autoscaler can start. ``packing`` computes what a cell requests; it learns
-    the memory of the GPUs, again whenever GPUs join.
+    When GPUs join, the function tells ``packing`` how many there are, and the memory of the smallest, unless the
+    ``device`` of the run is the CPU.
+
+    Args:
+        limits: what the nodes have that the autoscaler can start.
     """
+    grown = Resources(0, 0)  # once every node that can start has started; none without an autoscaler
+    if limits != Resources(0, 0):
+        head = next(node["Resources"] for node in ray.nodes() if HEAD_RESOURCE in node["Resources"])
+        grown = Resources(head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus)
+    most_gpus = 0.0
 
-    def __init__(self, limits: Resources, packing: Packing, settings: RunSettings) -> None:
-        self._packing, self._settings = packing, settings
-        self._grown = Resources(0, 0)  # once every node that can start has started; none without an autoscaler
-        if limits != Resources(0, 0):
-            head = next(node["Resources"] for node in ray.nodes() if HEAD_RESOURCE in node["Resources"])
-            self._grown = Resources(head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus)
-        self._most_gpus = 0.0
-        self.size()
-
-    @property
-    def gpus(self) -> float:
-        """The most GPUs there have been or can be. Work that needs a GPU waits for one and does not run without."""
-        return max(self._most_gpus, self._grown.gpus)
-
-    def request(self, cell: Cell) -> Resources:
-        """Return what a cell requests, by what is known now."""
-        return self._packing.request(cell, self._settings, self.gpus)
-
-    def size(self) -> Resources:
-        """Return what cells can be given out to: what the cluster has, or what the autoscaler can start."""
+    def size() -> Resources:
+        nonlocal most_gpus
         now = cluster_size()
-        if now.gpus > self._most_gpus:
-            self._most_gpus = now.gpus
-            if uses_gpus(self._settings, now.gpus):
-                self._packing.gpu_mib = smallest_gpu_mib()
-        return Resources(max(now.cpus, self._grown.cpus), max(now.gpus, self._grown.gpus))
+        if device != "cpu":
+            if now.gpus > most_gpus:
+                most_gpus, packing.gpu_mib = now.gpus, smallest_gpu_mib()
+            packing.gpus = max(most_gpus, grown.gpus)
+        return Resources(max(now.cpus, grown.cpus), max(now.gpus, grown.gpus))
+
+    size()
+    return size
 
 
 def cluster_size() -> Resources:

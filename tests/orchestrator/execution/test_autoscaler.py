@@ -26,16 +26,15 @@ DRIVER = """
 import json, os, sys
 from dataclasses import astuple
 from orchestrator.catalog import load_catalog
-from orchestrator.core.settings import RunSettings
 from orchestrator.execution.cluster import connect
 from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
-from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
+from orchestrator.execution.tune.capacity import cluster_capacity, cluster_size
 from orchestrator.planning.packing import Packing
 with connect(sys.argv[1]) as limits:
-    capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings("x"))
-    before = cluster_size().gpus, astuple(capacity.size())
+    capacity = cluster_capacity(limits, Packing(load_catalog()), device=None)
+    before = cluster_size().gpus, astuple(capacity())
     (*_, end) = run_graph_on_ray({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
-    after = cluster_size().gpus, astuple(capacity.size())
+    after = cluster_size().gpus, astuple(capacity())
 print(json.dumps([*before, end.kind, *after]))
 """
 

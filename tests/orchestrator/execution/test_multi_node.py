@@ -82,7 +82,7 @@ from orchestrator.catalog import load_catalog
 from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
 from orchestrator.execution.tune.driver import run_cells
-from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
+from orchestrator.execution.tune.capacity import cluster_capacity, cluster_size
 from orchestrator.planning.packing import Packing
 from orchestrator.core.settings import RunSettings
 from tests.helpers import cells as samples
@@ -101,10 +101,11 @@ def stop_when_enough(event):
 
 with connect(address) as limits:
     assert until(lambda: cluster_size().cpus == 1)  # a node that was killed counts until Ray has noticed its end
-    capacity = ClusterCapacity(limits, Packing(load_catalog()), RunSettings(folder))
+    packing = Packing(load_catalog())
+    capacity = cluster_capacity(limits, packing, device=None)
     try:
         run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), max_attempts=2,
-                  request=capacity.request, capacity=capacity.size, on_event=stop_when_enough,
+                  request=lambda cell: packing.request(cell, threads=1), capacity=capacity, on_event=stop_when_enough,
                   runner="tests.helpers.cells:nap")
     except KeyboardInterrupt:
         pass

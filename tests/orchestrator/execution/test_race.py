@@ -35,7 +35,7 @@ def test_a_session_runs_blocks_until_the_race_is_over(tmp_path: Path, monkeypatc
             store.write_result(measured(cell))
             on_event(CellEvent(cell, "finished"))
 
-    monkeypatch.setattr(run, "LOCAL", Backend(0.0, build, measure))
+    monkeypatch.setattr(run, "LOCAL", Backend(build, measure))
     plan = raced_plan(make_plan(grid, catalog, store), store)
     counter = ProgressCounter(plan.todo, {spec.address: 1.0 for spec in plan.missing}, plan.costs)
     finished: list[str] = []

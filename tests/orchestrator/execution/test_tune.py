@@ -184,10 +184,10 @@ def test_gpus_that_join_are_asked_for_their_memory(cluster: Resources, monkeypat
     monkeypatch.setattr(capacity, "cluster_size", lambda: next(sizes))
     monkeypatch.setattr(capacity, "_smallest_on_this_node", lambda: 1024.0)
     packing = Packing(load_catalog())
-    grown = capacity.ClusterCapacity(cluster, packing, RunSettings("unused"))
-    assert packing.gpu_mib is None
-    assert grown.size() == Resources(2, 2)
-    assert packing.gpu_mib == 1024.0
+    size = capacity.cluster_capacity(cluster, packing, device=None)
+    assert (packing.gpus, packing.gpu_mib) == (0, None)
+    assert size() == Resources(2, 2)
+    assert (packing.gpus, packing.gpu_mib) == (2, 1024.0)
 
 
 def test_an_unusable_store_stops_the_run_and_fails_no_cell(settings: RunSettings) -> None:

@@ -15,7 +15,6 @@ from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, Sou
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.planning.packing import Packing, smallest_share
 from orchestrator.tracks import TRACKS
@@ -110,11 +109,9 @@ def test_a_cell_that_needs_more_than_a_gpu_gets_a_whole_one() -> None:
     assert smallest_share(GPU, GPU) == smallest_share(9 * GPU, GPU) == 1.0
 
 
-def test_no_gpu_is_requested_without_gpus_or_on_the_cpu(catalog: Catalog) -> None:
-    packing = Packing(catalog, gpu_mib=GPU)
-    here, cpu = RunSettings("s"), RunSettings("s", device="cpu")
-    assert packing.request(cell("bolt"), here, 8) == Resources(1, 0.25)
-    assert packing.request(cell("bolt"), here, 0) == packing.request(cell("bolt"), cpu, 8) == Resources(1)
+def test_no_gpu_is_requested_where_the_run_has_none(catalog: Catalog) -> None:
+    assert Packing(catalog, gpu_mib=GPU, gpus=8).request(cell("bolt"), threads=1) == Resources(1, 0.25)
+    assert Packing(catalog, gpu_mib=GPU).request(cell("bolt"), threads=1) == Resources(1)
 
 
 def test_a_plan_shows_how_many_cells_a_gpu_holds_and_what_that_is_based_on(catalog: Catalog, tmp_path: Path) -> None:
@@ -152,9 +149,10 @@ def test_sources_share_a_gpu_by_their_memory(backbone: str, share: float, catalo
     source = SourceModel(
         BackboneRef(backbone, ""), DatasetRef("cub200", ""), InputSize(224), SourceRecipe(epochs=1), ""
     )
-    assert Packing(catalog, gpu_mib=GPU).share_of_build(source) == share
-    assert Packing(catalog).share_of_build(source) == SourceModel.gpu_share
+    assert Packing(catalog, gpu_mib=GPU, gpus=1).share_of_build(source) == share
+    assert Packing(catalog, gpus=1).share_of_build(source) == SourceModel.gpu_share
+    assert Packing(catalog, gpu_mib=GPU).share_of_build(source) == 0
     smaller = replace(source, recipe=SourceRecipe(epochs=1, batch_size=32))
     assert smaller.gpu_mib(catalog) < source.gpu_mib(catalog) / 2 + 2**12
     head = Head(source.backbone, source.dataset, InputSize(224))
-    assert Packing(catalog, gpu_mib=GPU).share_of_build(head) == Head.gpu_share
+    assert Packing(catalog, gpu_mib=GPU, gpus=1).share_of_build(head) == Head.gpu_share
