@@ -42,8 +42,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     runs = GridRuns(grid, catalog, store)
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
-        check_inputs(plan)  # the whole plan's, even for a race, which may leave some of them out
         check_disk_space(plan, store, options.disk_budget)
+        check_inputs(plan)  # the whole plan's, even for a race, which may leave some of them out
         if plan.todo and not options.local:
             check_ray()
         if options.address is None:  # the nodes of a cluster have caches of their own
