@@ -14,18 +14,13 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-
 CLEAN, FOUND, UNREACHABLE = 0, 1, 3
-
 UNSCANNED = r"\.(png|jpg|pdf|csv|safetensors|npy|svg|woff2)$"
 """Files that are not scanned, because every long word in them looks like a key: images, tables, tensors."""
-
 NO_SECRETS = r"sha256|md5|blob: |checksum|digest|revision|@reproduce_failure|--[0-9a-f]{8}"
 """Lines that are not scanned, because their hexadecimal numbers are public: checksums, commits, ids of cells."""
-
 KNOWN = Path(__file__).with_name("audit_known.json")
 """File -> hash -> kind of each reviewed finding that is no secret; written by `python -m tests.audit --known`."""
-
 PERMISSIVE = re.compile(
     r"\b(MIT|BSD|0BSD|Apache|ISC|PSF|Python Software Foundation|HPND|Unlicense|Zlib|MPL|Mozilla)\b", re.IGNORECASE
 )

@@ -17,13 +17,10 @@ if TYPE_CHECKING:
     from tests.helpers.built_artifacts import BuiltArtifacts
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: two test processes share two cores
-
 GiveDatabase = Callable[[Path], None]
 """Copies an empty MLflow database to a path, and creates its folder."""
-
 FOLDER_MARKS = {"e2e": "e2e", "faults": "ray", "fuzz": "fuzz"}
 """Folder of ``tests/`` -> the mark of every test in it."""
-
 SLOW_MARKS = ("ray", "server", "e2e", "slow")
 SLOW_FIXTURES = frozenset({"artifacts", "give_database"})
 """Fixtures that take seconds to make; the tests that use one are marked ``slow``."""

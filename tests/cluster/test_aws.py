@@ -20,7 +20,6 @@ from orchestrator.execution.join import limits_from_config
 from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.server
-
 PROJECT = Path(__file__).resolve().parents[2]
 REGION = "us-west-2"
 ME = "203.0.113.7/32"

@@ -17,7 +17,6 @@ CLUSTER = PROJECT / "docs" / "cluster"
 JOB, STAYING = (yaml.safe_load((CLUSTER / f"kuberay-{name}.yaml").read_text()) for name in ("job", "cluster"))
 SPECS = {"job": JOB["spec"]["rayClusterSpec"], "cluster": STAYING["spec"]}
 DOCKERFILE, APPTAINER = (PROJECT / "Dockerfile").read_text(), (CLUSTER / "apptainer.def").read_text()
-
 # Names of fields in KubeRay's API v1 (https://ray-project.github.io/kuberay/reference/api/), and in Kubernetes' pods.
 FIELDS = {
     "RayJob": "activeDeadlineSeconds backoffLimit rayClusterSpec submitterPodTemplate metadata clusterSelector "

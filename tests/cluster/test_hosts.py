@@ -14,7 +14,6 @@ pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),
 ]
-
 REACH = "timeout 2 bash -c 'exec 3<>/dev/tcp/two/22 && head -c 4 <&3'"
 
 

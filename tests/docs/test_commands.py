@@ -14,10 +14,8 @@ from orchestrator.cli.app import app
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GRIDS = {path.stem for path in (ROOT / "grids").glob("*.yaml")}
-
 COMMAND = re.compile(r"python -m orchestrator ((?:'[^'\n]*'|\"[^\"\n]*\"|[^\n`'\"#])*)")
 """A command up to the end of the line, of the inline code, of the string it stands in, or to a comment."""
-
 EXAMPLES = {"seconds": "adding-a-command.md"}
 """Command -> the page that shows how to add it."""
 

@@ -18,7 +18,6 @@ from tests.conftest import GiveDatabase
 from tests.helpers.warm_process import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
-
 START = """
 import seconds
 from orchestrator.cli.app import app
@@ -46,7 +45,6 @@ def test_the_command_of_the_page_runs(tmp_path: Path, give_database: GiveDatabas
     assert before.returncode == 2
     assert "smoke" in before.stderr
     assert "Traceback" not in before.stderr
-
     one_cell = ("--only", "method=zero_shot", "--limit", "1", "--local")
     done = run("grid", "smoke", *one_cell)
     assert done.returncode == 0, done.stderr
@@ -114,14 +112,12 @@ def test_the_kind_of_the_page_is_built_and_read(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
     kind = importlib.import_module("mean_feature").MeanFeature
     monkeypatch.delitem(sys.modules, "mean_feature")
-
     catalog = load_catalog()
     entry = catalog.backbone("tiny-clip")
     where = backbone_ref(entry), dataset_ref(catalog.dataset("glyph-inks"), None), entry.input_size
     spec, settings = kind(*where), RunSettings(str(tmp_path / "store"), device="cpu")
     for each in with_inputs([spec]):
         build(each, settings)
-
     loaded = ArtifactCache(settings)
     mean_D = loaded.get(spec)
     (features,) = spec.inputs

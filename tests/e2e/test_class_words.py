@@ -75,7 +75,6 @@ def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_rep
     log = _run("grid", *where, "--local")
     (named,) = re.findall(r"equal text vectors in (.*?);", log)
     assert set(re.split(", | and ", named)) == set(limited)
-
     report = tmp_path / "runs" / "reports" / "five"
     page = (report / "index.html").read_text()
     assert all(f"{name}: {DISTINCT[name]} distinct vector" in page for name in limited)
@@ -89,7 +88,6 @@ def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_rep
         dataset, score = result["cell"]["dataset"]["name"], result["evaluations"][0]
         if result["cell"]["method"]["name"] != "tip_adapter" and dataset in limited:
             assert score["correct"] / score["total"] <= DISTINCT[dataset] / 4
-
     _check_sources_without_gain(tmp_path, [*where, "--only", "dataset=digits"])
 
 

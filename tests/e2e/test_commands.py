@@ -44,7 +44,6 @@ datasets:
     splits: {recipe: eighty_twenty}
     licence: none
 """
-
 GRID = """
 title: Two folders
 fine_tuning: {epochs: 1, batch_size: 8, learning_rate: 5.0e-4, warmup_steps: 1}
@@ -183,7 +182,6 @@ def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_datab
     options = ["--store", str(tmp_path / "runs"), "--data-root", str(tmp_path / "data")]
     options += ["--catalog", str(tmp_path / "catalog.yaml")]
     grid = ["grid", str(tmp_path / "two.yaml"), *options, "--local"]
-
     first = command.orchestrator(*grid)
     assert first.returncode == 1, first.stdout + first.stderr
     assert "cannot be decoded" in first.stdout
@@ -194,7 +192,6 @@ def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_datab
     shown = command.orchestrator("status", str(tmp_path / "two.yaml"), *options)
     assert "2 failed" in shown.stdout
     assert "log:" in shown.stdout
-
     for path, content in whole.items():
         path.write_bytes(content)
     last = command.orchestrator(*grid, "--retry-failed")

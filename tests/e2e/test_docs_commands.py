@@ -20,10 +20,8 @@ PLACEHOLDERS = {
     "aid": "glyph-inks", "16": "1", "bolt,lora": "zero_shot",
 }  # fmt: skip
 """Words of the docs -> what stands for them here: a grid, a folder, a dataset, a k and a method of the small store."""
-
 CELL_OF_A_PAGE = r"\bCELL\b|\bfewshot\.tiny-clip\.wardrobe\.\S+"
 """A cell in the docs: the word ``CELL``, or the id of one of the user's own dataset."""
-
 ELSEWHERE = {"--watch": "needs a run", "--catalog": "needs a catalog file", "rerun": "tests/orchestrator/sharing"}
 """Words of commands that are not run here -> why, or which tests run them."""
 

@@ -14,7 +14,6 @@ from typer.main import get_command
 from orchestrator.cli.app import app
 
 pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

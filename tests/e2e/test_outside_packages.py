@@ -12,7 +12,6 @@ import pytest
 from tests.helpers.waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
-
 GRID = """
 title: A method from another package
 protocol: strict

@@ -40,7 +40,6 @@ def test_photographs_become_a_model(
     assert {result["cell"]["dataset"]["name"] for result in results} == {"ware"}
     metas = [json.loads(path.read_text()) for path in store.rglob("manifest.json")]
     assert 1 in [meta.get("meta", {}).get("excluded") for meta in metas]
-
     stored = {path.stem: json.loads(path.read_text()) for path in (store / "results").glob("*.json")}
     trained = {cell: found for cell, found in stored.items() if found["cell"]["method"]["name"] == "tip_adapter"}
     cell = max(trained, key=lambda cell: trained[cell]["cell"]["shots"])

@@ -68,7 +68,6 @@ def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path, reference: di
     # Ray once aborted the driver with a stack trace when running tasks were cancelled by force.
     assert "StackTrace" not in output
     assert "Traceback" not in output
-
     interrupted = source_attempts()
     killed = [
         command.kill_local_when(tmp_path, source_begun),
@@ -77,14 +76,12 @@ def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path, reference: di
         command.kill_local_when(tmp_path, lambda: any((store / "reports").glob("mini/.building-*"))),
     ]
     assert sum(killed) >= 3, f"only {killed} were reached in time"
-
     done = command.run_local(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(reference) == CELLS
     assert command.scores(store) == reference
     assert finished_runs(store) == sorted(reference)
     assert (store / "reports" / "mini" / "index.html").is_file()
-
     again = command.orchestrator(*words[3:])
     assert again.returncode == 0
     assert "0 to do" in again.stdout

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-
 BLOCKER = """
 import sys
 from importlib.abc import MetaPathFinder

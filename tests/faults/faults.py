@@ -39,7 +39,6 @@ from tests.helpers.waiting import until
 
 When = Literal["cell", "build", "work", "driver", "tracking", "disk", "idle"]
 Item = TypeVar("Item")
-
 DRIVER_SECONDS = 120.0
 """How long a command may take to notice that its cluster is gone, and to end."""
 
@@ -64,7 +63,6 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(when: When, weight: float = 1.0) -> Callable[[Callable[..., str | None]], Callable[..., str | None]]:
-
     def register(inject: Callable[..., str | None]) -> Callable[..., str | None]:
         FAULTS[inject.__name__] = Fault(inject.__name__, when, inject, weight)
         return inject

@@ -47,15 +47,11 @@ REPEATS = 6
 COMMAND_SECONDS = 420.0
 WAIT_SECONDS = 60.0
 """How long to wait until a fault can be injected, e.g. for a worker that builds an artifact."""
-
 LEFTOVERS_ALLOWED = 1
 """Attempts, partial files and temporary folders that killed processes may leave behind, per fault and per command."""
-
 DISK_BYTES = 256 * 2**20
-
 ENDS_COMMAND = frozenset({"kill_driver", "kill_head", "kill_control_service"})
 """Faults that end the command."""
-
 INTERRUPTIONS = frozenset(name for name in FAULTS if name.startswith(("kill", "freeze", "fill")))
 """Faults that are followed by a recovery, whose time is measured."""
 

@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),
     pytest.mark.skipif("BOLT_TEST_HOSTS" not in os.environ, reason="takes minutes; BOLT_TEST_HOSTS=1 asks for it"),
 ]
-
 GIVEN_UP_SECONDS = 40.0
 """Longer than the head takes to give up a node that does not answer."""
 

@@ -62,14 +62,12 @@ def test_a_grid_is_finished_with_the_right_results_after_many_faults(
         targets = [inject(grid_run, name, rng) for name in ("kill_builder", "kill_raylet", "kill_cell_worker")]
         assert until(lambda: len(scores(grid_run.store)) >= 4, SECONDS)
         assert driver.alive, driver.output()
-
         targets.append(inject(grid_run, "kill_driver", rng))
         assert not alive(driver.pid)
         assert grid_run.wait_until_idle()
         for damage in ("truncate_result", "swap_result", "flip_bytes", "cut_manifest", "half_written_attempt"):
             targets.append(inject(grid_run, damage, rng))
         targets.append(inject(grid_run, "stale_lease", rng))
-
         assert grid_run.repeat_until_done(repeats=2, seconds=SECONDS) <= 2
         assert soak.check_round(grid_run, expected, targets) == []
     finally:

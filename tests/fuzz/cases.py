@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from orchestrator.util.errors import UserError
 
 WIDE = "BOLT_FUZZ" in os.environ
-
 Test = TypeVar("Test", bound=Callable[..., Any])
-
 HEALTH = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large)
 
 
@@ -37,7 +35,6 @@ def cases(count: int) -> settings:
 
 
 NAN, INF = float("nan"), float("inf")
-
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 3, 10**9, 10**30, -(2**63), 0.0, 0.5, -0.0, 1e308, 1e-320, NAN, INF,
     "", " ", "1", "4.0", "null", "../x", "/etc/passwd", "..", ".", "a/../b", "a\0b", "a\\b", "x" * 3000, "-", "--help",
@@ -47,7 +44,6 @@ ODD: tuple[Any, ...] = (
     (1, 2), date(2026, 1, 1), b"\x00\xff", {"x", "y"},
 )  # fmt: skip
 """Values of unexpected types and ranges."""
-
 odd = st.sampled_from(ODD) | st.integers() | st.floats() | st.text(max_size=8)
 
 

@@ -31,7 +31,6 @@ OPTIONS = (
     "--only", "--set", "--limit", "--store", "--disk-budget", "--data-root", "--catalog",
     "--retry-failed", "--gpu-memory", "--gpu",
 )  # fmt: skip
-
 words = st.sampled_from(WORDS) | st.sampled_from(WORDS).flatmap(near) | st.text(max_size=6)
 options = st.lists(st.tuples(st.sampled_from(OPTIONS), words), max_size=3)
 

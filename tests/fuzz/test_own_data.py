@@ -32,7 +32,6 @@ from tests.fuzz.cases import ODD, WIDE, written
 from tests.helpers.photographs import CLASSES, write_photographs
 
 SEEDS = range(80) if WIDE else range(0, 80, 10)
-
 NAMES = (
     "cat", "Dog", "01-bird", "01_bird", "a b", "ä", "дом", "🐍", "train", "test", "all", "val", ".hidden", "__MACOSX",
     "x.jpg", "-o", "--help", "a\nb", "a\tb", "null", "1e3", "{}", "%s", "'", '"', "#", "a:b", "y" * 200, "\udcff",

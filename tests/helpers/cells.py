@@ -15,7 +15,6 @@ from orchestrator.store.predictions import StoredPredictions, predictions_conten
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings
 
 HERE = "tests.helpers.cells"
-
 BACKBONE = BackboneRef("tiny", "00000000")
 SOURCES = (SourceRef("letters", "aaaaaaaa"), SourceRef("cases", "bbbbbbbb"))
 

@@ -8,7 +8,6 @@ from orchestrator.catalog.load import load_catalog
 
 BENCHMARK = ("general", "general_extra", "remote_sensing", "imagenet")
 """The domains of the paper's datasets."""
-
 HEADER = (
     "| key | classes | train | test | parts | from | access | licence |",
     "|---|---|---|---|---|---|---|---|",

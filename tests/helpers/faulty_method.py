@@ -21,7 +21,6 @@ from bolt.task.task import Adapted, Task
 
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.faulty_method.worker_environment"}
 """Environment of the command, which makes Ray register the method in the command's workers."""
-
 HEADROOM = 200 * 2**20
 """Bytes that a worker can still allocate before the system refuses more."""
 

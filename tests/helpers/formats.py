@@ -27,7 +27,6 @@ from orchestrator.datasets.routes.class_folders import wnids
 
 Counts = dict[str, int]
 """Images that were written per part: ``train`` and ``test``, or ``all``."""
-
 LEVELS = np.arange(30, 256, 25)
 """Ten values per channel, none of them black, far enough apart for JPEG."""
 

@@ -41,7 +41,6 @@ blocks:
       - bolt: {learning_rate: 0.01, epochs: 8}
 """
 CELLS = 3 * (1 + 5 * 2 * 2)
-
 SMALL_GRID = """
 title: Few cells
 description: Two drawn datasets, three methods.
@@ -56,12 +55,10 @@ blocks:
     methods: [zero_shot, {linear_probe: {epochs: 2}}, {bolt: {epochs: 8}}]
 """
 SMALL_GRID_CELLS = 2 * (1 + 2 * 2 * 2)
-
 ARTIFACTS = ("images", "features", "heads", "sources", "spectra", "support", "support_features")
 CELL_TITLES = ("ray::_Inner.train",)
 WORKER_TITLES = ("ray::_Inner", "ray::Worker")
 BUILD_TITLES = tuple(f"ray::{kind}/" for kind in ARTIFACTS)
-
 IDLE_SECONDS = 120.0
 """Workers of a killed driver end within seconds; those of a killed head end after the minute that Ray waits for it."""
 

@@ -28,13 +28,10 @@ import psutil
 
 NETWORK = "10.77.0"
 """The hosts' network. It is visible to no other network, so all instances can use the same one."""
-
 SHM_MIB = 256
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 PRIVATE = {"/root": "home", "/tmp": "tmp"}
 """Private folders of a host, and their names in its own folder. ``/tmp`` is last, as it may hide the latter."""
-
 _START = """
 set -e
 exec 3<{names}   # it may lie below /tmp, which is another folder when it is mounted
@@ -48,7 +45,6 @@ ip link set lo up
 echo up
 cat >/dev/null   # until the other end is closed, which happens when the parent process ends
 """
-
 _SSHD = """
 ListenAddress {address}
 HostKey {etc}/host_key

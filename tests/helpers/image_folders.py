@@ -14,10 +14,8 @@ WORDS = {
     "grounds": ("forest", "desert", "lake", "village"),
 }
 """Dataset -> its classes."""
-
 TRAIN, TEST = 10, 5
 """Images of each class in the two splits."""
-
 DATASETS = tuple(WORDS)
 
 

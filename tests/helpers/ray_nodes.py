@@ -21,13 +21,10 @@ from typing import Self
 from tests.helpers.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-
 START_SECONDS = 180.0
 OBJECT_STORE_BYTES = 100_000_000
-
 HEALTH = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "10"}
 """A node that does not answer is given up after about ten seconds; with Ray's defaults, after a minute."""
-
 _LAUNCH = (
     "import sys; from ray._private import services; "
     # Ray would take the address of a network card instead of the loopback interface, and listen on all interfaces.

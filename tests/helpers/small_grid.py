@@ -28,7 +28,6 @@ datasets:
   seen: {<<: *entry, title: Seen, sizes: {train: 0, test: 10}, kin: null}
   wide: {<<: *entry, title: Wide, classes: 4, domain: lonely}
 """
-
 GRID = """
 title: Test
 fine_tuning: {epochs: 2}
@@ -69,7 +68,6 @@ STUB_METHODS = (
     Method("trained", "Trained", "", TrainedSettings, _adapt, version=3, uses_sources=True),
     Method("unlabelled", "Unlabelled", "", NoSettings, _adapt, tracks=frozenset({"tta"})),
 )
-
 LoadGrid = Callable[..., Grid]
 """Loads a grid from its text and the options of ``load_grid``; the file is ``g.yaml``."""
 

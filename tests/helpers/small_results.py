@@ -11,14 +11,8 @@ from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}
-
-
 DATASETS = ("ants", "bees", "cats", "dogs", "elks", "foxes", "goats", "hares")
-
-
 ZERO_SHOT = 50.0
-
-
 TOTAL = 1000
 
 

@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _WAITING = ("_local_scalar_dense", "equal", "nonzero", "is_nonzero", "masked_select", "unique", "_unique2")
-
 _WITHOUT_A_DETERMINISTIC_KERNEL = frozenset({
     "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "_ctc_loss", "_embedding_bag",
     "avg_pool3d_backward", "bincount", "cumsum", "cumsum_", "fractional_max_pool2d_backward",
@@ -19,7 +18,6 @@ _WITHOUT_A_DETERMINISTIC_KERNEL = frozenset({
     "resize_", "scatter_reduce", "scatter_reduce_", "upsample_bicubic2d_backward", "upsample_bilinear2d_backward",
 })  # fmt: skip
 """What PyTorch refuses on a GPU where deterministic algorithms are asked for."""
-
 _READING = ("tolist", "numpy", "cpu", "item", "__bool__", "__int__", "__float__")
 
 

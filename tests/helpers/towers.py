@@ -24,7 +24,6 @@ from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled, cosine
 VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")
 VIT_L14 = TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu")
 """The shapes of the image towers on which the papers count trained numbers."""
-
 CONTEXT, VOCABULARY = 16, 64
 SIZE = 32
 
@@ -158,7 +157,6 @@ def make_task(
             ),
             oracle=oracle if protocol.selects_on_test("tta") else None,
         )
-
     indices = draw_support(labels, shots, dataset="blobs", seed=seed)
     everything = torch.arange(len(indices))
 

@@ -22,9 +22,7 @@ IMPORTED = (
     "torchvision.transforms.v2", "tests.helpers.warm_process", "tests.helpers.read_catalog",
 )  # fmt: skip
 """What a ``grid`` command imports; neither Ray nor anything else that starts a thread."""
-
 COMMAND_LINE = "from orchestrator.__main__ import main; main()"
-
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(IMPORTED))
 

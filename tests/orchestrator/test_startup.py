@@ -15,11 +15,8 @@ from orchestrator.store import Store
 from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).resolve().parents[2]
-
 COMMANDS = ("--help", "--version", "status", "data list", "backbones list", "sources list", "status demo --watch")
-
 SCRIPT = """
 import sys
 from contextlib import suppress

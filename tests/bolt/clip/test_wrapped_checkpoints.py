@@ -26,7 +26,6 @@ from tests.helpers.towers import random_clip
 
 BLOCK = "transformer.resblocks.0."
 TINY = Path(__file__).resolve().parents[3] / "grids" / "backbones" / "tiny-clip"
-
 State = dict[str, Tensor]
 
 

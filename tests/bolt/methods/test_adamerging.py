@@ -17,7 +17,6 @@ from tests.helpers.towers import RandomSources, make_task, weights_of
 from tests.helpers.waves import wave
 
 ADAMERGING = METHODS["adamerging"]
-
 IMAGES = torch.cat([wave(4, 5, 0.7, 1.3, 0.2), wave(4, 5, 0.45, 1.9, 1)])
 HEAD = F.normalize(0.1 * wave(3, 4, 1.1, 0.9, 0.5) + 0.5, dim=-1)
 BASE = {

@@ -126,7 +126,6 @@ def test_weights_are_composed_once_a_step_and_follow_the_optimiser() -> None:
     recipe = TrainingRecipe(epochs=2, batch_size=1, accumulate=2, learning_rate=0.1, warmup_steps=0)
     fit([composed.coefficients], loss_of_rows, lambda epoch: torch.arange(4), recipe)
     assert [torch.equal(one, other) for one, other in pairwise(seen)] == [True, False] * 3 + [True]
-
     composed.tensors()
     with torch.no_grad():
         composed.tensors()["w"].fill_(7.0)

@@ -31,7 +31,6 @@ QUICK: dict[str, dict[str, Any]] = {
     "lp_plus_plus": {"steps": 12, "views": 3, "step_counts": [12]},
 }
 """Settings of these tests; those of other methods are their own ``test_settings``. No view above 3 may be read."""
-
 every_method = pytest.mark.parametrize("name", NAMES)
 both_protocols = pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
 

@@ -102,7 +102,6 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
         layer.lora_B.copy_(0.5 * wave(8, 2, b, 1.2, 0.3))
     unmerged = attention(x_LBW.transpose(0, 1), nn.Identity(), 3)
     torch.testing.assert_close(unmerged[0, 0], torch.tensor(expected), rtol=0, atol=2e-6)
-
     plain = wave_attention()
     plain.qkv.weight.copy_(merged_weight(attention.qkv))
     torch.testing.assert_close(plain(x_LBW.transpose(0, 1), nn.Identity(), 3), unmerged, rtol=1e-5, atol=1e-7)

@@ -17,7 +17,6 @@ from tests.helpers.waves import numbers, wave
 
 PROLIP = METHODS["prolip"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
-
 VIEWS = [wave(6, 7, 0.7, 1.3, 0.2 + 0.15 * view) for view in range(4)]
 START = 0.4 * wave(7, 5, 0.9, 0.6, 0.3)
 HEAD = F.normalize(0.3 * wave(3, 5, 1.1, 0.9, 0.5) + 0.5, dim=-1)

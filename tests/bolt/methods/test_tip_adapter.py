@@ -164,7 +164,6 @@ def test_the_first_step_of_the_keys_follows_the_recipe(backbone: Backbone) -> No
     task = replace(problem.task, after_epoch=lambda epoch, make: moved.append(make().classify(problem.test_ND)))
     settings = TipAdapterFSettings(epochs=1, search="fixed")
     METHODS["tip_adapter_f"].adapt(task, settings)
-
     cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
     keys = cache.keys_ND.requires_grad_()
     F.cross_entropy(cache(task.support.features(1)), task.support.labels_N).backward()

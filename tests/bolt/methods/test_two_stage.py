@@ -21,7 +21,6 @@ from tests.helpers.waves import numbers, wave
 
 TWO_STAGE = METHODS["two_stage"]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
-
 BATCHES = torch.cat([wave(4, 6, 0.7, 1.3, 0.2), wave(4, 6, 0.5, 1.1, 1.7)])
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 HEAD = F.normalize(0.3 * wave(3, 4, 1.1, 0.9, 0.5) + 0.5, dim=-1)

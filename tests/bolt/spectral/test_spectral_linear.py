@@ -77,7 +77,6 @@ def test_whole_tower_gradients_equal_dense_autograd(dtype: torch.dtype, toleranc
     adapted, coefficients = attach_coefficients(tower, {name: start.basis for name, start in bases.items()}, start)
     images = torch.randn(4, 3, 32, 32, dtype=dtype)
     adapted(images).square().sum().backward()
-
     leaves = {name: s.clone().requires_grad_() for name, s in start.items()}
     state = tower.state_dict_open_clip()
     weights = {}

@@ -13,7 +13,6 @@ from bolt.task.support import TooFewImages, batch_order, draw_support
 from tests.helpers.warm_process import run_forked
 
 LABELS = np.tile(np.arange(5), 12)
-
 DRAW = """
 import json, sys
 import numpy as np
@@ -130,7 +129,6 @@ def test_a_fresh_draw_is_the_authors_also_where_a_class_has_exactly_k_images() -
 TRAIN = np.repeat([3, 0, 4, 1, 2], [9, 12, 8, 7, 11])
 VAL = np.repeat([3, 0, 4, 1, 2], [5, 4, 4, 3, 6])
 """Labels in the order of a split file: classes first appear in the order 3, 0, 4, 1, 2."""
-
 # fmt: off
 DASSL_8 = [2, 1, 8, 0, 3, 4, 7, 6, 12, 10, 16, 9, 15, 20, 13, 17, 28, 23, 26, 22, 21, 25, 24, 27, 29, 30, 31, 32, 33,
            34, 35, 36, 44, 46, 42, 41, 37, 39, 45]

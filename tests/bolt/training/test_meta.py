@@ -353,7 +353,6 @@ def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Back
     assert all(torch.allclose(kept[name], start[name], rtol=0, atol=1e-9) for name in start)
     features = torch.nn.functional.normalize(backbone.encode_images(task.support.pixels(0, rows), still.tower), dim=-1)
     torch.testing.assert_close(logits(still), backbone.logit_scale * features @ task.head_CD.T, rtol=1e-4, atol=1e-4)
-
     curve.clear()
     after.clear()
     adapted = METHODS["meta_init"].adapt(task, MetaInitSettings(epochs=8, batch_size=8, learning_rate=1e-3))

@@ -106,7 +106,6 @@ def test_a_cell_of_one_shot_reads_one_image_of_each_class(folder: Path, catalog:
     assert whole is not None
     assert "shots" not in whole.identity  # features of all images keep the name they had
     assert one.size_bytes(catalog) * 4 == whole.size_bytes(catalog)  # there are 4 images of each class
-
     mine = (str(folder / "mine.yaml"),)
     settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
     loaded = ArtifactCache(settings)

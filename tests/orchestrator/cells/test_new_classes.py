@@ -58,7 +58,6 @@ def test_each_group_is_predicted_among_its_own_classes(world: World, method: str
     everything, base, new = measured.result.evaluations
     assert (everything.dataset, everything.total) == (TARGET, base.total + new.total)
     assert [len(scored.per_class) for scored in (everything, base, new)] == [10, 5, 5]
-
     images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
     model = model_of(measured.result, measured.adapted, loaded)
     logits_NC, labels_N = model.logits(images.batch(0, len(images))), torch.from_numpy(images.labels)

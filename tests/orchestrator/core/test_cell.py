@@ -27,7 +27,6 @@ CELL = Cell(
     method=MethodRef("bolt", 1, (("alphas", (1.0, 3.0)), ("learning_rate", 0.01), ("top_k", 12))),
     seed=1,
 )
-
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 refs = st.builds(DatasetRef, words, words)
 values = st.one_of(

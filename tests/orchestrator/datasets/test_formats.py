@@ -22,9 +22,7 @@ def catalog() -> Catalog:
 
 
 REAL = [entry.name for entry in catalog().datasets.values() if entry.domain in BENCHMARK]
-
 GREY = ("mnist", "fashionmnist", "kmnist", "emnist", "emnist_balanced")
-
 WORDS = {
     "dtd": {"thing 003"},
     "gtsrb": {"stop"},
@@ -65,7 +63,6 @@ def test_a_dataset_is_read_from_files_in_its_format(name: str, tmp_path: Path) -
         open_dataset(entry, tmp_path)
     counts = formats.write(entry, tmp_path / name)
     raw = open_dataset(entry, tmp_path)
-
     assert len(raw.class_names) == entry.classes
     assert WORDS.get(name, set()) <= set(raw.class_names)
     assert not any("_" in word for word in raw.class_names)
@@ -135,16 +132,13 @@ def test_every_remote_sensing_dataset_has_a_recipe_or_its_own_parts() -> None:
 def test_different_splits_have_different_manifests(tmp_path: Path) -> None:
     entry = load_catalog().dataset("rsscn7")
     formats.write(entry, tmp_path / "rsscn7")
-
     manifest = split_manifest(entry, open_dataset(entry, tmp_path))
     assert (manifest.dataset, manifest.recipe, manifest.classes) == ("rsscn7", "published", 7)
     assert manifest.counts == {"train": 26, "test": 7}
     assert manifest == split_manifest(entry, open_dataset(entry, tmp_path))
     assert manifest.model_dump()["sha256"] == manifest.sha256
     assert manifest.differs(entry) == ["train: catalog 2016, data 26", "test: catalog 560, data 7"]
-
     other = entry.model_copy(update={"splits": entry.splits.model_copy(update={"recipe": "eighty_twenty"})})
     assert split_manifest(other, open_dataset(other, tmp_path)).sha256 != manifest.sha256
-
     formats.put(tmp_path / "rsscn7" / "aGrass" / "one more.jpg", 0)
     assert split_manifest(entry, open_dataset(entry, tmp_path)).sha256["test"] != manifest.sha256["test"]

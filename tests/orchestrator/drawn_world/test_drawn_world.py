@@ -21,7 +21,6 @@ from orchestrator.drawn_world.tasks import TASKS, VARIANTS, sizes
 GRIDS = Path(__file__).parents[3] / "grids"
 CONFIG = GRIDS / "backbones" / "tiny-clip.json"
 WEIGHTS = GRIDS / "backbones" / "tiny-clip.safetensors"
-
 drawn = cache(draw)
 
 

@@ -21,7 +21,6 @@ from tests.helpers.waiting import TIMEOUT, wait_for
 PROJECT = Path(__file__).resolve().parents[3]
 HEAD_ID = "f" * 56
 """The id that Ray's provider of simulated nodes gives the head."""
-
 DRIVER = """
 import json, os, sys
 from dataclasses import astuple

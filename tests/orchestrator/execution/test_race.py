@@ -41,7 +41,6 @@ def test_a_session_runs_blocks_until_the_race_is_over(tmp_path: Path, monkeypatc
     finished: list[str] = []
     settings = RunSettings(store.url, device="cpu")
     end, _, started = run.execute(plan, settings, run.RunOptions(local=True, raced=True), counter, finished.append)
-
     other = Store(tmp_path / "other")
     expected = blocks(raced_plan(make_plan(grid, catalog, other), other), other)
     assert asked == [{cell.id for cell in block.todo} for block in expected[:-1]]

@@ -21,10 +21,8 @@ from tests.helpers.waiting import wait_for
 
 LIMIT_SECONDS = 10.0
 """Longer than a worker takes to load what its first cell needs, on a busy machine."""
-
 ONE_WORKER = Resources(cpus=2)
 """What a cell requests where one worker shows it all: a worker takes seconds to start."""
-
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
 

@@ -40,7 +40,6 @@ from tests.helpers.file_server import hub_answers, serve
 from tests.helpers.waiting import TIMEOUT
 
 ADOPTED, MISSING, NO_NAME = "someone/clip-tiny_glyph-inks", "someone/else", "../etc"
-
 TARGET = "glyph-digits"
 SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
 GRID = f"""
@@ -168,7 +167,6 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     assert SourceModel not in kinds
     read = {spec.dataset.name for spec in plan.artifacts if isinstance(spec, Images)}
     assert read == {TARGET}
-
     (theirs,), (ours,) = tuned.grid.cells, adopted.grid.cells
     assert theirs.id != ours.id
     assert measure(theirs, tuned.loaded).result.evaluations == measure(ours, adopted.loaded).result.evaluations
@@ -281,7 +279,6 @@ def test_adopted_files_are_added_and_verified(towers: dict[str, dict[str, Tensor
     adopt_checkpoints([str(path) for path in paths], "tiny-clip", None, [mine], copy=True, say=lines.append)
     third = as_task_vector_repository(towers[SOURCES[2]], tmp_path / "given" / "third")
     adopt_checkpoints([str(third)], "tiny-clip", SOURCES[2], [mine], note="by hand", say=lines.append)
-
     assert mine.read_text().startswith("# my own\nprompts:\n  short: ['a {}']  # one will do\n")
     entries = load_catalog([mine]).checkpoints
     assert set(entries) == {("tiny-clip", name) for name in SOURCES[:3]}
@@ -289,7 +286,6 @@ def test_adopted_files_are_added_and_verified(towers: dict[str, dict[str, Tensor
     homes = [entries["tiny-clip", name].path.is_relative_to(mine.parent) for name in SOURCES[:3]]
     assert homes == [True, True, False]
     assert (entries["tiny-clip", SOURCES[1]].path.parent / "config.json").is_file()
-
     settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
     found: list[str] = []
     assert verify_checkpoints(settings, "tiny-clip", say=found.append)

@@ -109,7 +109,6 @@ def test_an_exported_model_is_the_measured_one(
     assert (notes["cell"], notes["accuracy"]) == (result.cell.id, result.accuracies[0])
     assert "drawn by this project" in notes["data_licence"]
     assert notes["sources"] == {source.dataset: source.digest for source in result.cell.sources}
-
     # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
     backbone = world.loaded.backbone(result.cell.backbone)
     sources = CellInputs(result.cell, world.loaded).sources if METHODS[method].uses_mean_task_vector else None
@@ -241,7 +240,6 @@ def test_a_registered_model_predicts(world: World, tracked: tuple[TrackingLocati
     example = example_image(result, world.loaded)
     assert register_model(location, result.cell.id, tmp_path / "model", "inks", example) == 1
     assert register_model(location, result.cell.id, tmp_path / "model", "inks", example) == 2
-
     images = world.loaded.get(Images(result.cell.dataset, "test", InputSize(made.model.tower.shape.image_size)))
     rows, pictures = [], [Image.fromarray(images.image(row).permute(1, 2, 0).numpy()) for row in range(3)]
     for picture in pictures:

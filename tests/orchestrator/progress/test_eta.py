@@ -26,7 +26,6 @@ SPEED = 2.0
 
 
 def predictions(costs: CostModel) -> Callable[[Work], Prediction]:
-
     def predict(one: Work) -> Prediction:
         seconds = costs.predict(one)
         return Prediction(one.gflop / SPEED, 0.0) if seconds is None else Prediction(seconds, 1.0)

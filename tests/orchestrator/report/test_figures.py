@@ -246,12 +246,10 @@ def test_many_methods_get_a_map_of_gains() -> None:
     figure = accuracy_by_dataset(arranged, group, 4)
     assert figure.name.startswith("gains_")
     assert "+19.0" in figure.svg  # 50 + 14 + 4 + 1 over zero-shot at 50, on the first dataset
-
     # Long names of methods once left no room for the squares: matplotlib warned, and warnings are errors here.
     long_names = {f"a method with a very long name, number {place}": 50.0 for place in range(14)}
     one_dataset = arrange(grid(long_names | {"zero_shot": 0.0}, datasets=("a",), ks=(4,)))
     assert accuracy_by_dataset(one_dataset, one_dataset.groups[0], 4) is not None
-
     few_methods = arrange(grid({"bolt": 60.0}, ks=(4,)))
     few = accuracy_by_dataset(few_methods, few_methods.groups[0], 4)
     assert few.name.startswith("dots_")

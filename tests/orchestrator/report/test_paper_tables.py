@@ -30,7 +30,6 @@ from tests.helpers.waiting import TIMEOUT
 
 Key = tuple[str, str, str, str, str, str]
 """Table, domain, backbone, k, method and dataset, as in ``results.csv``."""
-
 TITLES = {
     "Zero-shot CLIP": "zero_shot", "Linear probe": "linear_probe", "LoRA": "lora", "Tip-Adapter": "tip_adapter",
     "LP++": "lp_plus_plus", "aTLAS": "atlas", "BOLT": "bolt", "LayerNorm": "layer_norm",

@@ -66,7 +66,6 @@ def whole(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def copy_of(tmp_path: Path) -> Callable[[Store, str], Store]:
-
     def copy(store: Store, name: str) -> Store:
         for kind in ("results", "adapters", "failures", "logs"):
             source = Path(store.url, kind)

@@ -143,27 +143,22 @@ def test_a_number_that_the_results_do_not_give_is_named_although_checksums_fit(b
     ((file, what),) = verify_bundle(raised)[0].problems.items()
     assert file == "rows.csv"
     assert all(text in what for text in ("line 2", "accuracy", "99.5", accuracy))
-
     mean = json.dumps(verdicts[0]["methods"][0]["mean"]).encode()
     raised = rewritten(bundle, tmp_path / "verdict.zip", _edited("verdict.json", mean, b"99.5"))
     ((file, what),) = verify_bundle(raised)[0].problems.items()
     assert file == "verdict.json"
     assert "methods[0].mean" in what
-
     extra = rewritten(bundle, tmp_path / "extra.zip", lambda files: files.update({"tables/better.csv": b"a\n1\n"}))
     assert named(extra) == {"tables/better.csv"}
-
     damaged = rewritten(bundle, tmp_path / "limits.zip", lambda files: files.update({"text_limits.json": b"[1]"}))
     assert named(damaged) == {"text_limits.json"}
     missing = rewritten(bundle, tmp_path / "limits.zip", lambda files: files.__delitem__("text_limits.json"))
     assert named(missing) == {"text_limits.json"}
-
     table = next(name for name in read_bundle(bundle).files if name.startswith("tables/") and "verdict" not in name)
     content = read_bundle(bundle).files[table].decode()
     number = re.findall(r"\d+\.\d+", content)[0]
     raised = rewritten(bundle, tmp_path / "table.zip", _edited(table, number.encode(), b"99.5"))
     assert named(raised) == {table}
-
     correct = f'"correct": {result["evaluations"][0]["correct"]}'.encode()
     raised = rewritten(bundle, tmp_path / "result.zip", _edited(result_name, correct, b'"correct": 1'))
     assert result_name in named(raised)

@@ -21,7 +21,6 @@ from orchestrator.util.errors import UserError
 from tests.orchestrator.sharing.conftest import Stores
 
 CopyOf = Callable[[Store, str], Store]
-
 KILLED = """
 import os, signal, sys
 from orchestrator.sharing.merge import merge_stores
@@ -77,14 +76,12 @@ def test_two_halves_killed_often_give_the_whole(stores: Stores, whole: Store, tm
     second = stores.measure(tmp_path / "second", stores.cells[third:])
     before = contents(first, timed=True)
     untouched = contents(second, timed=True)
-
     for writes in (0, 1, 2, 5, 4):
         command = [sys.executable, "-c", KILLED, first.url, second.url, str(writes)]
         assert subprocess.run(command, timeout=120).returncode == -signal.SIGKILL
         for cell_id in first.result_ids():  # whatever is listed is complete
             assert Store(first.url).read_predictions([first.read_result(cell_id)])
     cells, _ = merge_stores(Store(first.url), Store(second.url))
-
     assert {cell.kind for cell in cells} == {"taken", "same"}
     assert 0 < len(taken(cells)) < third + 1  # the killed merges had taken others over
     assert contents(first) == contents(whole)
@@ -122,9 +119,7 @@ def test_a_conflict_is_named_and_nothing_is_overwritten(whole: Store, copy_of: C
     conflicting = sorted(ours.result_ids())[3]
     changed(theirs, conflicting, flips=7)
     before = contents(ours, timed=True)
-
     run = CliRunner().invoke(app, ["merge", theirs.url, "--store", ours.url])
-
     assert run.exit_code == 1
     (line,) = [line for line in run.stdout.splitlines() if conflicting in line]
     assert line.startswith("conflict")
@@ -144,9 +139,7 @@ def test_damaged_files_of_the_other_store_are_named_and_left_alone(whole: Store,
     adapter = Path(theirs.url, "adapters", bare, "adapter.safetensors")
     adapter.write_bytes(adapter.read_bytes() + b"x")
     untouched = contents(theirs, timed=True)
-
     cells, _ = merge_stores(ours, theirs)
-
     assert {cell.cell_id for cell in cells if cell.kind == "damaged"} == {cut, unpredicted}
     assert set(taken(cells)) == whole.result_ids() - {cut, unpredicted}
     assert ours.adapter_folder(bare) is None
@@ -178,9 +171,7 @@ def test_failures_are_taken_over_with_their_logs(whole: Store, copy_of: CopyOf, 
     fail(ours, both, "ours")
     fail(ours, finished, "ours")
     ours.files.remove(f"results/{finished}.json")
-
     cells, failures = merge_stores(ours, theirs)
-
     assert failures == [failed]
     assert taken(cells) == [finished]
     recorded = ours.read_failures()

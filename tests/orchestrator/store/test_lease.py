@@ -17,7 +17,6 @@ from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT, wait_for
 
 NAME = "locks/demo.lease"
-
 DRIVER = """
 import sys, time
 from orchestrator.store.lease import grid_lease

@@ -22,7 +22,6 @@ from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
 ONE, TWO, THREE = (bytes([letter]) * 1000 for letter in b"abc")
-
 PROCESS = """
 import hashlib, os, sys, time
 from pathlib import Path

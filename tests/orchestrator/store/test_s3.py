@@ -44,10 +44,8 @@ from tests.orchestrator.store.test_lease import race_for_a_lease
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
 pytestmark = pytest.mark.server
-
 BUCKET = "lab"
 URL = f"s3://{BUCKET}/runs"
-
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -139,7 +137,6 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_in_spite_of_damage(
     put(s3, head, body(s3, head)[:-3] + b"bad")
     put(s3, "images/half--00000000/1-0000dead/pixels.bin", b"half")
     sources = [name for name in keys(s3, "sources/") if name.endswith("manifest.json")]
-
     resumed = command.orchestrator(*grid(tmp_path))
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "taking over from process" in resumed.stdout
@@ -319,13 +316,11 @@ def test_results_are_merged_out_of_a_bucket_and_into_one(s3: Any, tmp_path: Path
     local.write_result(*samples.predictions(samples.result(cells[0])))
     remote.files.remove(f"results/{cells[2].id}.json")
     remote.write_failure(Failure(cells[2].id, "lost", "", remote.write_log(cells[2].id, "why"), 1, "2026-01-01"))
-
     merged, failures = merge_stores(local, remote)
     assert {cell.cell_id: cell.kind for cell in merged} == {cells[0].id: "same", cells[1].id: "taken"}
     assert all(cell.adapter for cell in merged)
     assert failures == [cells[2].id]
     assert Path(local.read_failures()[cells[2].id].log).read_text() == "why"
-
     assert [cell.kind for cell in merge_stores(back, local)[0]] == ["taken", "taken"]
     for cell in cells[:2]:
         for name in (f"results/{cell.id}.json", f"results/{cell.id}.npz", f"adapters/{cell.id}/bolt.json"):

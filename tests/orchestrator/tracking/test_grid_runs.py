@@ -25,7 +25,6 @@ from tests.helpers import cells as samples
 from tests.helpers.small_results import result
 
 pytestmark = pytest.mark.xdist_group("mlflow")
-
 GRID = """
 title: One dataset of my own
 verdict: {smallest_difference: 2.5}

@@ -24,7 +24,6 @@ from tests.helpers.waiting import wait_for
 from tests.orchestrator.tracking.examples import SUMMARIES, describe, some_results
 
 pytestmark = pytest.mark.server
-
 Open = Callable[[str], Tracker]
 """Opens the experiment of a name."""
 

@@ -33,7 +33,6 @@ except KeyboardInterrupt:
 """
 """``os.write``, because a signal handler cannot print while the program prints. Short sleeps, because a signal that
 comes just before a sleep does not end it."""
-
 WAITS = "print('cleaning', flush=True); wait()"
 ENDS_RAY = f"with delay_interrupt(): {WAITS}"
 """What takes the first Ctrl-C for later must not take the second."""
