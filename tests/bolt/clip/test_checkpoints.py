@@ -1,5 +1,6 @@
 """Checkpoints of others: every layout against the library that wrote it, and everything that must be refused."""
 
+import io
 import json
 import pickle
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModel, CLIPVisionModelWithProjection
 
@@ -148,55 +149,42 @@ def test_a_configuration_without_an_equal_is_refused(config: dict[str, str], com
         shape_from_config(config)
 
 
-def save_tower(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
-    save_file(tower, path / "tower.safetensors")
-    return path / "tower.safetensors"
+def torch_file(content: object, zipped: bool = True) -> bytes:
+    stream = io.BytesIO()
+    torch.save(content, stream, _use_new_zipfile_serialization=zipped)
+    return stream.getvalue()
 
 
-def save_whole(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
-    torch.save({"epoch": 3, "state_dict": model.state_dict()}, path / "clip.pt")
-    return path / "clip.pt"
-
-
-def save_parallel(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
-    torch.save({f"module.{name}": tensor for name, tensor in model.state_dict().items()}, path / "clip.pth")
-    return path / "clip.pth"
-
-
-def save_task_vector_style(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
-    """Delete the text tower's blocks; its scale, positions and projection stay."""
-    state = {f"model.{n}": t for n, t in model.state_dict().items() if not n.startswith(("transformer.", "token_"))}
-    torch.save(state, path / "encoder.pt")
-    return path / "encoder.pt"
-
-
-def save_classifier(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
-    state = {f"image_encoder.model.{name}": tensor for name, tensor in model.state_dict().items()}
-    state["classification_head.weight"] = torch.ones(3, 16)
-    torch.save(state, path / "classifier.bin", _use_new_zipfile_serialization=False)
-    return path / "classifier.bin"
-
-
-WAYS: dict[Callable[..., Path], str] = {
-    save_tower: "open_clip image tower",
-    save_whole: "open_clip CLIP",
-    save_parallel: "open_clip CLIP",
-    save_task_vector_style: "open_clip CLIP",
-    save_classifier: "open_clip CLIP",
+State = dict[str, Tensor]
+WAYS: dict[str, tuple[Callable[[State, State], bytes], str]] = {
+    "tower.safetensors": (lambda tower, clip: save(tower), "open_clip image tower"),
+    "clip.pt": (lambda tower, clip: torch_file({"epoch": 3, "state_dict": clip}), "open_clip CLIP"),
+    "clip.pth": (lambda tower, clip: torch_file({f"module.{n}": t for n, t in clip.items()}), "open_clip CLIP"),
+    "encoder.pt": (  # without the text tower's blocks; its scale, positions and projection stay
+        lambda tower, clip: torch_file(
+            {f"model.{n}": t for n, t in clip.items() if not n.startswith(("transformer.", "token_"))}
+        ),
+        "open_clip CLIP",
+    ),
+    "classifier.bin": (
+        lambda tower, clip: torch_file(
+            {f"image_encoder.model.{n}": t for n, t in clip.items()}
+            | {"classification_head.weight": torch.ones(3, 16)},
+            zipped=False,
+        ),
+        "open_clip CLIP",
+    ),
 }
 
 
-@pytest.mark.parametrize("save", WAYS, ids=lambda save: save.__name__)
+@pytest.mark.parametrize("file", WAYS)
 def test_open_clip_layouts_come_back_bit_for_bit(
-    save: Callable[[dict[str, Tensor], open_clip.CLIP, Path], Path],
-    frozen: ImageTower,
-    tuned: dict[str, Tensor],
-    tuned_clip: open_clip.CLIP,
-    images_B3SS: Tensor,
-    tmp_path: Path,
+    file: str, frozen: ImageTower, tuned: State, tuned_clip: open_clip.CLIP, images_B3SS: Tensor, tmp_path: Path
 ) -> None:
-    converted = convert_image_tower(read_checkpoint(save(tuned, tuned_clip, tmp_path)), frozen)
-    assert converted.layout == WAYS[save]
+    content, layout = WAYS[file]
+    (tmp_path / file).write_bytes(content(tuned, tuned_clip.state_dict()))
+    converted = convert_image_tower(read_checkpoint(tmp_path / file), frozen)
+    assert converted.layout == layout
     assert list(converted.tensors) == list(tuned)
     assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
     with torch.no_grad():
@@ -291,105 +279,45 @@ def test_no_code_of_a_file_is_run(zipped: bool, tmp_path: Path) -> None:
     assert not witness.exists()
 
 
-def _write(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
-def truncated(path: Path) -> Path:
-    whole = path / "whole.safetensors"
-    save_file({"proj": torch.ones(100)}, whole)
-    return _write(path / "x.safetensors", whole.read_bytes()[:-50])
-
-
-def truncated_torch(path: Path) -> Path:
-    torch.save({"proj": torch.ones(1000)}, path / "whole.pt")
-    return _write(path / "x.pt", (path / "whole.pt").read_bytes()[:-500])
-
-
-def pointer(path: Path) -> Path:
-    return _write(path / "x.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-
-
-def pointer_to_torch(path: Path) -> Path:
-    return _write(path / "x.bin", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-
-
-def some_pickle(path: Path) -> Path:
-    return _write(path / "x.pt", pickle.dumps([1, 2]))
-
-
-def damaged_directory(path: Path) -> Path:
-    torch.save({"proj": torch.ones(2)}, path / "x.pt")
-    content = (path / "x.pt").read_bytes()
-    start = content.rindex(b"PK\x01\x02")
-    return _write(path / "x.pt", content[:start] + b"PK\x01\x03" + content[start + 4 :])
-
-
-def plain_text(path: Path) -> Path:
-    return _write(path / "x.pt", b"a text\n")
-
-
-def a_list(path: Path) -> Path:
-    torch.save([torch.ones(2)], path / "x.pt")
-    return path / "x.pt"
-
-
-def numbers_only(path: Path) -> Path:
-    torch.save({"epoch": 1, "model": {"lr": 0.1}}, path / "x.pt")
-    return path / "x.pt"
-
-
-def nested_in_itself(path: Path) -> Path:
+def in_itself() -> dict[str, object]:
     circle: dict[str, object] = {}
     circle["model"] = circle
-    torch.save(circle, path / "x.pt")
-    return path / "x.pt"
+    return circle
 
 
-def empty_folder(path: Path) -> Path:
-    return path
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
+INDEX = json.dumps({"weight_map": {"proj": "../elsewhere.safetensors"}}).encode()
+UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
+    "truncated": ({"x.safetensors": save({"proj": torch.ones(100)})[:-50]}, "not a complete safetensors file"),
+    "truncated file of torch": (
+        {"x.pt": torch_file({"proj": torch.ones(1000)})[:-500]}, "not a (complete )?file of torch.save"
+    ),
+    "pointer": ({"x.safetensors": POINTER}, "git lfs pull"),
+    "pointer to a file of torch": ({"x.bin": POINTER}, "git lfs pull"),
+    "some pickle": ({"x.pt": pickle.dumps([1, 2])}, "not one of torch.save"),
+    "damaged directory": (
+        {"x.pt": b"PK\x01\x03".join(torch_file({"proj": torch.ones(2)}).rsplit(b"PK\x01\x02", 1))},
+        "not a complete file of torch.save",
+    ),
+    "plain text": ({"x.pt": b"a text\n"}, "nor one of torch.save"),
+    "a list": ({"x.pt": torch_file([torch.ones(2)])}, "but a list"),
+    "numbers only": ({"x.pt": torch_file({"epoch": 1, "model": {"lr": 0.1}})}, "but a mapping of epoch"),
+    "nested in itself": ({"x.pt": torch_file(in_itself())}, "but a mapping of model"),
+    "empty folder": ({}, "no checkpoint"),
+    "two in a folder": ({"a.pt": b"", "b.pt": b""}, "2 checkpoints.*name one file"),
+    "index that leaves": ({"model.safetensors.index.json": INDEX}, "elsewhere.safetensors"),
+    "another kind": ({"x.zip": b""}, "it is empty"),
+}  # fmt: skip
+"""What is in a file named ``x``, or else in a folder, and what is said of it."""
 
 
-def two_in_a_folder(path: Path) -> Path:
-    _write(path / "a.pt", b"")
-    _write(path / "b.pt", b"")
-    return path
-
-
-def index_that_leaves(path: Path) -> Path:
-    index = {"weight_map": {"proj": "../elsewhere.safetensors"}}
-    return _write(path / "model.safetensors.index.json", json.dumps(index).encode())
-
-
-def absent(path: Path) -> Path:
-    return path / "x.pt"
-
-
-def another_kind(path: Path) -> Path:
-    return _write(path / "x.zip", b"")
-
-
-UNREADABLE: dict[Callable[[Path], Path], str] = {
-    truncated: "not a complete safetensors file",
-    truncated_torch: "not a (complete )?file of torch.save",
-    pointer: "git lfs pull",
-    pointer_to_torch: "git lfs pull",
-    some_pickle: "not one of torch.save",
-    damaged_directory: "not a complete file of torch.save",
-    plain_text: "nor one of torch.save",
-    a_list: "but a list",
-    numbers_only: "but a mapping of epoch",
-    nested_in_itself: "but a mapping of model",
-    empty_folder: "no checkpoint",
-    two_in_a_folder: "2 checkpoints.*name one file",
-    index_that_leaves: "elsewhere.safetensors",
-    absent: "does not exist",
-    another_kind: "it is empty",
-}
-
-
-@pytest.mark.parametrize("make", UNREADABLE, ids=lambda make: make.__name__)
-def test_what_cannot_be_read_says_why(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    with pytest.raises(UnreadableCheckpoint, match=UNREADABLE[make]):
-        read_checkpoint(make(tmp_path))
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_cannot_be_read_says_why(case: str, tmp_path: Path) -> None:
+    files, says = UNREADABLE[case]
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    only = next(iter(files), "")
+    with pytest.raises(UnreadableCheckpoint, match=says):
+        read_checkpoint(tmp_path / only if only.startswith("x.") else tmp_path)
+    with pytest.raises(UnreadableCheckpoint, match="does not exist"):
+        read_checkpoint(tmp_path / "absent.pt")

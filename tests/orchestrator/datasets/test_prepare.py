@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -26,7 +25,7 @@ from orchestrator.datasets.state import read_record, state_of
 from orchestrator.util.errors import UserError
 from tests.helpers.file_server import FileServer, serve
 from tests.helpers.small_archives import BODY, CONTENT, entry_of, picture, tar_of, zip_of
-from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.waiting import TIMEOUT, at_once, wait_for
 
 QUIET = Console(file=io.StringIO())
 
@@ -179,21 +178,15 @@ def test_a_second_command_names_the_running_process(tmp_path: Path) -> None:
 
 
 def test_two_concurrent_threads_leave_one_complete_dataset(tmp_path: Path) -> None:
-    outcomes: list[object] = []
-
-    def build(entry: DatasetEntry) -> None:
+    def build(number: int) -> object:
         try:
-            outcomes.append(prepare_one(entry, tmp_path, QUIET))
+            return prepare_one(entry, tmp_path, QUIET)
         except UserError as error:
-            outcomes.append(error)
+            return error
 
     with serve(files={"a.tar": BODY}) as server:
         entry = entry_of(server.url_of("a.tar"))
-        threads = [threading.Thread(target=build, args=(entry,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        outcomes = at_once(4, build)
         assert server.sent == [len(BODY)]
     check_complete(entry, tmp_path)
     assert all(outcome is None or "is being prepared" in str(outcome) or outcome == read_record(entry, tmp_path)

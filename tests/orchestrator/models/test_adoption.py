@@ -326,57 +326,44 @@ def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None
     assert "1 epochs of 32" in text
 
 
-def difference(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
-    return as_tower({name: tensor - frozen[name] for name, tensor in tower.items()}, path)
-
-
-def unchanged(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
-    return as_tower(frozen, path)
-
-
-def other_activation(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
-    return _with_config(as_huggingface(tower, path), hidden_act="quick_gelu")
-
-
-def other_heads(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
-    return _with_config(as_huggingface(tower, path), num_attention_heads=8)
-
-
-def another_architecture(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
-    return as_tower({name: tensor for name, tensor in tower.items() if "resblocks.3." not in name}, path)
-
-
-def without_names(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
-    return as_tower(tower, path.with_name("mine"))
-
-
 def _with_config(folder: Path, **changes: object) -> Path:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))
     return folder
 
 
-REFUSED: dict[Callable[..., Path], str] = {
-    difference: "a task vector",
-    unchanged: "the pre-trained tower itself",
-    other_activation: "made with activation quick_gelu, the backbone has gelu",
-    other_heads: "made with heads 8, the backbone has 4",
-    another_architecture: r"missing: transformer\.resblocks\.3",
-    without_names: "names no dataset of the catalog",
-}
+Towers = dict[str, Tensor]
+REFUSED: dict[str, tuple[Callable[[Towers, Towers, Path], Path], str]] = {
+    "a difference": (
+        lambda tower, frozen, path: as_tower({n: tower[n] - frozen[n] for n in tower}, path), "a task vector"
+    ),
+    "unchanged": (lambda tower, frozen, path: as_tower(frozen, path), "the pre-trained tower itself"),
+    "another activation": (
+        lambda tower, frozen, path: _with_config(as_huggingface(tower, path), hidden_act="quick_gelu"),
+        "made with activation quick_gelu, the backbone has gelu",
+    ),
+    "other heads": (
+        lambda tower, frozen, path: _with_config(as_huggingface(tower, path), num_attention_heads=8),
+        "made with heads 8, the backbone has 4",
+    ),
+    "another architecture": (
+        lambda tower, frozen, path: as_tower({n: tower[n] for n in tower if "resblocks.3." not in n}, path),
+        r"missing: transformer\.resblocks\.3",
+    ),
+    "without names": (
+        lambda tower, frozen, path: as_tower(tower, path.with_name("mine")), "names no dataset of the catalog"
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
-def test_an_unsuitable_checkpoint_is_not_added(
-    make: Callable[[dict[str, Tensor], dict[str, Tensor], Path], Path],
-    towers: dict[str, dict[str, Tensor]],
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_unsuitable_checkpoint_is_not_added(case: str, towers: dict[str, Towers], tmp_path: Path) -> None:
+    make, says = REFUSED[case]
     whole = load_file(grids_folder() / "backbones/tiny-clip.safetensors")
     frozen = {n.removeprefix("visual."): t.float() for n, t in whole.items() if n.startswith("visual.")}
     good = as_tower(towers[SOURCES[1]], tmp_path / SOURCES[1])
     bad = make(towers[SOURCES[0]], frozen, tmp_path / SOURCES[0])
-    with pytest.raises(UserError, match=REFUSED[make]):
+    with pytest.raises(UserError, match=says):
         adopt_checkpoints([str(good), str(bad)], "tiny-clip", None, [tmp_path / "mine.yaml"], say=lambda line: None)
     assert not (tmp_path / "mine.yaml").exists()
 

@@ -14,7 +14,7 @@ from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import Files
 from orchestrator.store.lease import Owner, grid_lease
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.waiting import TIMEOUT, at_once, wait_for
 
 NAME = "locks/demo.lease"
 DRIVER = """
@@ -123,26 +123,19 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
 
 def race_for_a_lease(store: str | Path, many: int) -> list[str]:
     """What so many that try to take one lease at the same moment get: an error, or an empty text."""
-    start, end = threading.Barrier(many), threading.Barrier(many)
-    errors: list[str] = []
+    end = threading.Barrier(many)
 
-    def take() -> None:
-        files = Files(store)
-        start.wait(TIMEOUT)
+    def take(number: int) -> str:
+        said = ""
         try:
-            with grid_lease(files, "demo"):
-                errors.append("")
+            with grid_lease(Files(store), "demo"):
                 end.wait(TIMEOUT)
         except UserError as error:
-            errors.append(str(error))
+            said = str(error)
             end.wait(TIMEOUT)
+        return said
 
-    threads = [threading.Thread(target=take) for _ in range(many)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
+    return at_once(many, take)
 
 
 def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import FOLDER
 from orchestrator.store.node_cache import FETCH_ATTEMPTS, SIZE, ChecksumMismatch, NodeCache, node_cache
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.waiting import at_once, wait_for
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
 ONE, TWO, THREE = (bytes([letter]) * 1000 for letter in b"abc")
@@ -230,20 +229,11 @@ def test_a_size_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_threads_that_ask_at_once_fetch_once(tmp_path: Path) -> None:
-    cache, fetched, barrier = NodeCache(tmp_path), list[Path](), threading.Barrier(4)
+    cache, fetched = NodeCache(tmp_path), list[Path]()
 
     def fetch(part: Path) -> None:
         fetched.append(part)
         part.write_bytes(ONE)
 
-    def ask() -> None:
-        barrier.wait(TIMEOUT)
-        cache.get(digest_of(ONE), len(ONE), fetch)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert not any(thread.is_alive() for thread in threads)
+    at_once(4, lambda number: cache.get(digest_of(ONE), len(ONE), fetch))
     assert len(fetched) == 1

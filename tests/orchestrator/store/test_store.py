@@ -22,7 +22,7 @@ from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
-from tests.helpers.waiting import TIMEOUT
+from tests.helpers.waiting import TIMEOUT, at_once
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"kind": "Numbers", "top": 3}
@@ -244,16 +244,12 @@ def test_a_store_that_is_a_link_itself_is_read(tmp_path: Path) -> None:
 def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
     barrier = threading.Barrier(2)
 
-    def work(content: bytes) -> None:
+    def work(number: int) -> None:
         with Store(tmp_path).building(ADDRESS, IDENTITY) as builder:
-            (builder.folder / "numbers.bin").write_bytes(content)
+            (builder.folder / "numbers.bin").write_bytes((b"a" * 1000, b"b" * 2000)[number])
             barrier.wait(TIMEOUT)
 
-    threads = [threading.Thread(target=work, args=(content,)) for content in (b"a" * 1000, b"b" * 2000)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(2, work)
     found = Store(tmp_path).artifact(ADDRESS, IDENTITY)
     found.verify()
 
@@ -367,20 +363,12 @@ def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pyt
 
     if not links:  # as exFAT and many Windows shares have it
         monkeypatch.setattr(os, "link", refused)
-    created: list[bool] = []
-    barrier = threading.Barrier(4)
 
-    def create(number: int) -> None:
+    def create(number: int) -> bool:
         files, content = Files(tmp_path), str(number).encode()
-        barrier.wait(TIMEOUT)
-        made = files.create("locks/one", content)
-        created.append(made and files.read("locks/one") == content)
+        return files.create("locks/one", content) and files.read("locks/one") == content
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    created = at_once(4, create)
     assert sorted(created) == [False, False, False, True]
     assert [path.name for path in (tmp_path / "locks").iterdir()] == ["one"]
 

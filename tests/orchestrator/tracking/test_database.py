@@ -3,8 +3,6 @@
 import contextlib
 import fcntl
 import sqlite3
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from orchestrator.tracking.client import move_aside, open_client, open_experimen
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import TrackingLocation
 from orchestrator.tracking.tracker import SyncReport, Tracker
-from tests.helpers.waiting import wait_for
+from tests.helpers.waiting import at_once, wait_for
 from tests.helpers.warm_process import forked, run_forked
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
@@ -37,18 +35,6 @@ def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path
     assert [process.stderr for process in done] == ["", ""]
 
 
-def _at_once(count: int, act: Callable[[int], None]) -> None:
-    """Call ``act`` in as many threads, all held back until each of them is there; raises what any of them raised."""
-    ready = threading.Barrier(count)
-
-    def work(number: int) -> None:
-        ready.wait()
-        act(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(work, range(count)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("left", ["nothing", "an experiment", "a deleted experiment"])
 def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[str, str], left: str) -> None:
@@ -60,7 +46,7 @@ def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[s
             if left == "a deleted experiment":
                 clients[0].delete_experiment(made)
         ids: list[str] = []
-        _at_once(4, lambda number: ids.append(open_experiment(clients[number], experiment, None)))  # noqa: B023
+        at_once(4, lambda number: ids.append(open_experiment(clients[number], experiment, None)))  # noqa: B023
         assert len(ids) == 4
         assert len(set(ids)) == 1
         there = clients[0].get_experiment(ids[0])
