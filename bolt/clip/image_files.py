@@ -70,7 +70,7 @@ class Reading:
 
     Attributes:
         upright: whether photographs are turned by their EXIF orientation.
-        bands: the bands of red, green and blue, or the only one of grey, from 1; ``None`` for the file's own.
+        bands: numbers, from 1, of the red, green and blue bands, or of one grey band; ``None`` for the file's own.
         range: the values that become black and white; ``None`` for the range of the number format.
 
     Raises:
@@ -96,8 +96,9 @@ class ReadAs(NamedTuple):
 
     Attributes:
         turned: whether its EXIF orientation asks for a turn.
-        remarks: what of the file is not used.
-        low, high, white: its values but for the outermost 0.5 % at both ends, and the value that becomes white.
+        remarks: which parts of the file are not used.
+        low, high: the range of its values without the lowest and the highest 0.5 %.
+        white: the value that becomes white.
     """
 
     turned: bool = False

@@ -125,7 +125,7 @@ def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
 
 
 def _shape_of(which: str, blocks: list[Any]) -> dict[str, Any]:
-    """Return what the blocks say of a shape. Raises ``UnsupportedTower`` unless they use GELU or QuickGELU."""
+    """Return the fields that the blocks define. Raises ``UnsupportedTower`` unless they use GELU or QuickGELU."""
     import open_clip.transformer as open_clip_transformer
 
     mlp, activation = blocks[0].mlp, blocks[0].mlp.gelu

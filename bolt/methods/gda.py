@@ -193,8 +193,8 @@ def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor
 def alpha_of_share(text_NC: Tensor, gaussian_NC: Tensor, share: float) -> float:
     """Return the alpha that makes the spread of the Gaussian's logits this share of the text logits' spread.
 
-    The spread is the standard deviation over the classes, as a mean over the images. 0 if the Gaussian has none, or if
-    there is a single class.
+    The spread is the standard deviation over the classes, as a mean over the images. Return 0 if the Gaussian's spread
+    is zero, or if there is a single class.
     """
     text, gaussian = (float(logits.double().std(dim=1, correction=0).mean()) for logits in (text_NC, gaussian_NC))
     return share * text / gaussian if gaussian > 0 else 0.0

@@ -20,7 +20,7 @@ Shape legend: n test images, C classes, D joint embedding width, J neighbours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -102,7 +102,7 @@ def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASet
         for _ in range(_INNER_UPDATES):
             votes_nC = neighbour_votes(cosines_nJ, nearest_nJ, z_nC, z_nC)
             z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
-        now = Anchored(z_nC, now.means_CD, now.variances_CD, now.beta_C)
+        now = replace(now, z_nC=z_nC)
         if number + 1 < settings.rounds:
             now = _gaussians(unit_nD, z_nC, head_CD, variance_D, settings)
     return now
@@ -111,9 +111,8 @@ def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASet
 def _gaussians(unit_nD: Tensor, z_nC: Tensor, head_CD: Tensor, variance_D: Tensor, settings: StatASettings) -> Anchored:
     mass_C, sums_CD = z_nC.sum(dim=0), z_nC.T @ unit_nD
     count_C = mass_C if settings.soft_counts else z_nC.argmax(dim=-1).bincount(minlength=len(head_CD)).to(mass_C)
-    beta_C1 = torch.where(mass_C > _MIN_WEIGHT, count_C / (settings.anchor + count_C).clamp_min(_MIN_WEIGHT), 0)[
-        :, None
-    ]
+    share_C = count_C / (settings.anchor + count_C).clamp_min(_MIN_WEIGHT)
+    beta_C1 = torch.where(mass_C > _MIN_WEIGHT, share_C, 0)[:, None]
     means_CD = F.normalize(beta_C1 * F.normalize(sums_CD, dim=-1, eps=1e-30) + (1 - beta_C1) * head_CD, dim=-1)
     # The square is expanded, so that no (n, C, D) tensor is made.
     around_CD = (z_nC.T @ unit_nD.square() - 2 * means_CD * sums_CD) / mass_C[:, None].clamp_min(_MIN_WEIGHT)

@@ -148,11 +148,8 @@ def _write_huggingface(model: ModelParts, folder: Path, with_basis: bool) -> dic
     tensors = to_huggingface(model.tower.state_dict_open_clip())
     save_tensors(_cpu_copies(tensors), folder / HUGGINGFACE_WEIGHTS, metadata={"format": "pt"})
     save_tensors(_cpu_copies(model.classifier.tensors()), folder / CLASSIFIER)
-    for name, content in {
-        "config.json": config_from_shape(model.tower.shape),
-        "preprocessor_config.json": _preprocessor(model),
-    }.items():
-        (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config_from_shape(model.tower.shape), indent=2), encoding="utf-8")
+    (folder / "preprocessor_config.json").write_text(json.dumps(_preprocessor(model), indent=2), encoding="utf-8")
     return {}
 
 

@@ -30,8 +30,8 @@ _OWNER = object()
 class CellInputs:
     """The inputs of one cell. An artifact is read from the store when it is first used.
 
-    The cell's task and its scores are made of this value alone. Making one drops what cells of another method or of
-    other sources have computed from their sources.
+    The cell's task and its scores are made of these inputs alone. A new instance drops what cells of another method, or
+    with other sources, computed from their sources.
 
     Attributes:
         cell, track, method: the cell, its track and its method.
