@@ -25,11 +25,13 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
+from orchestrator.tracks import TRACKS
 from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import DATASETS, FINE_TUNING, World, build_world, grid_text, tiny
 
-TRACKS = ("fewshot", "tta", "tta_stream", "tta_image", "meta")
-EVERY = sorted((name, track) for name, method in METHODS.items() for track in TRACKS if track in method.tracks)
+OF_METHODS = ("fewshot", "tta", "tta_stream", "tta_image", "meta")
+"""The tracks of the small world, which has each method on each of its own."""
+EVERY = sorted((name, track) for name, method in METHODS.items() for track in OF_METHODS if track in method.tracks)
 
 
 def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
@@ -42,15 +44,15 @@ def adapt(cell: Cell, loaded: ArtifactCache) -> tuple[Adapted, Tensor]:
         return adapted, adapted.classify(features) if adapted.fixed_NC is None else adapted.fixed_NC
 
 
-CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "tip_adapter_f"]
+CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "proker", "tip_adapter_f"]
 VARIATIONS = {
-    "base_to_new": [
-        "bolt", "bolt_pooled", "clip_adapter", "clipfit", "lora", "maple", "promptsrc", "prolip", "two_stage",
-        "zero_shot",
-    ],
+    "base_to_new": [name for name, method in METHODS.items() if TRACKS["base_to_new"].takes(method)],
+    "cross_dataset": ["clip_adapter", "coop", "maple", "zero_shot"],
     "imbalanced": CHOOSE_ON_THE_SUPPORT,
-}  # fmt: skip
-"""Methods on the tracks that vary few-shot adaptation."""
+    "ood": CHOOSE_ON_THE_SUPPORT,
+}
+"""Methods on the tracks that vary few-shot adaptation: all that name new classes, and a few where only the draw or the
+scored images differ."""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,7 @@ def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifac
     block = {"backbones": ["tiny-clip"], "datasets": DATASETS[:1], "shots": [2], "seeds": [1]}
     block["sources"] = {"rule": "leave_one_out", "datasets": DATASETS}
     blocks = [{**block, "track": track, "methods": [tiny(n) for n in names]} for track, names in VARIATIONS.items()]
+    next(each for each in blocks if each["track"] == "cross_dataset")["evaluate_on"] = DATASETS[1:2]
     grid = {"title": "Variations of few-shot", "fine_tuning": FINE_TUNING, "blocks": blocks}
     return build_world(tmp_path_factory.mktemp("variations"), yaml.safe_dump(grid), artifacts)
 
@@ -77,6 +80,11 @@ def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[World], Arti
         return ArtifactCache(RunSettings(str(folder), device="cpu"))
 
     return lambda world: with_wrong_test_labels(world.settings.store_url)
+
+
+def test_no_track_and_no_method_is_left_out() -> None:
+    assert set(TRACKS) == {*OF_METHODS, *VARIATIONS}
+    assert {name for name, _ in EVERY} == set(METHODS)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +184,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
         assert all(torch.equal(a, b) for a, b in zip(pixels, same, strict=True)), (first, other)
 
 
-@pytest.mark.parametrize("track", TRACKS)
+@pytest.mark.parametrize("track", OF_METHODS)
 def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accuracy(world: World, track: str) -> None:
     cell = world.pick({"tta_stream": "tda", "tta_image": "zero"}.get(track, "bolt"), track)
     task = make_task(CellInputs(cell, world.loaded))
