@@ -11,9 +11,12 @@ The processes take turns, step by step.
     atlas            16 task vectors; `atlas, plain` composes the weights under autograd, as the official code does
     lora             rank 16 on q, k, v, attention output and MLP; `lora, peft` is peft on open_clip's own tower
     bitfit, svf, lora_xs, vera, dora, layer_norm, full_finetune: the other methods that train inside the tower
+    clipfit, maple, promptsrc: with the text tower, which takes a prompt of each of 100 classes in every step
+    kgcoop           the text tower alone; the features of the images are given
 
 Other methods take the step of one of these: tent, and 2SFS in its first stage, that of layer_norm; adamerging that of
-atlas with one composed tower; meta_init that of full_finetune. prolip trains on stored features.
+atlas with one composed tower; meta_init that of full_finetune; coop and, for each image, tpt that of kgcoop. prolip
+trains on stored features.
 
 Memory is the highest resident (on a GPU: allocated) memory over all steps, beyond what was there once the frozen tower
 and, for atlas, the task vectors were loaded.
@@ -22,6 +25,7 @@ and, for atlas, the task vectors were loaded.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import multiprocessing
 import statistics
@@ -30,18 +34,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from plain_composition import compose_by_autograd
-from step import SHAPES, make_step, random_bases, random_tower, rebuild
+from step import SHAPES, make_step, random_bases, random_task, random_tower, rebuild
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.clip.tower import ImageTower
+from bolt.methods import METHODS
 from bolt.methods.bitfit import bias_names
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower
 from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
+from bolt.methods.common.prompts import LearnedPrompts, word_embeddings
 from bolt.methods.common.reparametrised import MatrixChange, reparametrised_tower, weight_matrices
 from bolt.methods.lora_xs import SingularCore
 from bolt.methods.svf import ShiftedMatrix
@@ -53,29 +61,37 @@ Forward = Callable[[Tensor], Tensor]
 RANK, VERA_RANK = 16, 256
 
 
+class Begun(NamedTuple):
+    """A candidate's forward pass and what it trains; its loss of images and labels, if it is not the usual one."""
+
+    forward: Forward
+    trained: list[Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
 @dataclass(frozen=True)
 class Ready:
-    """A candidate, loaded but not begun: ``begin()`` gives its forward pass and what it trains."""
+    """A candidate, loaded but not begun."""
 
-    begin: Callable[[], tuple[Forward, list[Tensor]]]
+    begin: Callable[[], Begun]
     update: bool = True
 
 
 def limit(tower: ImageTower) -> Ready:
     # Where a few blocks stand for all, every candidate computes the first one's input gradient: that of the class
     # embedding. In a whole network the first block is one of many.
-    return Ready(lambda: (tower, [tower.class_embedding.requires_grad_()]), update=False)
+    return Ready(lambda: Begun(tower, [tower.class_embedding.requires_grad_()]), update=False)
 
 
 def bolt(tower: ImageTower, sources: int = SOURCES, written: bool = False) -> Ready:
     bases, start = random_bases(tower, sources, TOP_K)
 
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         spectral, coefficients = attach_coefficients(tower, bases, start)
         if written:
             spectral, coefficients = rebuild(tower, spectral, tower.shape.layers, as_written=True)
         spectral.class_embedding.requires_grad_()
-        return spectral, list(coefficients.values())
+        return Begun(spectral, list(coefficients.values()))
 
     return Ready(begin)
 
@@ -91,9 +107,9 @@ def random_stacks(tower: ImageTower, sources: int) -> dict[str, Tensor]:
 def atlas(tower: ImageTower, sources: int = SOURCES) -> Ready:
     stacks = random_stacks(tower, sources)
 
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         ours = trainable_composition(tower, Composition(tensors_by_open_clip_name(tower, stacks), stacks))
-        return ours.encode, list(ours.parameters)
+        return Begun(ours.encode, list(ours.parameters))
 
     return Ready(begin)
 
@@ -101,7 +117,7 @@ def atlas(tower: ImageTower, sources: int = SOURCES) -> Ready:
 def atlas_plain(tower: ImageTower) -> Ready:
     stacks = random_stacks(tower, SOURCES)
 
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         base, path = tensors_by_open_clip_name(tower, stacks), tower.tensor_paths()
         lambdas_NP = torch.zeros(SOURCES, len(stacks), device=tower.class_embedding.device, requires_grad=True)
 
@@ -109,18 +125,18 @@ def atlas_plain(tower: ImageTower) -> Ready:
             composed = compose_by_autograd(base, stacks, lambdas_NP)
             return torch.func.functional_call(tower, {path[name]: t for name, t in composed.items()}, (images,))
 
-        return encode, [lambdas_NP]
+        return Begun(encode, [lambdas_NP])
 
     return Ready(begin)
 
 
 def lora(tower: ImageTower, dora: bool = False) -> Ready:
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         twin = tower.copy()
         attach_to_tower(twin, AdapterSettings(), dora, "benchmark")
         adapters = [tensor for tensor in twin.parameters() if tensor.requires_grad]
         twin.class_embedding.requires_grad_()
-        return twin, adapters
+        return Begun(twin, adapters)
 
     return Ready(begin)
 
@@ -138,19 +154,19 @@ def lora_peft(tower: ImageTower) -> Ready:
     visual.load_state_dict(tower.state_dict_open_clip())
     visual.requires_grad_(False)
 
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         adapted = get_peft_model(visual, LoraConfig(r=16, lora_alpha=16, target_modules=["attn", "c_fc", "c_proj"]))
         adapters = [tensor for tensor in adapted.parameters() if tensor.requires_grad]
         visual.class_embedding.requires_grad_()
-        return adapted, adapters
+        return Begun(adapted, adapters)
 
     return Ready(begin)
 
 
 def part_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         twin = tower.copy(trainable=names)
-        return twin, [tensor for tensor in twin.parameters() if tensor.requires_grad]
+        return Begun(twin, [tensor for tensor in twin.parameters() if tensor.requires_grad])
 
     return Ready(begin)
 
@@ -159,9 +175,9 @@ def reparametrised(tower: ImageTower, of: Callable[[dict[str, Tensor]], Mapping[
     """Train W + change for every weight matrix W; ``of`` makes the changes of the matrices."""
     changes = of(weight_matrices(tower))
 
-    def begin() -> tuple[Forward, list[Tensor]]:
+    def begin() -> Begun:
         trainable = reparametrised_tower(tower, changes)
-        return trainable.encode, list(trainable.parameters)
+        return Begun(trainable.encode, list(trainable.parameters))
 
     return Ready(begin)
 
@@ -179,6 +195,38 @@ def vera(matrices: dict[str, Tensor]) -> dict[str, MatrixChange]:
     return {name: scaled_projection(weight, a, b, 0.1) for name, weight in matrices.items()}
 
 
+def with_text(tower: ImageTower, name: str) -> Ready:
+    """Train MaPLe, PromptSRC or CLIPFit as the method of that name does."""
+    task, method = random_task(tower), importlib.import_module(f"bolt.methods.{name}")
+
+    def begin() -> Begun:
+        model, _ = method.trainable(task, METHODS[name].settings_class())
+
+        def cross_entropy(images: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(model.classify(model.encode(images)), labels)
+
+        return Begun(model.encode, list(model.parameters), model.loss or cross_entropy)
+
+    return Ready(begin)
+
+
+def prompts_alone(tower: ImageTower) -> Ready:
+    """Train context words as CoOp, KgCoOp and TPT do: through the text tower, with the features of the images given."""
+    task = random_task(tower)
+
+    def begin() -> Begun:
+        prompts = LearnedPrompts(task.backbone, task.class_text.class_names, 4)
+        context = word_embeddings(task.backbone, "a photo of a").clone().requires_grad_()
+
+        def loss(images: Tensor, labels: Tensor) -> Tensor:
+            features = images.flatten(1)[:, : tower.shape.embed_dim]
+            return F.cross_entropy(100 * F.normalize(features, dim=-1) @ prompts.encode(context).T, labels)
+
+        return Begun(tower, [context], loss)
+
+    return Ready(begin)
+
+
 CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
     "limit": limit,
     "bolt": bolt,
@@ -193,6 +241,10 @@ CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
     "lora_xs": lambda tower: reparametrised(tower, lora_xs),
     "vera": lambda tower: reparametrised(tower, vera),
     "layer_norm": lambda tower: part_of_the_tower(tower, layer_norm_names(tower.state_dict_open_clip())),
+    "kgcoop": prompts_alone,
+    "clipfit": lambda tower: with_text(tower, "clipfit"),
+    "maple": lambda tower: with_text(tower, "maple"),
+    "promptsrc": lambda tower: with_text(tower, "promptsrc"),
     "full_finetune": lambda tower: part_of_the_tower(tower, tower.state_dict_open_clip()),
 }
 
@@ -208,9 +260,9 @@ def _live(pipe: Connection, name: str, shape_name: str, blocks: int, arguments: 
     ready = CANDIDATES[name](random_tower(replace(shape, layers=blocks), device))
     before = _resident(device)
     _reset_peak(device)
-    forward, trained = ready.begin()
-    step = make_step(forward, trained, images, labels, ready.update)
-    pipe.send(sum(tensor.numel() for tensor in trained) if ready.update else 0)
+    begun = ready.begin()
+    step = make_step(begun.forward, begun.trained, images, labels, ready.update, begun.loss)
+    pipe.send(sum(tensor.numel() for tensor in begun.trained) if ready.update else 0)
     while pipe.recv():
         started = time.perf_counter()
         step()
@@ -287,7 +339,7 @@ def in_turns(names: Sequence[str], shape_name: str, blocks: int, arguments: argp
 def measure(shape_name: str, arguments: argparse.Namespace) -> None:
     """Measure one shape: a method, its rival and the limit at a time.
 
-    All fourteen candidates at once took more than 20 GiB at B/32.
+    All candidates at once took more than 20 GiB at B/32.
     """
     shape, batch, few = SHAPES[shape_name]
     blocks = arguments.blocks or (few if arguments.device == "cpu" else shape.layers)

@@ -20,12 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import matrix_module_paths
 from bolt.clip.tower import ImageTower, matrix_modules
 from bolt.clip.tower_shape import TowerShape
+from bolt.protocol import STRICT
 from bolt.spectral.bases import Basis
 from bolt.spectral.directions import directions_per_source
 from bolt.spectral.spectral_linear import SpectralLinear, attach_coefficients
+from bolt.task.task import ClassText, Support, Task
 
 SHAPES = {
     "B/32": (TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu"), 32, 4),
@@ -88,18 +91,51 @@ def random_bases(tower: ImageTower, sources: int, top_k: int) -> tuple[dict[str,
     return bases, start
 
 
+def random_task(tower: ImageTower) -> Task:
+    """Return a task of 100 class names, with CLIP's text tower: as large a share of its blocks as of the image tower's."""
+    import open_clip  # takes seconds to import
+    from open_clip.tokenizer import SimpleTokenizer
+
+    embed, device = tower.shape.embed_dim, tower.class_embedding.device
+    whole = next(shape.layers for shape, _, _ in SHAPES.values() if shape.embed_dim == embed)
+    image = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 64}  # is thrown away
+    text = {"width": embed, "heads": embed // 64, "layers": max(1, 12 * tower.shape.layers // whole)}
+    model = open_clip.CLIP(embed, image, text, quick_gelu=True)
+    backbone = Backbone("random", tower, lambda: model, SimpleTokenizer(), 100.0, (0.5,) * 3, (0.5,) * 3)
+    words = ClassText(tuple(f"thing number {number}" for number in range(100)), ("a photo of a {}.",))
+    support = Support(*(torch.zeros(0, dtype=torch.long),) * 2, _no_images, _no_images, _no_images)
+    head_CD = backbone.to(device).zero_shot_head(words.class_names, words.templates)
+    backbone.text_tower  # noqa: B018  # loaded before memory is measured
+    return Task(backbone, head_CD, support, None, STRICT, "benchmark", 1, text=words)
+
+
+def _no_images(*arguments: object) -> Tensor:
+    raise AssertionError("the benchmark gives the images itself")
+
+
 def make_step(
-    tower: nn.Module, trained: Iterable[Tensor], images: Tensor, labels: Tensor, update: bool
+    tower: nn.Module,
+    trained: Iterable[Tensor],
+    images: Tensor,
+    labels: Tensor,
+    update: bool,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Callable[[], None]:
-    """Return a step: forward, loss, backward and (if ``update``) clipping and the optimiser's step."""
+    """Return a step: forward, loss, backward and (if ``update``) clipping and the optimiser's step.
+
+    ``loss`` is of images and labels; by default it is the cross-entropy of the tower's features and a random head.
+    """
     trained = list(trained)
     optimiser = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0, fused=True)
     head = F.normalize(torch.randn(100, 512 if images.shape[0] == 32 else 768, device=images.device), dim=-1)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        features = F.normalize(tower(images), dim=-1)
-        F.cross_entropy(100 * features @ head.T, labels).backward()
+        if loss is None:
+            features = F.normalize(tower(images), dim=-1)
+            F.cross_entropy(100 * features @ head.T, labels).backward()
+        else:
+            loss(images, labels).backward()
         if update:
             torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
             optimiser.step()

@@ -61,12 +61,13 @@ def test_every_candidate_takes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = {}
     for name, candidate in methods.CANDIDATES.items():
         ready = candidate(step.random_tower(SHAPE, "cpu"))
-        forward, tensors = ready.begin()
+        forward, tensors, loss = ready.begin()
         before = [tensor.detach().clone() for tensor in tensors]
-        step.make_step(forward, tensors, images, labels, ready.update)()
+        step.make_step(forward, tensors, images, labels, ready.update, loss)()
         if ready.update:
             assert any(not torch.equal(a, b) for a, b in zip(before, tensors, strict=True)), name
         trained[name] = sum(tensor.numel() for tensor in tensors)
+    assert trained["promptsrc"] < trained["maple"]
     assert trained["atlas"] < trained["bolt"] < trained["lora"] < trained["full_finetune"]
 
 
