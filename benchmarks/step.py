@@ -92,7 +92,7 @@ def random_bases(tower: ImageTower, sources: int, top_k: int) -> tuple[dict[str,
 
 
 def random_task(tower: ImageTower) -> Task:
-    """Return a task of 100 class names, with CLIP's text tower: as large a share of its blocks as of the image tower's."""
+    """Return a task of 100 class names, with the same share of CLIP's text blocks as the tower has of its image blocks."""
     import open_clip  # takes seconds to import
     from open_clip.tokenizer import SimpleTokenizer
 

@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import bolt
+from bolt.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -87,3 +88,8 @@ def test_code_of_the_page_adapts_predicts_saves_and_loads(page: str, inputs: Non
     assert names["names"] == ["blue", "red"]
     assert {prediction.label for prediction in names["model"].predict(names["images"])} <= {"blue", "red"}
     assert Path("my-model/bolt.json").is_file()
+
+
+def test_every_method_is_on_the_page_of_methods() -> None:
+    page = (DOCS / "methods.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"| `{name}` |" not in page] == []

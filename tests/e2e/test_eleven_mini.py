@@ -39,7 +39,8 @@ def test_all_tracks_run_and_a_killed_run_is_continued(data: Path, tmp_path: Path
     after = results(tmp_path)
     assert len(before) < len(after)
     assert {name: after[name] for name in before} == before, "what was finished is not measured again"
-    assert {name.partition(".")[0] for name in after} == {"fewshot", "base_to_new", "cross_dataset", "ood", "tta"}
+    tracks = {"fewshot", "base_to_new", "cross_dataset", "ood", "tta", "tta_stream", "tta_image"}
+    assert {name.partition(".")[0] for name in after} == tracks
     assert (tmp_path / "reports" / "eleven-mini" / "index.html").is_file()
 
 

@@ -59,3 +59,21 @@ def test_full_is_the_union_of_the_papers_grids(catalog: Catalog) -> None:
 
 def test_demo_and_demo_full_share_cells(catalog: Catalog) -> None:
     assert set(load_grid("demo", catalog).cells) <= set(load_grid("demo-full", catalog).cells)
+
+
+@pytest.mark.parametrize("name", ["leaderboard", "demo-full"])
+def test_the_grids_of_every_method_have_every_method(catalog: Catalog, name: str) -> None:
+    """demo-full lacked twelve methods, and the page of grids says that it has them all."""
+    found = {(cell.method.name, cell.track) for cell in load_grid(name, catalog).cells}
+    every = {(each, track) for each, method in METHODS.items() for track in method.tracks - {"ood", "meta"}}
+    assert every - found == {("auto", "fewshot"), ("meta_init", "fewshot")}
+
+
+@pytest.mark.parametrize("name", ["eleven-fewshot", "eleven-base-to-new", "eleven-cross-dataset"])
+def test_the_fields_grids_have_the_methods_that_learn_prompts(catalog: Catalog, name: str) -> None:
+    learn_prompts = {"coop", "kgcoop", "maple", "promptsrc", "clipfit"}
+    tracks = {"fewshot", "base_to_new", "cross_dataset", "ood"}
+    found = {(cell.track, cell.method.name) for cell in load_grid(name, catalog).cells}
+    of_grid = {track for track, _ in found} & tracks
+    assert of_grid
+    assert {(track, method) for track in of_grid for method in learn_prompts} <= found
