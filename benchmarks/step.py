@@ -92,7 +92,7 @@ def random_bases(tower: ImageTower, sources: int, top_k: int) -> tuple[dict[str,
 
 
 def random_task(tower: ImageTower) -> Task:
-    """Return a task of 100 class names, with the same share of CLIP's text blocks as the tower has of its image blocks."""
+    """Return a task of 100 class names; its text tower has the share of CLIP's blocks that the image tower has."""
     import open_clip  # takes seconds to import
     from open_clip.tokenizer import SimpleTokenizer
 
