@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bolt.model.saving import Form
+from bolt.model.threshold import NOTE, held_out_note
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
-from orchestrator.adapt.suspects import SHOWN, Suspect
+from orchestrator.adapt.suspects import SHOWN, Suspect, find_suspects
 from orchestrator.adapt.trials import Trial
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import MethodRef
@@ -28,10 +29,9 @@ class Adaptation:
     Attributes:
         trials: the candidates, in the order of trust.
         choice: which one was taken.
+        form: the form of the model's file.
         equal_classes: the classes that the text head cannot tell apart; ``None`` without any.
         evaluation: the score on the test images; ``None`` without any.
-        labels_N: classes of the support's images.
-        suspects: images whose label may be wrong, the most improbable first.
         final_seconds, seconds: of adapting to all images, and of the whole command this time.
     """
 
@@ -39,10 +39,9 @@ class Adaptation:
     images: OwnImages
     trials: Sequence[Trial]
     choice: Choice
+    form: Form
     equal_classes: EqualClasses | None
     evaluation: Evaluation | None
-    labels_N: NDArray[np.int64]
-    suspects: Sequence[Suspect]
     final_seconds: float
     seconds: float
 
@@ -52,29 +51,31 @@ class Adaptation:
         return self.trials[self.choice.best]
 
     @property
-    def chance(self) -> float:
-        """Accuracy in per cent of naming the class that has the most pictures, whatever the image."""
-        return 100 * max(self.images.pictures) / sum(self.images.pictures)
-
-    @property
     def is_at_chance(self) -> bool:
-        """Whether the accuracy to expect is known and not clearly better than that."""
-        return self.choice.low is not None and self.choice.low <= self.chance
+        """Whether the accuracy to expect is known and not clearly better than chance."""
+        return self.choice.low is not None and self.choice.low <= self.images.chance
 
     @property
     def chance_note(self) -> str:
         """A sentence about a model that is not clearly better than chance."""
         return (
             f"This model is not clearly better than chance: naming the most frequent class is right for "
-            f"{self.chance:.1f} %. More images, other words for the classes or another backbone may help"
+            f"{self.images.chance:.1f} %. More images, other words for the classes or another backbone may help"
         )
+
+    @cached_property
+    def suspects(self) -> Sequence[Suspect]:
+        """Images whose label may be wrong, the most improbable first. A model at chance says nothing about labels."""
+        held_out = [trial.held_out for trial in self.trials if trial.held_out is not None]
+        return find_suspects(held_out, self.images) if held_out and not self.is_at_chance else []
 
     @property
     def held_out_per_class(self) -> list[tuple[str, int, int]]:
         """Class, images that the chosen candidate predicted correctly while held out, and all; none if none were."""
         if self.chosen.held_out is None:
             return []
-        correct_N, labels_N = self.chosen.held_out.correct_N, self.labels_N
+        correct_N = self.chosen.held_out.correct_N
+        labels_N = self.images.raw.train.labels[self.chosen.held_out.positions_N]
         return [
             (name, int(correct_N[labels_N == label].sum()), total)
             for label, (name, total) in enumerate(zip(self.images.class_names, self.images.per_class, strict=True))
@@ -98,6 +99,8 @@ def summary_lines(done: Adaptation) -> list[str]:
             lines.append(f"  warning: {done.chance_note}")
         if done.level:
             lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
+    if done.equal_classes:
+        lines.append(f"  note: {done.equal_classes.sentence}")
     if done.suspects:
         first = done.suspects[0]
         lines.append(f"  labels to check: {len(done.suspects)}, as {first.origin} ({first.given}, or {first.likely}?); "
@@ -121,7 +124,7 @@ def adapt_page(done: Adaptation) -> str:
     return render(
         "adapt.html.j2",
         done=done,
-        name=done.request.folder.expanduser().absolute().name,
+        name=done.request.folder.name,
         rows=[(trial, _verdict(done, trial)) for trial in ranked],
         classes=sorted(done.held_out_per_class, key=lambda row: row[1] / row[2]),
         images=done.images.total,
@@ -131,6 +134,26 @@ def adapt_page(done: Adaptation) -> str:
         duration=human_duration,
         command=command_line(),
     )
+
+
+def model_notes(done: Adaptation) -> dict[str, Any]:
+    """Return what the model's file notes about how it was made, for programs."""
+    cell, held_out = done.chosen.cell, done.chosen.held_out
+    return {
+        "method": done.chosen.text,
+        "dataset": cell.dataset.name,
+        "dataset_digest": cell.dataset.digest,
+        "images": done.images.total,
+        "chosen_among": [trial.text for trial in done.trials if trial.is_measured],
+        "expected_accuracy": done.choice.expected,
+        "expected_interval": [done.choice.low, done.choice.high],
+        "chance_accuracy": done.images.chance,
+        "better_than_chance": not done.is_at_chance,
+        "accuracy": done.evaluation.accuracy if done.evaluation else None,
+        NOTE: held_out_note(*held_out.scores_without(done.images.repeated)) if held_out else None,
+        "data_licence": done.images.entry.licence,
+        "sources": {source.dataset: source.digest for source in cell.sources},
+    }
 
 
 def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) -> ModelCard:

@@ -16,7 +16,6 @@ from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import BackboneEntry, load_catalog
 from orchestrator.catalog.edit import write_entries
-from orchestrator.catalog.location import display_path
 from orchestrator.grid import load_grid
 from orchestrator.grid.resolve import missing_part
 from orchestrator.models.adoption import adopt_checkpoints
@@ -110,17 +109,12 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     write_entries(files[-1], {"checkpoints": {}}, replace=True)  # those of an earlier run
     try:
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
-        adopt_checkpoints(checkpoints, request.backbone, None, files, say=partial(print_line, console=console))
+        say = partial(print_line, console=console)
+        datasets = adopt_checkpoints(checkpoints, request.backbone, None, files, say=say)
     except FileNotFoundError as error:
         raise UserError(str(error), where="--sources") from None
     except UserError as error:
         unnamed = "--dataset" in error.hint
         hint = "name each file after a dataset of the catalog; `data list` shows them" if unnamed else error.hint
         raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
-    own_file = display_path(files[-1])
-    adopted = [
-        key.partition("/")[2]
-        for (section, key), file in load_catalog(files).files.items()
-        if section == "checkpoints" and file == own_file
-    ]
-    return {"rule": "leave_one_out", "datasets": adopted}
+    return {"rule": "leave_one_out", "datasets": datasets}

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bolt.methods.auto import AutoSettings
 from bolt.methods.common.candidates import Candidate, held_out_logits
 from bolt.methods.common.cross_validation import stratified_folds
 from orchestrator.artifacts.required import configured_method
@@ -26,6 +27,13 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.store import Artifact, Builder
+
+
+def candidate_of(cell: Cell) -> Candidate:
+    """Return the only candidate of a cell of the method ``auto``."""
+    settings: AutoSettings = configured_method(cell)[1]
+    (candidate,) = settings.parsed
+    return candidate
 
 
 @contextmanager
@@ -88,9 +96,8 @@ class HeldOutFold(ArtifactSpec):
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
-        cell = self.cell
-        (candidate,) = configured_method(cell)[1].parsed
-        return cell.backbone.name, cell.dataset.name, candidate.method.name, f"fold{self.fold + 1}of{self.folds}"
+        cell, method = self.cell, candidate_of(self.cell).method
+        return cell.backbone.name, cell.dataset.name, method.name, f"fold{self.fold + 1}of{self.folds}"
 
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.cell.dataset.name)
@@ -103,7 +110,7 @@ class HeldOutFold(ArtifactSpec):
         labels_N, positions_N = task.support.labels_N.cpu(), task.support.indices_N
         copies = [np.flatnonzero(np.isin(positions_N, group)).tolist() for group in self.copies]
         held_out_B = torch.nonzero(stratified_folds(labels_N, self.folds, copies) == self.fold).flatten()
-        (candidate,) = configured_method(self.cell)[1].parsed
+        candidate = candidate_of(self.cell)
         with threads_for(candidate, len(task.support)):
             logits_BC = held_out_logits(task, candidate, held_out_B)
         found = HeldOut(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from orchestrator.catalog import Catalog
 from orchestrator.catalog.validation import check_templates
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
-from orchestrator.util.atomic_files import nearest_existing
+from orchestrator.util.atomic_files import nearest_existing, writing
 from orchestrator.util.errors import UserError
+from orchestrator.util.locks import LockHeld, file_lock
+
+KEPT = "what is finished is kept: make room or name another folder, and run the command again"
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Request:
     """What the user asked for; see the options of the command.
 
     Attributes:
-        folder: the images.
+        folder: the images, as an absolute path.
         name: of the working folder and of the dataset.
         model: the folder of the model, which must not exist; the page is beside it, with the suffix ``.html``.
         sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
@@ -54,19 +58,13 @@ class Request:
         return self.model.with_name(self.model.name + ".html")
 
 
-def check_request(request: Request, catalog: Catalog, parts: Sequence[Path]) -> None:
+def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> None:
     """Check every option that needs no image. Raises ``UserError`` that names the option.
 
     Args:
         catalog: of the user's catalog files.
         parts: the folders with the images, in which nothing may be written.
     """
-    catalog.backbone(request.backbone, "--backbone")
-    if request.images.templates:
-        try:
-            check_templates(request.images.templates)
-        except ValueError as error:
-            raise UserError(str(error), where="--template") from None
     settings = request.settings
     if settings.device is not None and settings.device != "cpu" and not torch.cuda.is_available():
         raise UserError(
@@ -83,8 +81,14 @@ def check_request(request: Request, catalog: Catalog, parts: Sequence[Path]) -> 
     refuse_existing(request.model)
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
+    if request.images.templates:
+        try:
+            check_templates(request.images.templates)
+        except ValueError as error:
+            raise UserError(str(error), where="--template") from None
+    images = [os.path.realpath(part) for part in parts]
     for option, path in (("-o", request.model), ("--store", Path(settings.store_url))):
-        if any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(part)) for part in parts):
+        if any(map(Path(os.path.realpath(path)).is_relative_to, images)):
             raise UserError(
                 f"{path} lies in the images, {request.folder}",
                 where=option,
@@ -99,3 +103,19 @@ def refuse_existing(model: Path) -> None:
     """Raise ``UserError`` if the folder of the model exists."""
     if model.exists():
         raise UserError(f"{model} is there already", where="-o", hint="name another folder, or remove this one")
+
+
+@contextmanager
+def working_folder(request: Request, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the working folder, which two processes must not write at once. Raises ``UserError`` as for ``-o``."""
+    lock = request.work.with_name(f"{request.work.name}.lock")
+    with ExitStack() as stack:
+        with writing(f"the working folder {request.work}", "--store", KEPT):
+            request.work.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(file_lock(lock))
+            except LockHeld as process:
+                say(f"process {process} works in {request.work}; waiting for its end")
+                stack.enter_context(file_lock(lock, wait=True))
+        refuse_existing(request.model)  # the other process may have written it
+        yield

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.adapt.held_out_fold import HeldOut
+from orchestrator.adapt.own_images import OwnImages
 from orchestrator.datasets.part import RawDataset
 
 SHOWN = 100
@@ -30,7 +31,7 @@ class Suspect:
     """An image whose label is improbable.
 
     Attributes:
-        origin: where it is.
+        origin: where it is in the user's folder.
         given, likely: the words of its class and of the class that may be right.
         picture: a small JPEG as a ``data:`` address.
     """
@@ -54,21 +55,20 @@ def suspect_labels(probabilities_NC: NDArray[np.float32], labels_N: NDArray[np.i
     return [(int(n), int(likely_N[n])) for n in found[np.argsort(margin_N[found], kind="stable")]]
 
 
-def find_suspects(held_out: Sequence[HeldOut], labels_N: NDArray[np.int64], raw: RawDataset) -> list[Suspect]:
-    """Return the suspect images; their probabilities are the mean of several candidates'.
+def find_suspects(held_out: Sequence[HeldOut], images: OwnImages) -> list[Suspect]:
+    """Return the suspect images; their probabilities are the mean of those of several candidates.
 
-    Args:
-        held_out: of each candidate that was measured.
-        labels_N: in the order of the support.
-        raw: the dataset, from which the pictures are read.
+    ``held_out``: the predictions of each candidate that was measured.
     """
+    raw, positions_N = images.raw, held_out[0].positions_N
+    labels_N = raw.train.labels[positions_N]
     probabilities_NC = np.mean([each.probabilities_NC for each in held_out], axis=0)
     suspects: list[Suspect] = []
     for row, likely in suspect_labels(probabilities_NC, labels_N):
-        position = int(held_out[0].positions_N[row])
+        position = int(positions_N[row])
         words = raw.class_names[labels_N[row]], raw.class_names[likely]
         picture = _picture(raw, position) if len(suspects) < SHOWN else ""
-        suspects.append(Suspect(raw.train.origin(position), *words, picture))
+        suspects.append(Suspect(images.origin(position), *words, picture))
     return suspects
 
 

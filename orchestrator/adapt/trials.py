@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 
 from bolt.methods.common.candidates import Candidate
@@ -21,13 +20,11 @@ from orchestrator.adapt.held_out_fold import HeldOut, HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.artifacts.spec import ArtifactSpec, artifact_cache
-from orchestrator.core.cell import Cell
+from orchestrator.artifacts.spec import ArtifactCache, ArtifactSpec
+from orchestrator.core.cell import BackboneRef, Cell
 from orchestrator.core.events import TaskEvent
-from orchestrator.core.settings import RunSettings
 from orchestrator.execution.run import build_artifacts
 from orchestrator.planning.plan import Plan
-from orchestrator.store import Store
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
@@ -41,7 +38,7 @@ class Trial:
     """A candidate on the held-out folds.
 
     Attributes:
-        cell: the candidate, adapted to all training images.
+        cell: measures the candidate, adapted to all training images.
         held_out: what it predicted for each image of the support while it was held out; ``None`` if it was not
             measured.
         seconds: how long all folds took, without the features that candidates share.
@@ -69,68 +66,68 @@ class Trial:
         """Accuracy on the held-out images in per cent."""
         return 100 * float(self.held_out.correct_N.mean()) if self.held_out is not None else float("nan")
 
-    def correct_of(self, repeated: Sequence[int]) -> NDArray[np.bool_] | None:
-        """Whether each picture was predicted correctly, without the ``repeated`` images; ``None`` if not measured."""
-        if self.held_out is None:
-            return None
-        return self.held_out.scores_without(repeated)[1]
+    @property
+    def outcome(self) -> str:
+        """The accuracy and the time, or why it was left out."""
+        if self.left_out:
+            return f"not tried: {self.left_out}"
+        return f"{self.accuracy:5.1f} %   {human_duration(self.seconds)}"
 
 
 def measure_candidates(
-    candidates: Sequence[Candidate], plan: Plan, images: OwnImages, minutes: float, console: Console
-) -> list[Trial]:
+    candidates: Sequence[Candidate], plan: Plan, images: OwnImages, minutes: float, loaded: ArtifactCache,
+    console: Console,
+) -> list[Trial]:  # fmt: skip
     """Measure the candidates on held-out folds, the cheapest first, and print what came out of each.
 
     If nothing can be held out, nothing is measured, and what the first candidate reads that fits the time is built.
 
     Args:
-        plan: its cells are the candidates, in their order.
+        plan: its cells are the candidates, in their order. The trials have this order too.
         minutes: what the candidates may take, with the artifacts that they read.
 
     Raises ``UserError`` if an artifact cannot be built, or if no candidate could be measured.
     """
-    folds, settings = images.folds, images.settings
     trials = [Trial(candidate, cell) for candidate, cell in zip(candidates, plan.cells, strict=True)]
+    inputs = [inputs_of(trial.cell, plan) for trial in trials]
+    rate, left = _gflops_per_second(plan.cells[0].backbone, loaded), 60 * minutes
     width = max(28, *(len(trial.text) for trial in trials))
-    left, rate = 60 * minutes, _gflops_per_second(plan, settings)
-    by_cost = sorted(range(len(trials)), key=lambda number: _gflop(trials[number], plan, folds, settings))
-    for number in by_cost if folds else range(len(trials)):
-        trial = trials[number]
-        estimated = _gflop(trial, plan, folds, settings) / rate
-        if estimated > left and not _is_cheap(trial.candidate):
-            why = f"an estimated {human_duration(estimated)} did not fit into the time left"
-            trial = replace(trial, left_out=why)
+
+    def estimate(number: int) -> float:
+        return _gflop(trials[number], inputs[number], images, loaded) / rate
+
+    numbers = range(len(trials))
+    for number in sorted(numbers, key=estimate) if images.folds else numbers:
+        trial, cheap, seconds = trials[number], _is_cheap(trials[number].candidate), estimate(number)
+        if seconds > left and not cheap:
+            why = f"an estimated {human_duration(seconds)} did not fit into the time left"
+            trials[number] = replace(trial, left_out=why)
         else:
-            left -= build(inputs_of(trial.cell, plan), settings, console, f"{trial.text}: preparing")
-            if folds:
-                allowed = max(60 * minutes, CHEAP_SECONDS) if _is_cheap(trial.candidate) else left
-                trial = _measured(trial, images, allowed, console)
-                left -= trial.seconds
-        trials[number] = trial
-        if not folds and not trial.left_out:
-            break
-        if trial.left_out:
-            print_line(f"  {trial.text:<{width}} not tried: {trial.left_out}", console)
-        elif trial.is_measured:
-            print_line(f"  {trial.text:<{width}} {trial.accuracy:5.1f} %   {human_duration(trial.seconds)}", console)
-    if folds and not any(trial.is_measured for trial in trials):
+            left -= build(inputs[number], loaded, console, f"{trial.text}: preparing")
+            if not images.folds:
+                return trials
+            allowed = max(60 * minutes, CHEAP_SECONDS) if cheap else left
+            trials[number] = _measured(trial, images, allowed, loaded, console)
+            left -= trials[number].seconds
+        print_line(f"  {trial.text:<{width}} {trials[number].outcome}", console)
+    if not any(trial.is_measured for trial in trials):
         what = "no candidate could be measured"
         raise UserError(what, where="--minutes", hint="give more minutes or other --methods")
     return trials
 
 
-def _measured(trial: Trial, images: OwnImages, left: float, console: Console) -> Trial:
+def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCache, console: Console) -> Trial:
     """Build the folds one after the other, and read them. A candidate that fails or is too slow is left out."""
-    folds, settings = images.folds, images.settings
+    folds = images.folds
     found: list[HeldOut] = []
     spent = 0.0
     for fold in range(folds):
         spec = HeldOutFold(trial.cell, fold, folds, images.copies)
         try:
-            build([spec], settings, console, f"{trial.text}: fold {fold + 1} of {folds}")
+            build([spec], loaded, console, f"{trial.text}: fold {fold + 1} of {folds}")
         except UserError as error:
             return replace(trial, seconds=spent, left_out=str(error).splitlines()[0])
-        predicted, seconds = artifact_cache(settings).get(spec)
+        predicted, seconds = loaded.get(spec)
         found.append(predicted)
         spent += seconds
         remaining = seconds * (folds - fold)  # the other folds, and all images at the end
@@ -142,9 +139,9 @@ def _measured(trial: Trial, images: OwnImages, left: float, console: Console) ->
     return replace(trial, held_out=held_out, seconds=spent)
 
 
-def build(specs: Sequence[ArtifactSpec], settings: RunSettings, console: Console, what: str) -> float:
+def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console, what: str) -> float:
     """Build those that the store lacks; return the seconds. Raises ``UserError`` with one that cannot be built."""
-    started, store = time.perf_counter(), Store(settings.store_url)
+    started, store = time.perf_counter(), loaded.store
     missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
     titles = {spec.address: spec.title for spec in missing}
 
@@ -152,9 +149,9 @@ def build(specs: Sequence[ArtifactSpec], settings: RunSettings, console: Console
         if event.kind == "started":
             status.update(f"{what}, {titles[event.key]}")
 
-    store.remove_failures([spec.address for spec in missing])
+    store.remove_failures([*titles])
     with console.status(what) as status:
-        failed = build_artifacts(missing, settings, store, show)
+        failed = build_artifacts(missing, loaded.settings, store, show)
     for address, event in failed.items():
         raise UserError(f"{titles[address]} could not be built: {event.error}", where=address)
     return time.perf_counter() - started
@@ -169,20 +166,14 @@ def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
     return [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == cell.dataset)]
 
 
-def _gflop(trial: Trial, plan: Plan, folds: int, settings: RunSettings) -> float:
+def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
     """10^9 operations of a candidate on all folds and, at the end, on all images, with the artifacts it lacks."""
-    store, candidate = Store(settings.store_url), trial.candidate
-    size = plan.catalog.dataset(trial.cell.dataset.name).sizes.train
-    passes = candidate.tower_passes(size)
-    images = (
-        passes.forward + candidate.method.training_forwards * passes.training + size * candidate.method.changes_tower
-    )
-    artifacts = sum(
-        spec.gflops(plan.catalog)
-        for spec in inputs_of(trial.cell, plan)
-        if store.artifact(spec.address, spec.identity) is None
-    )
-    return images * plan.catalog.backbone(trial.cell.backbone.name).gflops_per_image * max(1, folds) + artifacts
+    method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
+    per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
+    lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]
+    artifacts = sum(spec.gflops(loaded.catalog) for spec in lacking)
+    gflops_per_image = loaded.catalog.backbone(trial.cell.backbone.name).gflops_per_image
+    return per_fold * gflops_per_image * max(1, images.folds) + artifacts
 
 
 def _is_cheap(candidate: Candidate) -> bool:
@@ -191,9 +182,8 @@ def _is_cheap(candidate: Candidate) -> bool:
     return not (passes.forward or passes.training or passes.text_training or views or candidate.uses_sources)
 
 
-def _gflops_per_second(plan: Plan, settings: RunSettings) -> float:
+def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:
     """Time the backbone on a few images."""
-    loaded, ref = artifact_cache(settings), plan.cells[0].backbone
     backbone, size = loaded.backbone(ref), loaded.image_size(ref).side
 
     def seconds(images: int) -> float:
@@ -203,4 +193,4 @@ def _gflops_per_second(plan: Plan, settings: RunSettings) -> float:
 
     seconds(1)  # the first pass allocates memory
     images = max(1, min(64, int(0.5 / seconds(1))))
-    return plan.catalog.backbone(ref.name).gflops_per_image * images / seconds(images)
+    return loaded.catalog.backbone(ref.name).gflops_per_image * images / seconds(images)

@@ -97,7 +97,7 @@ def adapt(
         raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
     name = own_key(folder)
     request = Request(
-        folder=folder,
+        folder=folder.expanduser().absolute(),
         name=name,
         model=output or Path(f"{name}-model"),
         backbone=backbone,

@@ -18,12 +18,11 @@ from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.events import OnProgress
 from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.class_words import class_words
-from orchestrator.datasets.copies import Copies, copy_notes
 from orchestrator.datasets.layouts import Layout, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.routes.tar_shards import folder_of
-from orchestrator.datasets.verify import Verified, exclude_broken, verify_dataset
+from orchestrator.datasets.verify import Copies, Verified, copy_notes, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed, pluralize
 
@@ -108,17 +107,31 @@ def add_dataset(
                 + "; or accept its images as they are now: --replace" * own_entry,
             )
         options = kept_options(options, old)
-    columns = dict(options.columns)
-    if old and isinstance(old.route, ManifestRoute):
-        columns = {key: name for key, name in old.route.columns.items() if key != name or key != "split"} | columns
-    layout = find(name, columns) if find else find_layout(path, columns)
+    layout = find(name, options.columns) if find else find_layout(path, options.columns)
+    options = replace(options, title=options.title or _title(dataset_key(path)))
+    return add_layout(name, layout, catalog_files, options, advance, old)
+
+
+def add_layout(
+    name: str,
+    layout: Layout,
+    catalog_files: Sequence[Path],
+    options: DatasetOptions,
+    advance: OnProgress = lambda done, of: None,
+    old: DatasetEntry | None = None,
+) -> Added:
+    """Check images of a known layout and add them as the dataset ``name``, in place of ``old``, to the last file.
+
+    Raises ``UserError`` as :func:`add_dataset`.
+    """
+    catalog_file = catalog_files[-1]
     words, sentences, about_words = class_words(layout.names, options.words)
     if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
         words |= {folder: word for folder, word in old.class_names.items() if folder in words}
         sentences = {folder: _sentences_of(old, word) for folder, word in words.items()}
         about_words = ()
     fields: dict[str, Any] = {
-        "title": options.title or _title(dataset_key(path)),
+        "title": options.title or _title(name),
         "domain": options.domain,
         "route": dict(layout.route),
         "class_names": words,
@@ -154,7 +167,8 @@ def add_dataset(
     if found.rotated:
         fields["exif_rotation"] = True
     title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
-    domains = {} if options.domain in catalog.domains else {options.domain: {"title": title}}
+    known = load_catalog([file for file in catalog_files if file.exists()]).domains
+    domains = {} if options.domain in known else {options.domain: {"title": title}}
     write_entries(catalog_file, {"domains": domains, "datasets": {} if old else {name: fields}})
     if old:
         datasets = {**read_mapping(catalog_file)["datasets"], name: fields}
@@ -190,8 +204,15 @@ def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
         templates=options.templates or (old.prompts if isinstance(old.prompts, tuple) else ()),
         mirrorable=options.mirrorable and old.mirrorable,
         licence=old.licence if options.licence == DatasetOptions.licence else options.licence,
+        columns=_columns_of(old) | dict(options.columns),
         reading=Reading(bands=options.reading.bands or old.bands, range=options.reading.range or old.range),
     )
+
+
+def _columns_of(entry: DatasetEntry) -> dict[str, str]:
+    """Return the columns that the user once named, for a dataset of a table."""
+    named = entry.route.columns.items() if isinstance(entry.route, ManifestRoute) else ()
+    return {key: name for key, name in named if key != name or key != "split"}
 
 
 def _title(key: str) -> str:

@@ -181,7 +181,7 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
         have, shown = "has" if len(other) == 1 else "have", listed(sorted(other), SHOWN)
         lines.append(f"{len(other)} of {pluralize(whole, 'image')} {have} other content: {shown}")
         for name, images in raw.parts.items():
-            checks = [check_image(name, images, i) for i in range(len(images)) if images.origin(i) in other]
+            checks = [check_image(raw, name, i) for i in range(len(images)) if images.origin(i) in other]
             lines += [f"{check.origin} {_UNDECODABLE}: {check.reason}" for check in checks if check.reason]
     return lines
 

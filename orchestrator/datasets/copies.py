@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,23 +53,6 @@ _CROPS = [
 """Top, bottom, left and right of each crop, as shares of the sides; the first is the whole picture."""
 
 
-class Picture(NamedTuple):
-    """An image of a dataset: its part, where it is, and the words of its class."""
-
-    part: str
-    origin: str
-    word: str
-
-    @property
-    def labelled(self) -> str:
-        """Where it is, with its class."""
-        return f"{self.origin} ({self.word})"
-
-
-Copies = tuple[tuple[Picture, ...], ...]
-"""Groups of at least two images that are copies of one picture."""
-
-
 def small_version(image: Image.Image) -> NDArray[np.uint8]:
     """Return the picture in ``SIDE`` x ``SIDE`` pixels, uint8 (3, SIDE, SIDE)."""
     plain = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.HAMMING, reducing_gap=2.0)
@@ -84,23 +66,21 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         digests: checksums of the pixels.
         small: the :func:`small_version` of each image.
     """
+    from scipy.sparse import coo_array  # takes half a second, and most commands search no copies
+    from scipy.sparse.csgraph import connected_components
+
+    if not digests:
+        return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
     distinct = np.array(sorted(first.values()))  # exact copies would fill the neighbours of a picture
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
-    group = list(range(len(digests)))
-
-    def root(n: int) -> int:
-        while group[n] != n:
-            group[n] = n = group[group[n]]
-        return n
-
-    for i, j in pairs:
-        group[root(j)] = root(i)
+    ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    links = coo_array((np.ones(len(pairs)), (ones, others)), shape=(len(digests),) * 2)
     members = defaultdict(list)
-    for n in range(len(digests)):
-        members[root(n)].append(n)
+    for n, group in enumerate(connected_components(links, directed=False)[1]):
+        members[group].append(n)
     return sorted(each for each in members.values() if len(each) > 1)
 
 
@@ -162,26 +142,3 @@ def _averages(start: float, stop: float, count: int) -> Floats:
     pixels = np.arange(SIDE)
     share = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
     return np.asarray(share / share.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
-def copy_notes(copies: Copies, images: int) -> list[str]:
-    """Say which copies are in both parts, which have two labels, and how many others there are; ``images`` in all.
-
-    A note names every pair on a line of its own.
-    """
-    notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
-    leaks = [(one, next(each for each in group if each.part == "train")) for group in copies
-             if {each.part for each in group} == {"train", "test"} for one in group if one.part == "test"]  # fmt: skip
-    mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in copies
-             if len({each.word for each in group}) > 1]  # fmt: skip
-    for what, pairs in (
-        ("test images that are copies of a training image", leaks),
-        ("pictures with two labels", mixed),
-    ):
-        if pairs:
-            named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
-            notes.append("\n".join([f"{what}: {len(pairs)}", *named]))
-    learnt = [sum(each.part == "train" for each in group) for group in copies]
-    if again := sum(count - 1 for count in learnt if count > 1):
-        notes.append(f"training images that are copies of another training image: {again}")
-    return notes

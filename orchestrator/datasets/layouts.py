@@ -24,7 +24,6 @@ from bolt.image_folders import (
     part_of,
     unused_notes,
 )
-from orchestrator.datasets.routes.class_folders import refuse_folder_of_datasets, refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
 from orchestrator.datasets.routes.tar_shards import folder_of
 from orchestrator.util.errors import UserError, unknown_name
@@ -53,6 +52,7 @@ class Layout(NamedTuple):
         names: class names in the data.
         notes: remarks about files that are not used.
         licence: of the images, if it is known.
+        parts: the folders that hold the class folders: ``train`` and ``test``, or ``all``. Tables have none.
     """
 
     data_root: Path
@@ -61,6 +61,7 @@ class Layout(NamedTuple):
     names: tuple[str, ...]
     notes: tuple[str, ...]
     licence: str = ""
+    parts: Mapping[str, Path] = {}
 
 
 def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
@@ -70,12 +71,12 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     empty, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
-    if path.is_file() or path.suffix.lower() == ".tar":
-        layout = _of_table(path, columns or {})
-    elif path.is_dir():
-        layout = _of_folder(path)
-    else:
-        raise UserError(f"there is no {path}", hint="give a folder of images, a table of them, or tar shards")
+    is_table = path.is_file() or path.suffix.lower() == ".tar"
+    return _of_table(path, columns or {}) if is_table else folder_layout(path)
+
+
+def _checked(layout: Layout, path: Path) -> Layout:
+    """Return the layout. Raises ``UserError`` for a name that is not UTF-8, and for fewer than two classes."""
     if foreign := next(filter(_FOREIGN_BYTES.search, layout.names), None):
         raise UserError(f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename it")
     if len(layout.names) < 2:
@@ -87,12 +88,25 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
     return layout
 
 
-def _of_folder(folder: Path) -> Layout:
-    given, folder = folder, dataset_folder(folder)
-    refuse_folder_of_datasets(folder)
+def folder_layout(given: Path, *, tested: bool = True) -> Layout:
+    """Find out how a folder of images is laid out. It may lack a test part unless it is to be ``tested``.
+
+    Raises ``UserError`` as :func:`find_layout`.
+    """
+    if not given.is_dir() or given == Path(given.anchor):
+        what = f"{given} is no folder of images" if given.exists() else f"there is no folder {given}"
+        raise UserError(what, hint="give a folder with one folder of images per class" + ", or a table" * tested)
+    folder = dataset_folder(given)
+    datasets = [path for path in class_folders(folder) if {"train", "test"} & part_folders(path).keys()]
+    if datasets:
+        raise UserError(
+            f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
+            where=str(folder),
+            hint="give one dataset: " + ", or ".join(map(str, datasets[:4])),
+        )
     found = part_folders(folder)
     parts: dict[str, Path] = {name: found[name] for name in ("train", "test") if name in found}
-    if len(parts) == 1:
+    if len(parts) == 1 and (tested or "train" not in parts):
         here, missing = ("train", "test") if "train" in parts else ("test", "train")
         beside = ", ".join([path.name for path in class_folders(folder) if path not in found.values()][:6])
         beside = ", ".join(filter(None, (beside, *(found[name].name for name in found if name not in (here, "all")))))
@@ -100,28 +114,26 @@ def _of_folder(folder: Path) -> Layout:
             f"there is {parts[here].name}/ but no {missing}/" + (f"; the other folders are {beside}" if beside else ""),
             where=str(folder),
             hint=f"rename the folder that holds the {missing} images to {missing}, or put all class folders side by "
-            "side for an 80/20 split",
+            "side" + " for an 80/20 split" * tested,
         )
     recipe = "official" if parts else "eighty_twenty"
-    if not parts and (folder / "all").is_dir():
-        if "all" not in found:
-            raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
-        parts = {"all": found["all"]}
-    roots = [*parts.values()] or [folder]
-    names = [[path.name for path in class_folders(root)] for root in roots]
-    if not names[0]:
+    if not parts and (folder / "all").is_dir() and "all" not in found:
+        raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
+    parts = parts or {"all": found.get("all", folder)}
+    classes = class_folders(next(iter(parts.values())))
+    if not classes:
         loose = len(images_in(folder))
         what = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
         raise UserError(what, where=str(folder), hint=how_to_lay_out(folder))
-    refuse_untested(names[0], names[-1], folder)
-    nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not images_in(path)]
-    notes = unused_notes(given, roots)
+    nested = [path for path in classes if len(class_folders(path)) > 1 and not images_in(path)]
+    notes = unused_notes(given, parts.values())
     if nested:
         notes.append(
             f"the images of {nested[0].name} lie in {len(class_folders(nested[0]))} sub-folders, and so do those of "
             f"{len(nested) - 1} other class folders; if the sub-folders are the classes, put them side by side"
         )
-    return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
+    names, route = tuple(path.name for path in classes), {"kind": "folder", "folder": folder.name}
+    return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
 
 
 def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
@@ -151,7 +163,7 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     file = path.relative_to(folder).as_posix()
     route = {"kind": "manifest", "folder": folder.name, "file": file, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
-    return Layout(folder.parent, route, recipe, tuple(names), (*notes, *remarks))
+    return _checked(Layout(folder.parent, route, recipe, tuple(names), (*notes, *remarks)), path)
 
 
 def choose_columns(

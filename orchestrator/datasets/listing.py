@@ -11,10 +11,9 @@ from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, own_splits, partial_folder
 from orchestrator.datasets.adding import Added
-from orchestrator.datasets.copies import copy_notes
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
-from orchestrator.datasets.verify import Verified
+from orchestrator.datasets.verify import Verified, copy_notes
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import first_lines, human_bytes, listed
 

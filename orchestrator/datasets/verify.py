@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from bolt.clip.image_files import UNREADABLE, ReadAs, read_as, reading_notes
 from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images, own_splits
 from orchestrator.core.events import OnProgress
-from orchestrator.datasets.copies import MOST, SIDE, Copies, Picture, find_copies, small_version
+from orchestrator.datasets.copies import MOST, SIDE, find_copies, small_version
 from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.part import Part, RawDataset
+from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
@@ -30,7 +30,7 @@ _NO_PICTURE = np.zeros((3, SIDE, SIDE), np.uint8)
 
 
 class ImageCheck(NamedTuple):
-    """An image: its part, its location and its class; and what decoding it has shown.
+    """An image: its part, its location and the words of its class; and what decoding it has shown.
 
     Attributes:
         reason: why it cannot be decoded, else ``""``. The rest is known of decoded images only.
@@ -41,12 +41,21 @@ class ImageCheck(NamedTuple):
 
     part: str
     origin: str
-    label: int
+    word: str
     reason: str = ""
     digest: bytes = b""
     pixels: int = 0
     small: NDArray[np.uint8] = _NO_PICTURE
     read: ReadAs = ReadAs()
+
+    @property
+    def labelled(self) -> str:
+        """Where it is, with its class."""
+        return f"{self.origin} ({self.word})"
+
+
+Copies = tuple[tuple[ImageCheck, ...], ...]
+"""Groups of at least two images that are copies of one picture."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,10 @@ class Verified:
         return [*split_manifest(self.entry, self.raw).differs(self.entry), *self.own_split]
 
 
-def check_image(name: str, part: Part, index: int) -> ImageCheck:
+def check_image(raw: RawDataset, name: str, index: int) -> ImageCheck:
     """Decode one image of the part called ``name``."""
-    found = ImageCheck(name, part.origin(index), int(part.labels[index]))
+    part = raw.parts[name]
+    found = ImageCheck(name, part.origin(index), raw.class_names[part.labels[index]])
     try:
         plain = part.read(index)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
@@ -106,18 +116,17 @@ def verify_dataset(
     total = sum(len(raw.parts[name]) for name in parts)
     checks: list[ImageCheck] = []
     for name in parts:
-        for check in thread_map(partial(check_image, name, raw.parts[name]), len(raw.parts[name])):
+        for check in thread_map(partial(check_image, raw, name), len(raw.parts[name])):
             checks.append(check if total <= MOST else check._replace(small=_NO_PICTURE))
             advance(len(checks), total)
     decoded = [check for check in checks if not check.reason]
     pixels = [check.pixels for check in decoded]
     groups = find_copies([check.digest for check in decoded], [check.small for check in decoded])
-    pictures = [Picture(check.part, check.origin, raw.class_names[check.label]) for check in decoded]
     return Verified(
         entry=entry,
         raw=raw,
         broken=tuple(check for check in checks if check.reason),
-        copies=tuple(tuple(pictures[n] for n in group) for group in groups),
+        copies=tuple(tuple(decoded[n] for n in group) for group in groups),
         rotated=sum(check.read.turned for check in checks),
         remarks=tuple(reading_notes((check.read for check in decoded), raw.train.reading)),
         excluded=len(excluded_images(entry, data_root)),
@@ -132,12 +141,12 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 
     Raises ``UserError`` if a part of a class would be left without images.
     """
-    lost = Counter((broken.part, broken.label) for broken in found.broken)
-    for (part, label), count in lost.items():
-        if count == found.raw.class_sizes(part)[label]:
+    lost = Counter((broken.part, broken.word) for broken in found.broken)
+    for (part, word), count in lost.items():
+        if count == found.raw.class_sizes(part)[found.raw.class_names.index(word)]:
             kind = "training" if part == "train" else "test"
             raise UserError(
-                f"no {kind} image of class {found.raw.class_names[label]!r} can be read; the class would be empty",
+                f"no {kind} image of class {word!r} can be read; the class would be empty",
                 where=f"dataset {found.entry.name}",
                 hint="repair an image of the class, or remove the class",
             )
@@ -150,3 +159,26 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     with writing("the list of excluded images", str(path)), replacing(path) as temporary:
         temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
     return path
+
+
+def copy_notes(copies: Copies, images: int) -> list[str]:
+    """Say which copies are in both parts, which have two labels, and how many others there are; ``images`` in all.
+
+    A note names every pair on a line of its own.
+    """
+    notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
+    leaks = [(one, next(each for each in group if each.part == "train")) for group in copies
+             if {each.part for each in group} == {"train", "test"} for one in group if one.part == "test"]  # fmt: skip
+    mixed = [(group[0], next(each for each in group if each.word != group[0].word)) for group in copies
+             if len({each.word for each in group}) > 1]  # fmt: skip
+    for what, pairs in (
+        ("test images that are copies of a training image", leaks),
+        ("pictures with two labels", mixed),
+    ):
+        if pairs:
+            named = (f"    {one.labelled} = {other.labelled}" for one, other in pairs)
+            notes.append("\n".join([f"{what}: {len(pairs)}", *named]))
+    learnt = [sum(each.part == "train" for each in group) for group in copies]
+    if again := sum(count - 1 for count in learnt if count > 1):
+        notes.append(f"training images that are copies of another training image: {again}")
+    return notes

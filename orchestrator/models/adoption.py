@@ -57,8 +57,10 @@ def adopt_checkpoints(
     copy: bool = False,
     note: str = "",
     say: Callable[[str], None],
-) -> None:
+) -> list[str]:
     """Check checkpoints and add them to the last of the catalog files: all of them or none.
+
+    Returns the keys of the datasets they were fine-tuned on.
 
     Args:
         paths: files, folders, or ``hf:owner/name[@revision]``, which is fetched into a folder beside the catalog file.
@@ -115,6 +117,7 @@ def adopt_checkpoints(
         entries[name] = {"file": stated, "sha256": digest} | ({"note": origin} if origin else {})
     write_entries(target, {"checkpoints": section}, replace=True)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
+    return list(candidates)
 
 
 def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Callable[[str], None]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,21 +21,6 @@ from orchestrator.util.errors import UserError
 
 ImagesOfClass = Mapping[str, list[Path]]
 """Name of each class folder -> its images, both sorted."""
-
-
-def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
-    """Raise ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
-
-    ``command``: what the error advises for each dataset.
-    """
-    inner = class_folders(folder)
-    datasets = [path for path in inner if {"train", "test"} & part_folders(path).keys()]
-    if datasets:
-        raise UserError(
-            f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
-            where=str(folder),
-            hint="give one dataset: " + ", or ".join(f"{command} {path}" for path in datasets[:4]),
-        )
 
 
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -61,18 +46,7 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     if entry.splits.recipe != "official":
         return _contents({"all": find_class_folders(folder)}, folder)
     found = {split: find_class_folders(folder / split) for split in ("train", "test")}
-    refuse_untested(found["train"], found["test"], folder)
     return _contents(found, folder)
-
-
-def refuse_untested(train: Collection[str], test: Collection[str], folder: Path) -> None:
-    """Raise ``UserError`` if a class of the training part is not in the test part."""
-    if lacking := sorted(set(train) - set(test)):
-        raise UserError(
-            f"class folder {lacking[0]!r} is in train/ but not in test/",
-            where=str(folder),
-            hint="every class needs images to learn from and images to be tested on",
-        )
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents:
@@ -82,6 +56,12 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents
     for split, classes in found.items():
         if unexpected := sorted(classes.keys() - label_of.keys()):
             raise UserError(f"class folder {unexpected[0]!r} is in {split}/ but not in {first}/", where=str(folder))
+        if lacking := sorted(label_of.keys() - classes.keys()):
+            raise UserError(
+                f"class folder {lacking[0]!r} is in {first}/ but not in {split}/",
+                where=str(folder),
+                hint="every class needs images to learn from and images to be tested on",
+            )
         if empty := [name for name, paths in classes.items() if not paths]:
             part = "" if split == "all" else f" in {split}/"
             raise UserError(f"class folders without images{part}: {', '.join(empty[:8])}", where=str(folder))

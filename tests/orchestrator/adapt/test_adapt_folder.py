@@ -202,7 +202,7 @@ def test_cheap_candidates_always_run_and_a_model_at_chance_is_called_one(tmp_pat
     tried = [trial.text for trial in done.trials if trial.is_measured]
     assert tried == ["zero_shot", "logistic_probe"]
     assert all("did not fit" in trial.left_out for trial in done.trials if not trial.is_measured)
-    assert done.chance == pytest.approx(100 / 3)
+    assert done.images.chance == pytest.approx(100 / 3)
     assert not done.suspects  # its guesses questioned nearly every label
     for text in (said.getvalue(), (tmp_path / "model.html").read_text(), (tmp_path / "model" / CARD).read_text()):
         assert "not clearly better than chance" in text

@@ -7,10 +7,12 @@ import pytest
 from PIL import Image
 
 from bolt.clip.image_files import Reading
-from orchestrator.adapt.own_images import OwnImages, as_given, image_parts, prepare_images
+from orchestrator.adapt.own_images import OwnImages, as_given, prepare_images
 from orchestrator.adapt.request import Request
+from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions
+from orchestrator.datasets.layouts import folder_layout
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
@@ -20,7 +22,7 @@ def prepare(place: Path, options: DatasetOptions) -> OwnImages:
     request = Request(
         place / "ware", "ware", place / "model", "tiny-clip", None, (), 1.0, "state_dict", options, settings
     )
-    return prepare_images(request, *image_parts(request.folder))
+    return prepare_images(request, folder_layout(request.folder, tested=False), load_catalog())
 
 
 def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
     prepare(tmp_path, DatasetOptions(exclude_broken=True))
     broken.write_bytes(whole)
     images = prepare(tmp_path, DatasetOptions(exclude_broken=True))
-    assert images.per_class == (3, 3, 3)
+    assert images.per_class == [3, 3, 3]
     assert not any("excluded" in note for note in images.notes)
 
 
@@ -78,8 +80,7 @@ def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
 
 
 def test_paths_are_named_as_the_users_folders_are() -> None:
-    ware = Path("/home/me/ware")
     text = "copies: 1\n    test/cat/1.png (cat) = train/cat/0.png (cat)"
-    given = as_given(text, ware, ware / "in" / "Training", ware / "in" / "Testing")
+    given = as_given(text, {"train": "in/Training/", "test": "in/Testing/"})
     assert given == "copies: 1\n    in/Testing/cat/1.png (cat) = in/Training/cat/0.png (cat)"
-    assert as_given("train/test/0.png", ware, ware, None) == "test/0.png"
+    assert as_given("train/test/0.png", {"train": "./"}) == "test/0.png"

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
-from orchestrator.datasets.copies import Picture, copy_notes, find_copies, small_version
+from orchestrator.datasets.copies import find_copies, small_version
+from orchestrator.datasets.verify import ImageCheck, copy_notes
 from orchestrator.drawn_world.drawing import draw_split
 from orchestrator.drawn_world.tasks import TASKS
 
@@ -72,9 +73,9 @@ def test_two_pictures_and_none() -> None:
 
 
 def test_notes_name_both_paths_and_both_labels() -> None:
-    picture = Picture("train", "train/hat/1.jpg", "hat")
-    other = Picture("train", "train/cap/2.jpg", "cap")
-    tested = Picture("test", "test/hat/3.jpg", "hat")
+    picture = ImageCheck("train", "train/hat/1.jpg", "hat")
+    other = ImageCheck("train", "train/cap/2.jpg", "cap")
+    tested = ImageCheck("test", "test/hat/3.jpg", "hat")
     leak, mixed, again = copy_notes(((picture, other, tested),), 3)
     assert leak.splitlines()[1] == "    test/hat/3.jpg (hat) = train/hat/1.jpg (hat)"
     assert mixed.splitlines()[1] == "    train/hat/1.jpg (hat) = train/cap/2.jpg (cap)"
