@@ -1,6 +1,6 @@
 """From results to verdicts: rows, the statistics that name the best methods, and the recommendation.
 
-``rows`` has one row per cell and test split. ``verdict`` turns rows into the answers that pages, the terminal, MLflow
+``rows`` has one row per cell and test split. ``verdict`` turns rows into the verdicts that pages, the terminal, MLflow
 and ``verdict.json`` share; start there. ``best_set`` compares methods over datasets and returns a ``comparison``;
 ``one_dataset`` makes the same record from the test images of one dataset. ``race`` decides while a grid is measured
 which methods need no more cells, and ``raced_places`` which cells those are. ``recommendation`` names the cheapest of

@@ -1,6 +1,6 @@
 """Verdicts: which methods may be the best at each place of a benchmark, and which of them to use.
 
-``answers_of`` makes them from rows. The page, tables, the terminal, MLflow and ``verdict.json`` only read them.
+``verdicts_of`` makes them from rows. The page, tables, the terminal, MLflow and ``verdict.json`` only read them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
     }
 
 
-def answers_of(
+def verdicts_of(
     rows: Iterable[Row],
     *,
     results: Sequence[Result] = (),
@@ -104,10 +104,10 @@ def answers_of(
     saves: CostKind = "operations",
     raced: Sequence[RacedPlace] = (),
 ) -> tuple[VerdictSeries, ...]:
-    """One answer for each track, protocol, backbone and domain, in the order of the rows.
+    """Return a series of verdicts for each track, protocol, backbone and domain, in the order of the rows.
 
-    Where several domains are measured, an answer about all of them together follows theirs, with ``domain`` empty.
-    A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. An answer about each of its
+    Where several domains are measured, a series about all of them together follows theirs, with ``domain`` empty.
+    A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. A series about each of its
     datasets follows, if their cells have predictions and the metric is accuracy or balanced accuracy.
 
     Only rows that a mean over test splits counts (``Row.averaged``) are compared.
@@ -115,7 +115,7 @@ def answers_of(
     Args:
         rows: the rows to compare; ``comparable.comparable_rows`` leaves out those that take no part.
         results: of the rows' cells.
-        read_predictions: reads the predictions of results; without it there is no answer about single datasets.
+        read_predictions: reads the predictions of results; without it there is no series about single datasets.
         smallest_difference: in points of the metric; methods that differ by less are level.
         saves: the kind of cost that the recommendation saves first.
         raced: the races that decide at their places. They are within one domain, so nothing is said about all domains
@@ -126,7 +126,7 @@ def answers_of(
     for row in rows:
         if row.averaged:
             places.setdefault((row.track, row.protocol, row.backbone), {}).setdefault(row.domain, []).append(row)
-    answers: list[VerdictSeries] = []
+    every: list[VerdictSeries] = []
     by_id = {result.cell.id: result for result in results}
     for (track, protocol, backbone), by_domain in places.items():
         groups = dict(by_domain)
@@ -137,20 +137,20 @@ def answers_of(
             comparisons = _comparisons(own, smallest_difference, own_races)
             verdicts = (Verdict(k, found, costs_of(rows, by_id), saves) for k, found, rows in comparisons)
             metric = own[0].metric
-            answers.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=metric))
+            every.append(VerdictSeries(track, protocol, domain, backbone, tuple(verdicts), metric=metric))
             if domain and read_predictions is not None and metric in _ON_IMAGES:
-                answers += _dataset_answers(own, by_id, read_predictions, smallest_difference, saves)
-    return tuple(answers)
+                every += _dataset_verdicts(own, by_id, read_predictions, smallest_difference, saves)
+    return tuple(every)
 
 
-def _dataset_answers(
+def _dataset_verdicts(
     rows: Sequence[Row],
     results: Mapping[str, Result],
     read_predictions: ReadPredictions,
     smallest_difference: float,
     saves: CostKind,
 ) -> Iterable[VerdictSeries]:
-    """Return the answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
+    """Return the verdicts on the datasets of one track, protocol, domain and backbone, if it has few of them."""
     tests = dict.fromkeys(row.test for row in rows)
     if len(tests) >= MIN_DATASETS:
         return

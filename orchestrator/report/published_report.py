@@ -10,7 +10,7 @@ from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.page.rendering import render
-from orchestrator.report.paper.field import field_answers, field_tables, sources_table
+from orchestrator.report.paper.field import field_tables, field_verdicts, sources_table
 from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.paper.published import AVERAGE, published_rows
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
@@ -32,7 +32,7 @@ def write_published(folder: Path) -> Path:
         "The tables of the paper, as printed. Footnotes mark numbers that a fair measurement would not reproduce, and "
         "say why: the authors' code, or the numbers themselves, show it."
     )
-    return _write(folder, published_answers(), [*published_tables()], "the printed few-shot accuracies", lede)
+    return _write(folder, published_verdicts(), [*published_tables()], "the printed few-shot accuracies", lede)
 
 
 def write_field(folder: Path, *, reprinted: bool = False) -> Path:
@@ -44,14 +44,14 @@ def write_field(folder: Path, *, reprinted: bool = False) -> Path:
         "What the literature has measured on CoOp's eleven datasets and on the variants of ImageNet. Every line names "
         "its source; footnotes say what chose its settings. " + "Reprinted numbers are among them." * reprinted
     )
-    answers, tables = field_answers(reprinted=reprinted), field_tables(reprinted=reprinted)
-    return _write(folder, answers, [*tables, sources_table()], "the published accuracies", lede)
+    verdicts, tables = field_verdicts(reprinted=reprinted), field_tables(reprinted=reprinted)
+    return _write(folder, verdicts, [*tables, sources_table()], "the published accuracies", lede)
 
 
-def _write(folder: Path, answers: Sequence[VerdictSeries], tables: Sequence[Table], scores: str, lede: str) -> Path:
+def _write(folder: Path, verdicts: Sequence[VerdictSeries], tables: Sequence[Table], scores: str, lede: str) -> Path:
     from bolt.methods import METHODS  # imports torch
 
-    tables = [published_verdict_table(answers, scores), *tables]
+    tables = [published_verdict_table(verdicts, scores), *tables]
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -59,14 +59,14 @@ def _write(folder: Path, answers: Sequence[VerdictSeries], tables: Sequence[Tabl
     write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
     (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
     titles = {name: method.title for name, method in METHODS.items()}
-    write_verdicts([record for answer in answers for record in answer.records(titles)], folder)
+    write_verdicts([record for series in verdicts for record in series.records(titles)], folder)
     page = folder / "index.html"
     page.write_text(render("published.html.j2", tables=tables, lede=lede), encoding="utf-8")
     return page
 
 
-def published_answers() -> tuple[VerdictSeries, ...]:
-    """Return one answer for each domain and backbone of the few-shot tables, by the rule for measured accuracies.
+def published_verdicts() -> tuple[VerdictSeries, ...]:
+    """Return a verdict series for each domain and backbone of the few-shot tables, by the rule for measured accuracies.
 
     Printed accuracies have no seeds, and the tables print no costs.
     """
@@ -87,13 +87,13 @@ def published_answers() -> tuple[VerdictSeries, ...]:
     )
 
 
-def published_verdict_table(answers: Sequence[VerdictSeries], scores: str) -> Table:
+def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> Table:
     """Make one row for each place and k: the methods that may be the best by ``scores``, and over how many datasets."""
     rows = []
-    for answer in answers:
-        setting = "" if answer.track == _TRACK else answer.track
-        place = (Entry(setting.replace("_", " ")), Entry(answer.domain.replace("_", " ")), Entry(answer.backbone))
-        for verdict in answer.verdicts:
+    for series in verdicts:
+        setting = "" if series.track == _TRACK else series.track
+        place = (Entry(setting.replace("_", " ")), Entry(series.domain.replace("_", " ")), Entry(series.backbone))
+        for verdict in series.verdicts:
             names = {score.method: title_of(score.method) for score in verdict.comparison.methods}
             numbers = (number(verdict.k or None, "d"), number(verdict.comparison.n, "d"))
             rows.append((*place, Entry(verdict.statement(names)), *numbers))

@@ -32,10 +32,10 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
     if not grid.groups:
         parts.append(Text("no results yet"))
     elif verbose:
-        parts += [part for answer in grid.answers for part in _whole_answer(grid, answer)]
+        parts += [part for series in grid.verdicts for part in _whole_series(grid, series)]
         parts += [Text(limit.sentence, style="yellow") for limit in grid.text_limits]
     else:
-        parts += _short_answers(grid)
+        parts += _short_verdicts(grid)
         if grid.text_limits:
             names = listed([limit.dataset for limit in grid.text_limits], 3)
             parts.append(Text(f"classes with equal text vectors in {names}; the report names them", style="yellow"))
@@ -66,20 +66,20 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
     return Group(*parts)
 
 
-def _short_answers(grid: GridResults) -> list[RenderableType]:
+def _short_verdicts(grid: GridResults) -> list[RenderableType]:
     """Return a line for each track and domain: the methods to use, and how many may be the best."""
     lines = RichTable.grid(padding=(0, 2))
-    for answer in grid.shown_answers:
-        lines.add_row(Text(grid.answer_title(answer), "bold"), _methods_to_use(grid, answer))
+    for series in grid.shown_verdicts:
+        lines.add_row(Text(grid.verdict_title(series), "bold"), _methods_to_use(grid, series))
     note = "use these; (1 of 3): one of three methods that may be the best, at 95 per cent"
     return [lines, Text(note, style="dim")] if lines.row_count else []
 
 
-def _methods_to_use(grid: GridResults, answer: VerdictSeries) -> str:
+def _methods_to_use(grid: GridResults, series: VerdictSeries) -> str:
     """Return the recommended methods with their k: ``BOLT (1 of 3) at k = 1; aTLAS at k = 4, 16``."""
     ks: dict[str, list[int]] = {}
     sizes: dict[str, list[int]] = {}
-    for verdict in answer.verdicts:
+    for verdict in series.verdicts:
         if (method := verdict.recommended) is not None:
             ks.setdefault(method, []).append(verdict.k)
             sizes.setdefault(method, []).append(len(verdict.comparison.best_set))
@@ -92,11 +92,11 @@ def _methods_to_use(grid: GridResults, answer: VerdictSeries) -> str:
     return "; ".join(clauses) or "no method was measured"
 
 
-def _whole_answer(grid: GridResults, answer: VerdictSeries) -> Iterator[RenderableType]:
+def _whole_series(grid: GridResults, series: VerdictSeries) -> Iterator[RenderableType]:
     """Yield the recommendation of one place, and a line for each k."""
-    yield Text.assemble((grid.answer_title(answer), "bold"), f": {answer.recommendation(grid.display_names)}")
+    yield Text.assemble((grid.verdict_title(series), "bold"), f": {series.recommendation(grid.display_names)}")
     lines = RichTable.grid(padding=(0, 2), pad_edge=True)
-    for verdict in answer.verdicts:
+    for verdict in series.verdicts:
         lines.add_row(k_title(verdict.k) if verdict.k else "", verdict.statement(grid.display_names))
     yield lines
 

@@ -108,11 +108,11 @@ def verdict(
     set_: Sequence[str] | None = None,
     metric: MetricName | None = None,
 ) -> tuple[VerdictSeries, ...]:
-    """Which methods may be the best in a grid: the answers of its report.
+    """Which methods may be the best in a grid: the verdicts of its report.
 
     Returns:
-        One answer for each track, protocol, domain and backbone. ``answer.at(4).comparison.best_set`` names the methods
-        at k = 4, and ``answer.records()`` gives the fields of ``verdict.json``.
+        A series for each track, protocol, domain and backbone. ``series.at(4).comparison.best_set`` names the methods
+        at k = 4, and ``series.records()`` gives the fields of ``verdict.json``.
 
     Arguments and errors are those of :func:`results`.
     """
@@ -136,7 +136,7 @@ def verdict(
         saves=loaded.saves,
         metric=metric,
         raced=races,
-    ).answers
+    ).verdicts
 
 
 def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None) -> RunSettings:

@@ -99,7 +99,7 @@ class GridRuns:
             return self.open_tracker().sync(
                 results.results,
                 self.label,
-                answers=results.answers,
+                verdicts=results.verdicts,
                 report=report,
                 verify=verify,
                 on_progress=on_progress,

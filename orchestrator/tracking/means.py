@@ -17,7 +17,7 @@ ALL_DOMAINS = "all"
 
 
 def mean_runs(
-    results: Sequence[Result], labels: Mapping[str, Labels], answers: Sequence[VerdictSeries], grid: str
+    results: Sequence[Result], labels: Mapping[str, Labels], verdicts: Sequence[VerdictSeries], grid: str
 ) -> Iterator[TrackedRun]:
     """One run for each method of each verdict: the numbers and the words of the verdict."""
     groups: dict[tuple[str, str, str, str, str], list[Result]] = {}
@@ -27,9 +27,9 @@ def mean_runs(
             key = (cell.track, cell.protocol.name, cell.backbone.name, domain, labels[cell.id].method)
             groups.setdefault(key, []).append(result)
     names = {label.method: label.title or label.method for label in labels.values()}
-    for answer, verdict in [(one, verdict) for one in answers for verdict in one.verdicts]:
-        place = (answer.track, answer.protocol, answer.backbone)
-        domain, dataset, k = answer.domain, answer.dataset, verdict.k
+    for series, verdict in [(one, verdict) for one in verdicts for verdict in one.verdicts]:
+        place = (series.track, series.protocol, series.backbone)
+        domain, dataset, k = series.domain, series.dataset, verdict.k
         for score in verdict.comparison.methods:
             group = groups.get((*place, domain, score.method), [])
             group = [r for r in group if r.cell.shots in (k, 0) and (not dataset or dataset in _tests(r))]
@@ -40,7 +40,7 @@ def mean_runs(
             low, high = score.interval or (None, None)
             cost = verdict.costs.get(score.method)
             numbers = {
-                f"{answer.metric}_mean": score.mean,
+                f"{series.metric}_mean": score.mean,
                 "n": float(score.n),
                 "difference": score.difference,
                 "difference_low": low,
@@ -60,7 +60,7 @@ def mean_runs(
                     "in_best_set": _yes_no(score.method in verdict.comparison.best_set),
                     "recommended": _yes_no(score.method == verdict.recommended),
                     "verdict": verdict.statement(names),
-                    "metric": answer.metric,
+                    "metric": series.metric,
                 },
                 params=grouping(cell, label) | where | {"place": _place_text(cell, dataset or domain, k)},
                 metrics=tuple((name, rounded(value), 0) for name, value in numbers.items() if value is not None),
@@ -83,14 +83,14 @@ def _place_text(cell: Cell, about: str, k: int) -> str:
     return " · ".join(filter(None, parts))
 
 
-def curve_tags(cell: Cell, method: str, answers: Iterable[VerdictSeries]) -> dict[str, str]:
+def curve_tags(cell: Cell, method: str, verdicts: Iterable[VerdictSeries]) -> dict[str, str]:
     """Return the k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
 
     Empty for a method that no verdict of this domain is about.
     """
     place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, "")
-    here = [one for one in answers if (one.track, one.protocol, one.backbone, one.domain, one.dataset) == place]
-    about = [verdict for answer in here for verdict in answer.verdicts if method in verdict.costs]
+    here = [one for one in verdicts if (one.track, one.protocol, one.backbone, one.domain, one.dataset) == place]
+    about = [verdict for series in here for verdict in series.verdicts if method in verdict.costs]
     in_set = sorted(v.k for v in about if method in v.comparison.best_set)
     recommended = sorted(v.k for v in about if method == v.recommended)
     return {"in_best_set": _at(in_set), "recommended": _at(recommended)} if about else {}

@@ -33,11 +33,11 @@ def summary_runs(
     describe: Describe,
     grid: str,
     report: Path | None = None,
-    answers: Sequence[VerdictSeries] = (),
+    verdicts: Sequence[VerdictSeries] = (),
 ) -> list[TrackedRun]:
     """Return the aggregates, the means, the curves and, last, the grid's own run; empty without results.
 
-    ``report``: folder to attach to the grid's own run. ``answers``: the grid's verdicts, whose methods are the labels
+    ``report``: folder to attach to the grid's own run. ``verdicts``: those of the grid, whose methods are the labels
     that ``describe`` gives.
     """
     if not results:
@@ -53,9 +53,9 @@ def summary_runs(
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
         shots[_panel(cell)].add(cell.shots)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
-    runs += mean_runs(results, labels, answers, grid)
+    runs += mean_runs(results, labels, verdicts, grid)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), answers)
+        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), verdicts)
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]
@@ -105,7 +105,7 @@ def _curve(
     labels: Labels,
     grid: str,
     panel_shots: Sequence[int],
-    answers: Sequence[VerdictSeries],
+    verdicts: Sequence[VerdictSeries],
 ) -> TrackedRun:
     """Accuracy against k: the mean over datasets for each seed, then mean and standard deviation over seeds.
 
@@ -129,7 +129,7 @@ def _curve(
         "curve",
         key,
         run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}"),
-        tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, answers),
+        tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
         # Without sources_rule: it differs between methods with and without sources, so MLflow would show it beside
         # the method's name in every comparison.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},

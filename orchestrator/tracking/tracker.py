@@ -82,7 +82,7 @@ class Tracker:
         results: Sequence[Result],
         describe: Describe,
         *,
-        answers: Sequence[VerdictSeries] = (),
+        verdicts: Sequence[VerdictSeries] = (),
         report: Path | None = None,
         verify: bool = False,
         on_progress: OnProgress = lambda done, total: None,
@@ -90,13 +90,13 @@ class Tracker:
         """Bring the experiment in line with ``results``; idempotent, and cheap if nothing has changed.
 
         Args:
-            results, describe, answers, report: see :func:`~orchestrator.tracking.summaries.summary_runs`.
+            results, describe, verdicts, report: see :func:`~orchestrator.tracking.summaries.summary_runs`.
             verify: compare every run, even if the grid's own run, which is written last and has a fingerprint of all
                 others, says that nothing has changed.
             on_progress: called while runs are listed and while they are written.
         """
         wanted = [cell_run(result, describe(result), self._experiment) for result in results]
-        wanted += summary_runs(results, describe, self._experiment, report, answers)
+        wanted += summary_runs(results, describe, self._experiment, report, verdicts)
         if wanted:
             digest = hashlib.sha256("".join(run.content for run in wanted[:-1]).encode())
             wanted[-1] = last = replace(wanted[-1], inputs=digest.hexdigest())

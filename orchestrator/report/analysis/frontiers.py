@@ -22,8 +22,8 @@ NOTE = "By the means, whatever their intervals; costs are medians over cells, an
 
 def group_costs(grid: GridResults, group: ComparisonGroup, k: int) -> Mapping[str, Cost]:
     """Return what each method of a group costs at one k; without operations if no verdict is about the group."""
-    for answer in grid.answers_about(group):
-        if not answer.dataset and (verdict := answer.at(k)) is not None:
+    for series in grid.verdicts_about(group):
+        if not series.dataset and (verdict := series.at(k)) is not None:
             return verdict.costs
     return costs_of((row for method in group.methods for row in group.rows_at(method, k)), {})
 

@@ -13,7 +13,7 @@ from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.raced_places import RacedPlace, left_out_cells
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.scores import ReadPredictions, scores_of
-from orchestrator.analysis.verdict import VerdictSeries, answers_of
+from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.comparison_group import ComparisonGroup, GroupKey
@@ -31,7 +31,7 @@ class GridResults:
         name, title, description: of the grid.
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
-        answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
+        verdicts: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure, without those that a race leaves out.
         metric: what methods are compared by; ``None`` for the metric of each track.
         unscored: results without a score, because the metric needs predictions and the store has none of them.
@@ -54,7 +54,7 @@ class GridResults:
     methods: tuple[str, ...]
     method_names: Mapping[str, str]
     groups: tuple[ComparisonGroup, ...]
-    answers: tuple[VerdictSeries, ...]
+    verdicts: tuple[VerdictSeries, ...]
     missing: tuple[Cell, ...]
     metric: MetricName | None = None
     unscored: tuple[Result, ...] = ()
@@ -74,47 +74,47 @@ class GridResults:
         return tuple(dict.fromkeys(group.key.track for group in self.groups))
 
     @cached_property
-    def shown_answers(self) -> tuple[VerdictSeries, ...]:
-        """The answers that are read first: over datasets, and on a single dataset where the domain has no other."""
-        over_datasets = [answer for answer in self.answers if not answer.dataset]
-        alone = {_place(answer) for answer in over_datasets if all(v.comparison.n == 1 for v in answer.verdicts)}
-        alone &= {_place(answer) for answer in self.answers if answer.dataset}
-        return tuple(answer for answer in self.answers if bool(answer.dataset) == (_place(answer) in alone))
+    def shown_verdicts(self) -> tuple[VerdictSeries, ...]:
+        """The verdicts that are read first: over datasets, and on a single dataset where the domain has no other."""
+        over_datasets = [series for series in self.verdicts if not series.dataset]
+        alone = {_place(series) for series in over_datasets if all(v.comparison.n == 1 for v in series.verdicts)}
+        alone &= {_place(series) for series in self.verdicts if series.dataset}
+        return tuple(series for series in self.verdicts if bool(series.dataset) == (_place(series) in alone))
 
-    def answers_about(self, group: ComparisonGroup) -> tuple[VerdictSeries, ...]:
-        """Return the answers about a group's place; none if its rows take no part in verdicts."""
+    def verdicts_about(self, group: ComparisonGroup) -> tuple[VerdictSeries, ...]:
+        """Return the verdicts about a group's place; none if its rows take no part in verdicts."""
         if group.key.ablations or group.of_changed_protocol:
             return ()
-        return tuple(answer for answer in self.answers if _place(answer) == group.key)
+        return tuple(series for series in self.verdicts if _place(series) == group.key)
 
-    def answer_title(self, answer: VerdictSeries) -> str:
-        """Return the title of an answer: that of its group, with ``all domains`` where it is about all of them."""
-        place = _place(answer)
-        title = _title(replace(place, domain=answer.domain or "all domains"), [group.key for group in self.groups])
-        return " ".join(filter(None, (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")))
+    def verdict_title(self, series: VerdictSeries) -> str:
+        """Return the title of an series: that of its group, with ``all domains`` where it is about all of them."""
+        place = _place(series)
+        title = _title(replace(place, domain=series.domain or "all domains"), [group.key for group in self.groups])
+        return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))
 
     def verdict_records(self) -> list[dict[str, Any]]:
         """Return what ``verdict.json`` holds: every verdict, with the limits of its datasets. See docs/verdict.md."""
         records: list[dict[str, Any]] = []
-        for answer in self.answers:
+        for series in self.verdicts:
             datasets = {
                 name
                 for row in self.rows
-                if (row.track, row.protocol, row.backbone) == (answer.track, answer.protocol, answer.backbone)
-                and answer.domain in ("", row.domain)
-                and answer.dataset in ("", row.test)
+                if (row.track, row.protocol, row.backbone) == (series.track, series.protocol, series.backbone)
+                and series.domain in ("", row.domain)
+                and series.dataset in ("", row.test)
                 for name in (row.dataset, row.evaluated_on)
             }
-            limits = [limit for limit in self.text_limits if limit.backbone == answer.backbone]
+            limits = [limit for limit in self.text_limits if limit.backbone == series.backbone]
             own = [asdict(limit) for limit in limits if limit.dataset in datasets]
-            records += [{**record, "text_limits": own} for record in answer.records(self.display_names)]
+            records += [{**record, "text_limits": own} for record in series.records(self.display_names)]
         return records
 
-    def selects_on_test(self, answer: VerdictSeries) -> bool:
-        """Return whether test labels may have chosen a setting of any number that the answer is made of."""
-        place = _place(answer)
-        about = (group for group in self.groups if answer.domain in ("", group.key.domain))
-        return any(g.selects_on_test for g in about if replace(g.key, domain=answer.domain, ablations=False) == place)
+    def selects_on_test(self, series: VerdictSeries) -> bool:
+        """Return whether test labels may have chosen a setting of any number that the series is made of."""
+        place = _place(series)
+        about = (group for group in self.groups if series.domain in ("", group.key.domain))
+        return any(g.selects_on_test for g in about if replace(g.key, domain=series.domain, ablations=False) == place)
 
     @cached_property
     def styles(self) -> Mapping[str, Style]:
@@ -187,7 +187,7 @@ def arrange_results(
         methods=methods,
         method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
         groups=_groups(rows, cells.values(), methods, curves, ablations),
-        answers=answers_of(
+        verdicts=verdicts_of(
             comparable_rows(rows, ablations),
             results=ordered,
             read_predictions=read_predictions,
@@ -247,8 +247,8 @@ def _groups(
     )
 
 
-def _place(answer: VerdictSeries) -> GroupKey:
-    return GroupKey(answer.track, answer.protocol, answer.backbone, answer.domain)
+def _place(series: VerdictSeries) -> GroupKey:
+    return GroupKey(series.track, series.protocol, series.backbone, series.domain)
 
 
 def _title(key: GroupKey, keys: Sequence[GroupKey]) -> str:

@@ -52,7 +52,7 @@ def _figure(
     grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], costs: Mapping[str, Cost],
     kinds: Sequence[str], *, name: str, title: str,
 ) -> FigureFile:  # fmt: skip
-    verdicts = [answer.at(k) for answer in grid.answers_about(group) if not answer.dataset]
+    verdicts = [series.at(k) for series in grid.verdicts_about(group) if not series.dataset]
     best = {method for verdict in verdicts if verdict for method in verdict.comparison.best_set}
     found = frontiers(group, means, costs)
     with canvas(5.6 if len(kinds) == 1 else 3.4 * len(kinds), 3.5) as figure:

@@ -43,7 +43,7 @@ def render_page(
     failed = {failure.id for failure in grid.failures}
     finished = {result.cell.id for result in grid.results}
     planned = {cell.id for cell in grid.planned}
-    answer_groups = _answer_groups(grid, group_figures)
+    verdict_groups = _verdict_groups(grid, group_figures)
     sources: dict[tuple[str, str], list[SourceRow]] = defaultdict(list)
     for source in grid.sources:
         sources[source.domain, source.backbone].append(source)
@@ -54,8 +54,8 @@ def render_page(
         grid=grid,
         group_tables=group_tables,
         group_figures=group_figures,
-        answer_groups=answer_groups,
-        shown_above={answer["figure"].name for _, answers in answer_groups for answer in answers if answer["figure"]},
+        verdict_groups=verdict_groups,
+        shown_above={series["figure"].name for _, views in verdict_groups for series in views if series["figure"]},
         methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
         method_summaries={title_of(grid.method_names[label]): summary for label, summary in grid.summaries.items()},
         script_data={"inspected": sorted(inspected)},
@@ -73,25 +73,25 @@ def render_page(
     )
 
 
-def _answer_groups(
+def _verdict_groups(
     grid: GridResults, figures: Mapping[ComparisonGroup, Figures]
 ) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return a title and the answers of the first screen for each track, protocol and backbone.
+    """Return a title and the verdicts of the first screen for each track, protocol and backbone.
 
     All domains together come first, then each domain. Changed protocols have tables of their own.
     """
     groups = [group for group in grid.main_groups if not group.key.ablations]
     places = list(dict.fromkeys(_place(group.key) for group in groups))
     several = [len(set(values)) > 1 for values in zip(*places, strict=True)]
-    answer_groups = []
+    verdict_groups = []
     for place in places:
-        own = [answer for answer in grid.shown_answers if _place(answer) == place and answer.verdicts]
-        own.sort(key=lambda answer: answer.domain != "")
+        own = [series for series in grid.shown_verdicts if _place(series) == place and series.verdicts]
+        own.sort(key=lambda series: series.domain != "")
         titles = (stored_track(place[0]).title, *place[1:])
         title = " · ".join(text for text, shown in zip(titles, several, strict=True) if shown)
         if own:
-            answer_groups.append((title, [_view(grid, answer, groups, figures) for answer in own]))
-    return answer_groups
+            verdict_groups.append((title, [_view(grid, series, groups, figures) for series in own]))
+    return verdict_groups
 
 
 def _place(of: GroupKey | VerdictSeries) -> tuple[str, str, str]:
@@ -100,22 +100,22 @@ def _place(of: GroupKey | VerdictSeries) -> tuple[str, str, str]:
 
 def _view(
     grid: GridResults,
-    answer: VerdictSeries,
+    series: VerdictSeries,
     groups: Sequence[ComparisonGroup],
     figures: Mapping[ComparisonGroup, Figures],
 ) -> dict[str, Any]:
-    """Return what the page shows of one answer."""
-    own = [p for p in groups if _place(p.key) == _place(answer) and answer.domain in ("", p.key.domain)]
-    group = own[0] if answer.domain and own else None  # none for all domains together
-    costs = figures[group]["costs"] if group is not None and not answer.dataset else []
-    title = answer.dataset or answer.domain.replace("_", " ") or "all domains together"
-    scores = [{score.method: score for score in verdict.comparison.methods} for verdict in answer.verdicts]
+    """Return what the page shows of one series."""
+    own = [p for p in groups if _place(p.key) == _place(series) and series.domain in ("", p.key.domain)]
+    group = own[0] if series.domain and own else None  # none for all domains together
+    costs = figures[group]["costs"] if group is not None and not series.dataset else []
+    title = series.dataset or series.domain.replace("_", " ") or "all domains together"
+    scores = [{score.method: score for score in verdict.comparison.methods} for verdict in series.verdicts]
     return {
         "title": _capitalised(title),
-        "metric": METRICS[answer.metric].title,
-        "sentence": f"{_capitalised(answer.recommendation(grid.display_names))}.",
+        "metric": METRICS[series.metric].title,
+        "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",
         # the columns of the matrix, each with the score of every method that was measured at its k
-        "verdicts": list(zip(answer.verdicts, scores, strict=True)),
+        "verdicts": list(zip(series.verdicts, scores, strict=True)),
         # its lines, in the order of the largest k: methods that may be the best first, then by mean
         "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
         "digits": min((group.digits for group in own), default=2),

@@ -188,7 +188,7 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
     return tables
 
 
-def field_answers(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
+def field_verdicts(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
     """Return which methods may be the best by the published numbers, a series for each place that can say so.
 
     A place needs two methods with five datasets each. Of several numbers of a method, the one counts whose source is
@@ -199,7 +199,7 @@ def field_answers(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
         if number.dataset not in AVERAGES and number.metric in ("accuracy", "H"):
             methods = places.setdefault(number.place, {}).setdefault(number.k, {})
             methods.setdefault(number.method, {}).setdefault((number.dataset, 0), number.accuracy)
-    answers = []
+    every = []
     for (setting, _, backbone), by_k in places.items():
         verdicts = []
         for k, methods in sorted(by_k.items()):
@@ -207,8 +207,8 @@ def field_answers(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
             if len(scores) > 1:
                 verdicts.append(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}))
         if verdicts:
-            answers.append(VerdictSeries(setting, "published", "eleven", backbone, tuple(verdicts)))
-    return tuple(answers)
+            every.append(VerdictSeries(setting, "published", "eleven", backbone, tuple(verdicts)))
+    return tuple(every)
 
 
 def _shown(reprinted: bool) -> Iterator[FieldNumber]:

@@ -66,7 +66,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
     said.
     """
     last = group.ks[-1]
-    verdicts = [answer.at(last) for answer in grid.answers_about(group) if not answer.dataset]
+    verdicts = [series.at(last) for series in grid.verdicts_about(group) if not series.dataset]
     best = [method for verdict in verdicts if verdict for method in verdict.comparison.best_set]
     references = [method for method in best if method not in group.fixed][:_REFERENCES]
     rows = []

@@ -17,19 +17,19 @@ from orchestrator.util.units import pluralize
 
 def verdict_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]:
     """Return one table for each k of a group; none for ablations and for a changed protocol, which have no verdict."""
-    about = grid.answers_about(group)
-    return (_verdict_table(grid, answer, verdict) for answer in about for verdict in answer.verdicts)
+    about = grid.verdicts_about(group)
+    return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
 
 
 def verdict_tables_over_domains(grid: GridResults) -> Iterator[Table]:
     """Return one table for each k over all domains together."""
-    about = [answer for answer in grid.answers if not answer.domain]
-    return (_verdict_table(grid, answer, verdict) for answer in about for verdict in answer.verdicts)
+    about = [series for series in grid.verdicts if not series.domain]
+    return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
 
 
-def _verdict_table(grid: GridResults, answer: VerdictSeries, verdict: Verdict) -> Table:
+def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -> Table:
     """List the methods, the best set first: mean, difference to the first one with its interval, n and seeds."""
-    comparison, selected = verdict.comparison, grid.selects_on_test(answer)
+    comparison, selected = verdict.comparison, grid.selects_on_test(series)
     rows = []
     for score in comparison.methods:
         lower, upper = score.interval or (None, None)
@@ -50,8 +50,8 @@ def _verdict_table(grid: GridResults, answer: VerdictSeries, verdict: Verdict) -
         "points against the first method, on what both were measured on, with the ends of its 95 per cent interval. "
         f"The smallest difference that matters: {comparison.smallest_difference:g} points."
     )
-    place = "_".join((answer.track, answer.domain or "all-domains", answer.backbone, answer.protocol, answer.dataset))
+    place = "_".join((series.track, series.domain or "all-domains", series.backbone, series.protocol, series.dataset))
     name = f"verdict_{slug(place.strip('_'))}_k{verdict.k}"
-    title = f"Which methods may be the best{at_k(verdict.k)}, {grid.answer_title(answer)}"
+    title = f"Which methods may be the best{at_k(verdict.k)}, {grid.verdict_title(series)}"
     header = ("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds")
     return Table(name, title, note, header, tuple(rows), text_columns=2)

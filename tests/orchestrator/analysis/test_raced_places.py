@@ -113,7 +113,7 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     raced = arrange_results(results=results, planned=cells, label_of=label, raced=races(cells, known))
     assert not raced.missing
     assert {one.id for one in raced.left_out} == {one.id for one in cells} - set(known)
-    (answer,) = raced.answers
+    (answer,) = raced.verdicts
     verdict = answer.at(4)
     assert verdict.comparison.raced
     assert set(verdict.comparison.best_set) == {"BOLT", "lora"}
@@ -121,7 +121,7 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     assert raced.verdict_records()[0]["raced"]
     plain = arrange_results(results=results, planned=cells, label_of=label)
     assert len(plain.missing) == len(raced.left_out)
-    assert not plain.answers[0].verdicts[0].comparison.raced
+    assert not plain.verdicts[0].verdicts[0].comparison.raced
 
 
 def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:
@@ -136,8 +136,8 @@ def test_domains_that_race_have_no_verdict_on_all_of_them_together() -> None:
     known = accuracies(cells)
     results = [result(one, known[one.id]) for one in cells]
     with_race = arrange_results(results=results, planned=cells, label_of=label, raced=races(cells, known))
-    assert [answer.domain for answer in with_race.answers] == ["general", "aerial"]
-    assert [answer.domain for answer in arrange_results(results=results, planned=cells, label_of=label).answers] == [
+    assert [answer.domain for answer in with_race.verdicts] == ["general", "aerial"]
+    assert [answer.domain for answer in arrange_results(results=results, planned=cells, label_of=label).verdicts] == [
         "general",
         "aerial",
         "",

@@ -81,7 +81,7 @@ def test_rows_have_the_score_of_their_predictions(metric: MetricName) -> None:
 def test_the_verdict_compares_the_scores(metric: MetricName) -> None:
     """A lead is positive for the better method, and the first method is the better one, also where less is better."""
     grid = arranged(metric)
-    answer = next(answer for answer in grid.answers if not answer.dataset)
+    answer = next(answer for answer in grid.verdicts if not answer.dataset)
     comparison = answer.verdicts[0].comparison
     means = {m: np.mean([row.score for row in grid.rows if row.method == m]) for m in METHODS}
     assert answer.metric == answer.records()[0]["metric"] == metric
@@ -97,10 +97,12 @@ def test_the_verdict_compares_the_scores(metric: MetricName) -> None:
 
 
 def test_a_method_that_forgets_the_rare_class_loses_by_balanced_accuracy() -> None:
-    by = {metric: arranged(metric).answers[0].verdicts[0].comparison.best_set for metric in ("accuracy", "worst_class")}
-    assert arranged(None, track="imbalanced").answers[0].metric == "balanced_accuracy"
-    assert arranged(None).answers[0].metric == "accuracy"
-    balanced = arranged(None, track="imbalanced").answers[0].verdicts[0].comparison
+    by = {
+        metric: arranged(metric).verdicts[0].verdicts[0].comparison.best_set for metric in ("accuracy", "worst_class")
+    }
+    assert arranged(None, track="imbalanced").verdicts[0].metric == "balanced_accuracy"
+    assert arranged(None).verdicts[0].metric == "accuracy"
+    balanced = arranged(None, track="imbalanced").verdicts[0].verdicts[0].comparison
     assert balanced.best_set == by["worst_class"] == ("bolt",)
     assert balanced.methods[1].interval is not None
 

@@ -8,20 +8,20 @@ from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.rows import Row
-from orchestrator.analysis.verdict import VerdictSeries, answers_of
+from orchestrator.analysis.verdict import VerdictSeries, verdicts_of
 from orchestrator.report import arrange_results
 from tests.helpers.small_results import DATASETS, arrange, base_to_new_result, cell, grid, label, result
 
 
 def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[VerdictSeries, ...]:
     results = grid(accuracies, **changes)  # type: ignore[arg-type]
-    return arrange(results).answers
+    return arrange(results).verdicts
 
 
 def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies, domain="general") + grid(accuracies, domain="aerial")
-    answers = arrange(results).answers
+    answers = arrange(results).verdicts
     assert [(answer.domain, [v.k for v in answer.verdicts]) for answer in answers] == [
         ("general", [1, 4]),
         ("aerial", [1, 4]),
@@ -38,7 +38,7 @@ def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> N
     for place, dataset in enumerate(DATASETS):
         results.append(base_to_new_result(cell("bolt", dataset, 4, 1, track="base_to_new"), 90.0 + place, 20.0))
         results.append(base_to_new_result(cell("linear_probe", dataset, 4, 1, track="base_to_new"), 50.0 + place, 50.0))
-    (answer,) = arrange(results).answers
+    (answer,) = arrange(results).verdicts
     comparison = answer.verdicts[0].comparison
     assert (comparison.n, comparison.best_set) == (8, ("Linear probe",))
     means = {score.method: score.mean for score in comparison.methods}
@@ -65,7 +65,7 @@ def test_the_best_set_is_recommended_and_its_cheapest_named() -> None:
 def test_costs_are_medians_over_cells() -> None:
     results = grid({"bolt": 60.0}, ks=(4,), datasets=DATASETS[:3], seeds=(0,))
     results = [replace(r, trainable_parameters=n) for r, n in zip(results, (10, 20, 90), strict=True)]
-    (answer,) = arrange(results).answers
+    (answer,) = arrange(results).verdicts
     cost = answer.verdicts[0].costs["BOLT"]
     assert (cost.trainable_parameters, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
 
@@ -75,7 +75,7 @@ def test_operations_are_counted_from_the_cells_and_source_models_are_named() -> 
     results = grid({"linear_probe": 55.0, "lora": 60.0, "zero_shot": 0.0}, ks=(4,), datasets=DATASETS[:2])
     results += [result(cell("bolt", rule="leave_one_out"), 60.0)]
     results = [replace(r, support_size=0 if r.cell.method.name == "zero_shot" else 40) for r in results]
-    (answer,) = arrange(results).answers
+    (answer,) = arrange(results).verdicts
     costs = answer.verdicts[0].costs
     assert costs["Zero-shot"].operations == 0
     for shown, name in (("Linear probe", "linear_probe"), ("lora", "lora")):
@@ -95,7 +95,7 @@ def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
     def label_of(one) -> str:  # type: ignore[no-untyped-def]
         return label(one) + " (rank 8)" * bool(one.method.settings)
 
-    (answer,) = arrange_results(results=[*results, variant], label_of=label_of).answers
+    (answer,) = arrange_results(results=[*results, variant], label_of=label_of).verdicts
     assert [score.method for score in answer.verdicts[0].comparison.methods] == ["BOLT", "Linear probe"]
 
 
@@ -132,7 +132,7 @@ def test_groups_and_verdicts_of_a_changed_protocol_stand_where_its_base_is_not()
         for one in grid(accuracies, ks=(4,), domain=domain)
     ]
     arranged = arrange(results)
-    assert {(answer.protocol, answer.domain) for answer in arranged.answers} == {
+    assert {(answer.protocol, answer.domain) for answer in arranged.verdicts} == {
         ("published", "general"),
         (changed.name, "aerial"),
     }
@@ -145,13 +145,13 @@ def test_answers_are_marked_by_their_own_track() -> None:
     results = [result(cell("bolt", name, protocol=seeing), 60.0) for name in DATASETS]
     results += [result(cell("bolt", name, protocol=seeing, track="tta", k=0), 60.0) for name in DATASETS]
     arranged = arrange(results)
-    marked = {answer.track: arranged.selects_on_test(answer) for answer in arranged.answers}
+    marked = {answer.track: arranged.selects_on_test(answer) for answer in arranged.verdicts}
     assert marked == {"fewshot": False, "tta": True}
     assert {row.selects_on_test for row in arranged.rows if row.track == "fewshot"} == {False}
 
 
 def test_out_of_distribution_the_target_itself_does_not_count() -> None:
     shifted = replace(ROW, evaluated_on="bees", score=70.0)
-    (answer,) = answers_of([ROW, shifted])
+    (answer,) = verdicts_of([ROW, shifted])
     (score,) = answer.verdicts[0].comparison.methods
     assert (score.mean, score.n) == (pytest.approx(70.0), 1)

@@ -80,7 +80,7 @@ def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> N
     row = next(row for row in table.rows if row[0].text == "BOLT")
     assert row[2].text == f"{DASH} (7/8 datasets)"
     assert row[2].value is None
-    (answer,) = arranged.answers
+    (answer,) = arranged.verdicts
     verdict = answer.at(4)
     assert {score.method: score.n for score in verdict.comparison.methods} == {"BOLT": 7, "Linear probe": 8}
 

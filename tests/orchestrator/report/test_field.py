@@ -13,10 +13,10 @@ from orchestrator.report import arrange_results
 from orchestrator.report.paper.field import (
     AVERAGES,
     FieldNumber,
-    field_answers,
     field_numbers,
     field_sources,
     field_tables,
+    field_verdicts,
     tables_beside_measured,
 )
 from orchestrator.report.tables.table import Table
@@ -100,7 +100,7 @@ def test_reprinted_numbers_are_shown_only_if_asked_for() -> None:
 def test_the_best_sets_that_the_literature_supports() -> None:
     best = {
         (answer.track, answer.backbone, verdict.k): set(verdict.comparison.best_set)
-        for answer in field_answers()
+        for answer in field_verdicts()
         for verdict in answer.verdicts
     }
     assert best["few_shot", "RN50", 1] == {"Tip-Adapter-F"}

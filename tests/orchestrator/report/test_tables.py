@@ -83,7 +83,7 @@ def test_the_verdict_table_compares_every_method_with_the_first() -> None:
     assert "BOLT" in probe[1].text
     assert [entry.value for entry in probe[2:]] == [pytest.approx(v) for v in (63.85, -5.0, -5.0, -5.0, 8, 2)]
     assert zero_shot[-1].value is None
-    assert arranged.answers[0].verdicts[1].statement() in table.note
+    assert arranged.verdicts[0].verdicts[1].statement() in table.note
     assert list(verdict_tables_over_domains(arranged)) == []
 
 

@@ -101,9 +101,9 @@ def test_means_and_curves_say_what_the_verdicts_say() -> None:
         for seed in (1, 2)
     ]
     cells = [result.cell for result in results]
-    answers = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name).answers
+    answers = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name).verdicts
     (answer,) = answers
-    runs = summary_runs(results, describe, GRID, answers=answers)
+    runs = summary_runs(results, describe, GRID, verdicts=answers)
     means = {(run.params["method"], int(run.params["k"])): run for run in runs if run.kind == "mean"}
     assert means.keys() == {(method, k) for method in ("bolt", "tip_adapter") for k in (1, 4)}
     for verdict in answer.verdicts:

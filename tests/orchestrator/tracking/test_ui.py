@@ -48,7 +48,7 @@ def test_links_search_what_runs_have(sqlite_store: tuple[str, str], tracker: Tra
 
     cells = [one.cell for one in results]
     arranged = arrange_results(results=results, planned=cells, label_of=lambda cell: cell.method.name)
-    tracker.sync(results, describe_all, answers=arranged.answers)
+    tracker.sync(results, describe_all, verdicts=arranged.verdicts)
     links = ui_links(sqlite_store[0], GRID, base)
     titles = [title for title in links if "2 methods" in title]
     places = [title.split(", ")[:2] for title in titles]

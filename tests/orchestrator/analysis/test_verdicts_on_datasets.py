@@ -31,7 +31,7 @@ def stored(store: Store, results: Sequence[Result]) -> list[Result]:
 
 
 def answers(results: Sequence[Result], read: ReadPredictions) -> tuple[VerdictSeries, ...]:
-    return arrange_results(results=results, label_of=label, read_predictions=read).answers
+    return arrange_results(results=results, label_of=label, read_predictions=read).verdicts
 
 
 def test_a_grid_with_one_dataset_gets_an_answer_about_that_dataset(tmp_path: Path) -> None:
