@@ -128,7 +128,8 @@ def add_layout(
     words, sentences, about_words = class_words(layout.names, options.words)
     if old and isinstance(old.class_names, dict) and options.words is None:  # the words may have been edited
         words |= {folder: word for folder, word in old.class_names.items() if folder in words}
-        sentences = {folder: _sentences_of(old, word) for folder, word in words.items()}
+        kept = old.prompts if isinstance(old.prompts, dict) else {}
+        sentences = {folder: kept.get(word, ()) for folder, word in words.items()}
         about_words = ()
     fields: dict[str, Any] = {
         "title": options.title or _title(name),
@@ -185,10 +186,6 @@ def _prompts(templates: Sequence[str], words: dict[str, str], sentences: Mapping
     return {word: [*templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
 
 
-def _sentences_of(entry: DatasetEntry, word: str) -> tuple[str, ...]:
-    return entry.prompts.get(word, ()) if isinstance(entry.prompts, dict) else ()
-
-
 def free_name(name: str, taken: Container[str]) -> str:
     """Return a name like ``name`` that no dataset has: ``my-gtsrb``, ``my-gtsrb-2``."""
     proposals = chain([f"my-{name}"], (f"my-{name}-{number}" for number in count(2)))
@@ -197,6 +194,7 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
     """Return the options for an entry that is replaced: an option that is not given keeps its old value."""
+    named = old.route.columns.items() if isinstance(old.route, ManifestRoute) else ()
     return replace(
         options,
         title=options.title or old.title,
@@ -204,15 +202,9 @@ def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
         templates=options.templates or (old.prompts if isinstance(old.prompts, tuple) else ()),
         mirrorable=options.mirrorable and old.mirrorable,
         licence=old.licence if options.licence == DatasetOptions.licence else options.licence,
-        columns=_columns_of(old) | dict(options.columns),
+        columns={key: name for key, name in named if key != name or key != "split"} | dict(options.columns),
         reading=Reading(bands=options.reading.bands or old.bands, range=options.reading.range or old.range),
     )
-
-
-def _columns_of(entry: DatasetEntry) -> dict[str, str]:
-    """Return the columns that the user once named, for a dataset of a table."""
-    named = entry.route.columns.items() if isinstance(entry.route, ManifestRoute) else ()
-    return {key: name for key, name in named if key != name or key != "split"}
 
 
 def _title(key: str) -> str:

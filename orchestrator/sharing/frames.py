@@ -67,9 +67,7 @@ def results(
 
     Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
     """
-    rows, unscored = result_rows(
-        os.fspath(grid), _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_), metric
-    )
+    rows, unscored = result_rows(*_asked(store, grid, catalog, data_root, set_), metric)
     if unscored:
         warnings.warn(unscored, stacklevel=2)
     return frame_of(rows)[list(COLUMNS)].astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
@@ -91,10 +89,7 @@ def predictions(
 
     Arguments and errors are those of :func:`results`.
     """
-    opened = Store(store)
-    listing = list_grid(
-        os.fspath(grid), _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_)
-    )
+    opened, listing = Store(store), list_grid(*_asked(store, grid, catalog, data_root, set_))
     by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels))
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
@@ -119,7 +114,7 @@ def verdict(
     from orchestrator.report.analysis.grid_results import arrange_results
 
     opened = Store(store)
-    loaded, _ = expand_grid(grid, _settings(store, catalog, data_root), set_values(Store(store).files, grid, set_))
+    loaded, _ = expand_grid(*_asked(store, grid, catalog, data_root, set_))
     results, failed, _ = opened.read_outcomes([cell.id for cell in loaded.cells])
     check_finished(results, loaded.name, opened)
     metric = metric or loaded.metric
@@ -139,9 +134,14 @@ def verdict(
     ).verdicts
 
 
-def _settings(store: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None) -> RunSettings:
+def _asked(
+    store: PathOrUrl, grid: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None,
+    set_: Sequence[str] | None,
+) -> tuple[str, RunSettings, Sequence[str]]:  # fmt: skip
+    """Return the grid, the settings and the values of ``--set`` that the arguments of a function stand for."""
     root = None if data_root is None else os.fspath(data_root)
-    return RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
+    settings = RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
+    return os.fspath(grid), settings, set_values(Store(store).files, grid, set_)
 
 
 def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list[Result]:

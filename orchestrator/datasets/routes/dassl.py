@@ -10,11 +10,10 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import DasslRoute, is_inside
-from orchestrator.datasets.part import Part, RouteContents, file_part
+from orchestrator.datasets.part import RouteContents, file_part
 from orchestrator.datasets.routes.class_folders import find_class_folders, wnids
 from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
@@ -43,14 +42,9 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> RouteContents:
         raise _damaged(path, "does not have the three lists train, val and test")
     for part in PARTS:
         for number, row in enumerate(split[part]):
-            if not _is_row(row):
+            if not isinstance(row, list) or [type(value) for value in row] != [str, int, str]:
                 raise _damaged(path, f'{part}[{number}] is {shorten(repr(row))}, not ["path", label, "class name"]')
     return _contents({part: split[part] for part in PARTS}, entry.route, folder, path)
-
-
-def _is_row(row: Any) -> bool:
-    """Whether a row of a split file is a path, a label and a class name."""
-    return isinstance(row, list) and [type(value) for value in row] == [str, int, str]
 
 
 def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -121,11 +115,10 @@ def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: 
     first = next((rows[0][0] for rows in parts.values() if rows), ".")
     root = image_folder(route, folder, first)
     _refuse_missing([row[0] for rows in parts.values() for row in rows], root, path)
-    return [names[label] for label in sorted(names)], {part: _part(rows, root, folder) for part, rows in parts.items()}
-
-
-def _part(rows: Rows, root: Path, folder: Path) -> Part:
-    return file_part([root / row[0] for row in rows], [row[1] for row in rows], folder)
+    return [names[label] for label in sorted(names)], {
+        part: file_part([root / row[0] for row in rows], [row[1] for row in rows], folder)
+        for part, rows in parts.items()
+    }
 
 
 def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:

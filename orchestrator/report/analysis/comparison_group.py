@@ -113,10 +113,6 @@ class ComparisonGroup:
             self._tests[k, averaged] = tuple(sorted({row.test for row in rows or self.rows}, key=str.casefold))
         return self._tests[k, averaged]
 
-    def expected_seeds(self, method: str) -> int:
-        """Return how many seeds every number of this method should be a mean over."""
-        return 1 if method in self.fixed else len(self.seeds)
-
     def is_zero_shot(self, method: str) -> bool:
         """Return whether the method's accuracy is the zero-shot accuracy everywhere: its gain is always 0."""
         return all(row.gain == 0 for row in self.rows if row.method == method)

@@ -114,7 +114,7 @@ def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
         parts.setdefault(getattr(row, layout.split) if layout.split else None, []).append(row)
     for part, rows in parts.items():
         builder = _TableBuilder(layout, rows, protocol, part)
-        if builder.any_measured:
+        if any(builder.is_measured(label, block) for label, _ in builder.methods() for block in builder.blocks):
             yield builder.table()
 
 
@@ -144,11 +144,6 @@ class _TableBuilder:
         self.row_axes = tuple(axis for axis in layout.rows if part is None or axis != layout.split)
         self.hide_std = len(self.columns) > _MANY_COLUMNS
         self.footnotes = Footnotes(layout.label)
-
-    @property
-    def any_measured(self) -> bool:
-        """Whether any number of the table, or a part of a mean, is measured."""
-        return any(self._is_measured(label, block) for label, _ in self._methods() for block in self.blocks)
 
     def table(self) -> Table:
         """Return the finished table."""
@@ -185,7 +180,7 @@ class _TableBuilder:
             upright_titles=last == "dataset" and len(self.columns) > _MANY_COLUMNS,
         )
 
-    def _methods(self) -> list[tuple[str, str]]:
+    def methods(self) -> list[tuple[str, str]]:
         """Return each method's label and name: zero-shot, then the paper's methods in its order, then all others."""
         labels: dict[str, str] = {}
         for domain in self.axes["domain"] if self.protocol is not None else ():
@@ -205,7 +200,7 @@ class _TableBuilder:
         domain, backbone, shots, _, dataset = (values.get(axis, self.axes[axis][0]) for axis in AXES)
         return Position(self.track, str(domain), str(backbone), int(shots), method, str(dataset))
 
-    def _is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
+    def is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
         """Return whether any number of a method in a block, or a part of a mean, is measured."""
         if self.protocol is None:
             return False
@@ -217,9 +212,9 @@ class _TableBuilder:
         from bolt.methods import METHODS  # imports torch
 
         lines: dict[tuple[str, str, Kind], list[Entry]] = {}
-        for label, name in self._methods():
+        for label, name in self.methods():
             printed = name in self.axes["method"]
-            if not printed and not (name in METHODS and self._is_measured(label, block)):
+            if not printed and not (name in METHODS and self.is_measured(label, block)):
                 continue
             kinds: tuple[Kind, ...] = ("published",) if self.protocol is None else _KINDS if printed else _KINDS[:1]
             self.footnotes.of({"method": name})  # gives these notes their letters before the notes about single numbers

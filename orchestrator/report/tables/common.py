@@ -37,8 +37,8 @@ def method_entry(grid: GridResults, method: str) -> Entry:
 
 def summary_entry(group: ComparisonGroup, method: str, summary: Summary | None, **more: Any) -> Entry:
     """Return a mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
-    lower = group.metric.lower_is_better
-    return measured(summary, seeds=group.expected_seeds(method), digits=group.digits, lower_is_better=lower, **more)
+    lower, seeds = group.metric.lower_is_better, 1 if method in group.fixed else len(group.seeds)
+    return measured(summary, seeds=seeds, digits=group.digits, lower_is_better=lower, **more)
 
 
 def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry:
