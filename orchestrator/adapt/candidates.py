@@ -1,4 +1,4 @@
-"""The candidates of ``adapt`` as the cells of a small grid, so that sources and settings are those of any grid."""
+"""The candidates of ``adapt`` as the cells of a small grid, with the sources and settings that any grid has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
 TINY = "tiny-clip"
 TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
 TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmup_steps": 50}
-"""Rates that fit the tiny tower, as in ``grids/demo-fewshot.yaml``; those of the papers are for far larger towers."""
+"""Rates that fit the tiny tower, as in ``grids/demo-fewshot.yaml``. The papers' rates are for far larger towers."""
 
 
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
@@ -106,7 +106,7 @@ def _source_pool(request: Request, images: OwnImages, console: Console) -> Mappi
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]
     if not folder.is_dir():
         return {"rule": "leave_one_out", "domain": request.sources}
-    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # those of an earlier run
+    write_entries(files[-1], {"checkpoints": {}}, replace=True)  # forgets the sources of an earlier run
     try:
         checkpoints = [str(path) for path in checkpoint_paths(folder).values()]
         say = partial(print_line, console=console)

@@ -5,9 +5,9 @@ that: in each of 2,000 draws of the images with repetition, the best candidate o
 were not drawn (Tsamardinos et al., 2018, "Bootstrapping the out-of-sample predictions for efficient and accurate
 cross-validation"). The mean loss is subtracted.
 
-The interval is wider than that of as many independent images: the folds' models share most of their images (Bates,
+The interval is wider than for as many independent images, because the folds' models share most of their images (Bates,
 Hastie and Tibshirani, 2021, "Cross-validation: what does it estimate and how well does it do it?"). It reaches further
-up than down: the model that is handed out has learned from all images, those that were measured from fewer.
+up than down: the final model has learned from all images, and the measured ones had fewer.
 
 Shape legend: M candidates, N images, R draws.
 """
@@ -69,7 +69,7 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """How much better the best candidate is, on average, on the images it was chosen by; at least 0."""
+    """Return how much better the best candidate is, on average, on the images that chose it; at least 0."""
     candidates, images = correct_MN.shape
     if candidates == 1:
         return 0.0

@@ -38,7 +38,7 @@ def candidate_of(cell: Cell) -> Candidate:
 
 @contextmanager
 def threads_for(candidate: Candidate, support_size: int) -> Iterator[None]:
-    """One thread for a candidate that trains on frozen features alone; all threads for one that runs the tower.
+    """Compute with one thread if the candidate trains on frozen features alone, and with all if it runs the tower.
 
     Steps on frozen features are so short that threads mostly wait for each other. With other work on two cores, the
     linear probe's folds took 58 to 120 s with two threads and 5 s with one. On two idle cores, they took 4 s with two.

@@ -125,7 +125,7 @@ def prepare_images(
     """Check the user's images, unless an earlier run did and no file has changed since.
 
     Args:
-        layout: that of the user's folder.
+        layout: how the user's folder is laid out.
         catalog: of the user's catalog files.
         advance: called with the number of decoded images and the total.
 

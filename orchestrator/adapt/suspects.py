@@ -1,6 +1,6 @@
-"""Images whose label may be wrong, by what was predicted for them while they were held out.
+"""Images whose label may be wrong, by their predictions while they were held out.
 
-The rule is that of confident learning (Northcutt, Jiang and Chuang, 2021): an image is suspect if another class is at
+The rule comes from confident learning (Northcutt, Jiang and Chuang, 2021): an image is suspect if another class is at
 least as probable as that class is, on average, for its own images.
 
 Shape legend: N images, C classes.
@@ -56,7 +56,7 @@ def suspect_labels(probabilities_NC: NDArray[np.float32], labels_N: NDArray[np.i
 
 
 def find_suspects(held_out: Sequence[HeldOut], images: OwnImages) -> list[Suspect]:
-    """Return the suspect images; their probabilities are the mean of those of several candidates.
+    """Return the suspect images, by the mean of all candidates' probabilities.
 
     ``held_out``: the predictions of each candidate that was measured.
     """

@@ -140,7 +140,7 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
 
 
 def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console, what: str) -> float:
-    """Build those that the store lacks; return the seconds. Raises ``UserError`` with one that cannot be built."""
+    """Build the artifacts that the store lacks, and return the seconds. Raises ``UserError`` if one cannot be built."""
     started, store = time.perf_counter(), loaded.store
     missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
     titles = {spec.address: spec.title for spec in missing}
@@ -160,14 +160,14 @@ def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console
 def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
     """Return the artifacts that a candidate reads, without the features of the user's own test part.
 
-    Those of a source's test part stay: building a source notes its accuracy.
+    The features of a source's test part stay: building a source notes its accuracy.
     """
     needed = required_artifacts([cell], plan.cells, plan.catalog, plan.sources)
     return [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == cell.dataset)]
 
 
 def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
-    """10^9 operations of a candidate on all folds and, at the end, on all images, with the artifacts it lacks."""
+    """Return 10^9 operations of a candidate on all folds and, at the end, all images, with its missing artifacts."""
     method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
     per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
     lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]

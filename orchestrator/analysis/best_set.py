@@ -47,7 +47,7 @@ from orchestrator.analysis.sign_flips import flipped_statistics, joint_p
 MIN_DATASETS = 5
 """With fewer shared datasets, no method is excluded and no pair is called level."""
 JOINT_FROM = 8
-"""From this many shared datasets on, pairs are tested jointly; with fewer, one by one."""
+"""Pairs with at least this many shared datasets are tested jointly; the others are tested one by one."""
 
 
 def best_set(
@@ -88,7 +88,7 @@ def best_set(
     tests = compare_datasets(differences_PD)
 
     def more(place: int, rivals: int) -> tuple[int | None, int | None]:
-        """About how many more datasets would settle a pair, and how many more seeds."""
+        """Estimate how many more datasets would settle a pair, and how many more seeds."""
         difference, deviation, n = float(tests.difference[place]), float(tests.deviation[place]), int(tests.n[place])
         settings = {"significance": significance_per_pair(rivals), "smallest_difference": smallest_difference}
         return (
@@ -116,9 +116,9 @@ def best_set(
 
 
 def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> PairedTests:
-    """Student's test of each pair, with intervals that allow for skew where pairs are tested jointly.
+    """Make Student's test of each pair, with intervals that allow for skew where pairs are tested jointly.
 
-    NaN marks a dataset that a pair does not share. ``confidence`` is that of the intervals.
+    NaN marks a dataset that a pair does not share. ``confidence``: the level of the intervals.
     """
     tests = paired_t_tests(differences_PD, confidence)
     return with_skew_intervals(tests, differences_PD, tests.n >= JOINT_FROM, confidence)
@@ -185,7 +185,7 @@ def more_datasets(
     significance: float,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> int | None:
-    """About how many more datasets would settle a pair with a probability of 80 %, if its numbers stay as they are.
+    """Estimate how many more datasets settle a pair with a probability of 80 %, if its numbers stay as they are.
 
     The pair is settled when one method is significantly better, or when the interval of the difference lies within plus
     or minus ``smallest_difference``. N datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of
@@ -262,7 +262,7 @@ def _detectable(confidence: float, power: float) -> Floats:
 
 
 def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
-    """Accuracies as an MDS array, NaN where there is none."""
+    """Return the accuracies as an MDS array, NaN where there is none."""
     datasets = {name: place for place, name in enumerate(sorted({dataset for own in scores for dataset, _ in own}))}
     seeds = {name: place for place, name in enumerate(sorted({seed for own in scores for _, seed in own}))}
     scores_MDS = np.full((len(scores), len(datasets), len(seeds)), np.nan)
@@ -273,6 +273,6 @@ def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
 
 
 def mean_over_seeds(values: Floats) -> Floats:
-    """Mean over the last axis without NaN; NaN where everything is."""
+    """Return the mean over the last axis without NaN; NaN where every value is NaN."""
     n = np.isfinite(values).sum(axis=-1)
     return np.asarray(np.divide(np.nansum(values, axis=-1), n, out=np.full(n.shape, np.nan), where=n > 0))

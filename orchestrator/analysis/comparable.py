@@ -51,7 +51,7 @@ def base_protocol(name: str, present: Iterable[str]) -> str | None:
 def changed_places(places: Iterable[Place]) -> frozenset[Place]:
     """Return the places whose protocol changes the protocol of another place with the same track, backbone and domain.
 
-    A changed protocol whose base was measured on other tracks or domains only stands for itself.
+    If the base of a changed protocol was measured on other tracks or domains only, the protocol counts as unchanged.
     """
     protocols: dict[tuple[str, str, str], set[str]] = {}
     every = set(places)

@@ -162,7 +162,7 @@ class Comparison:
 
     @property
     def _open_pairs(self) -> list[Pair]:
-        """The pairs that are not level; those of the first method if there are any, as they say whether it is best."""
+        """The pairs that are not level. If the first method has any, only its pairs: they say whether it is best."""
         pairs = [pair for pair in self.pairs if not pair.level]
         return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
 
@@ -240,7 +240,7 @@ def eliminate(methods: int, test: Test, level: float = LEVEL) -> tuple[Ints, Flo
 
 
 def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diagonal: Any) -> NDArray[Any]:
-    """Spread values of the pairs i < j over an MM array: ``of_first`` at (i, j), ``of_second`` at (j, i)."""
+    """Put values of the pairs i < j into an MM array: ``of_first`` at (i, j), ``of_second`` at (j, i)."""
     first, second = np.triu_indices(methods, 1)
     values_MM = np.full((methods, methods), diagonal)
     values_MM[first, second], values_MM[second, first] = of_first, of_second
@@ -248,7 +248,7 @@ def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diago
 
 
 def significance_per_pair(rivals: int) -> float:
-    """Return the p at which one of so many ``rivals`` excludes a method if they are tested pair by pair."""
+    """Return the p below which one of the ``rivals`` excludes a method if they are tested pair by pair."""
     return LEVEL / max(rivals, 1)
 
 

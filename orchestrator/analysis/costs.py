@@ -19,7 +19,7 @@ from orchestrator.util.errors import UserError
 FELT = 1.25
 """Costs within this factor count as equal: nobody feels less, and one measurement of memory says no more."""
 PROMPT_SHARE = 0.2
-"""A prompt through the text tower, in images through the image tower: that of ViT-B/32. Larger towers have less."""
+"""Cost of a prompt through the text tower, in images through the image tower, of ViT-B/32. Larger towers have less."""
 _MIB = 2**20
 
 

@@ -18,7 +18,7 @@ from orchestrator.analysis.paired_tests import Floats, Ints
 POINTS = 24
 """Points for each doubling of k."""
 WIDEST_STEP = 4
-"""Between two k of which one is more than so many times the other, nothing is interpolated."""
+"""Nothing is interpolated between two k whose ratio is larger than this."""
 
 
 @dataclass(frozen=True)

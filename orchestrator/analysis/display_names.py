@@ -21,7 +21,7 @@ def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
 
 
 def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
-    """One line on every label's method: what it does. Methods that are not registered have none."""
+    """Return one line on every label's method: what it does. Methods that are not registered have none."""
     from bolt.methods import METHODS  # imports torch
 
     registered = {label: METHODS[method] for label, method in method_names.items() if method in METHODS}
@@ -58,6 +58,6 @@ def _display_name(label: str, method: str) -> str:
 
 
 def _settings_text(settings: str) -> str:
-    """``top_k=3,learning_rate=0.01`` as ``rank 3, learning rate 0.01``."""
+    """Write ``top_k=3,learning_rate=0.01`` as ``rank 3, learning rate 0.01``."""
     parts = (setting.partition("=") for setting in settings.split(","))
     return ", ".join(f"{_SHORT_SETTINGS.get(key, key.replace('_', ' '))} {value}".rstrip() for key, _, value in parts)

@@ -25,7 +25,7 @@ WITHOUT_INTERVAL: frozenset[MetricName] = frozenset({"calibration_error", "share
 
 
 def intervals(answers: Answers) -> dict[MetricName, tuple[float, float] | None]:
-    """Return the 95 % interval of every metric in per cent; ``None`` for those that have none.
+    """Return the 95 % interval of every metric in per cent; ``None`` for a metric without one.
 
     Accuracy has Wilson's interval. The worst class has one made of Wilson's intervals of all classes: any of them may
     be the worst one (:func:`_of_worst_class`). All other metrics have intervals by the jackknife over groups of images

@@ -1,6 +1,6 @@
 """What stored predictions tell besides accuracy: how each class fares, and how far a probability can be trusted.
 
-A store keeps the predicted class of every test image and the probability of that class. So calibration is that of the
+A store keeps the predicted class of every test image and the probability of that class. So calibration is about the
 predicted class, and no cell is run again. Values are in per cent.
 
 Shape legend: N images, C classes that occur among the labels.

@@ -91,7 +91,7 @@ class VarianceParts:
         return self.seed_part / whole if whole else 0.0
 
     def more_seeds(self, significance: float, smallest_difference: float) -> int | None:
-        """About how many more seeds would settle the pair with a probability of 80 %.
+        """Estimate how many more seeds would settle the pair with a probability of 80 %.
 
         ``None`` if no number of seeds would, because the test images are too few, or if there is one seed only.
 
@@ -118,7 +118,7 @@ class VarianceParts:
 
 
 def t_quantile(probability: float | Floats, seed_share: Floats, seeds: Floats, images: int | Floats) -> Floats:
-    """Cochran and Cox's quantile: t quantiles of both degrees of freedom, weighted with their parts of the variance."""
+    """Return Cochran and Cox's quantile: both t quantiles, weighted by their parts of the variance."""
     seed_quantile = stdtrit(np.maximum(seeds - 1, 1), probability)
     image_quantile = stdtrit(np.maximum(images - 1, 1), probability)
     return np.asarray(seed_share * seed_quantile + (1 - seed_share) * image_quantile)
@@ -139,7 +139,7 @@ def one_sided_p(t: Floats, seed_share: Floats, seeds: Floats, images: Floats) ->
 
 
 def variance_parts(first_SN: Correct, second_SN: Correct) -> VarianceParts:
-    """Mean squares of the differences between two tables of correct predictions, seeds x images.
+    """Return the mean squares of the differences between two tables of correct predictions, seeds x images.
 
     Raises:
         ValueError: the tables have different shapes, no seed or fewer than two images.
@@ -240,7 +240,7 @@ def best_set_on_dataset(
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
     def more(place: int, rivals: int) -> tuple[int | None, None]:
-        """About how many more seeds would settle a pair."""
+        """Estimate how many more seeds would settle a pair."""
         pair = parts[place]
         return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None, None
 
@@ -260,7 +260,7 @@ def best_set_on_dataset(
 
 
 def _table(correct: Mapping[int, Correct], seeds: Sequence[int]) -> Floats:
-    """Return the rows of ``seeds``; the one row of a method without seeds stands for each of them."""
+    """Return the rows of ``seeds``. A method without seeds has the same row for each of them."""
     only = next(iter(correct.values()))
     return np.stack([correct.get(seed, only) for seed in seeds] or [only]).astype(np.float64)
 

@@ -48,10 +48,10 @@ class PairedTests:
 
 
 def paired_t_tests(differences_PN: Floats, confidence: float = CONFIDENCE) -> PairedTests:
-    """Student's paired t-test for every row. NaN marks a dataset that the pair does not share.
+    """Make Student's paired t-test for every row. NaN marks a dataset that the pair does not share.
 
-    A row whose differences are all 0 has p = 1 on both sides and an interval of width 0. ``confidence`` is that of the
-    intervals.
+    A row whose differences are all 0 has p = 1 on both sides and an interval of width 0. ``confidence``: the
+    level of the intervals.
     """
     differences_PN = rounded(differences_PN)
     n = np.isfinite(differences_PN).sum(axis=1)
@@ -69,12 +69,12 @@ def paired_t_tests(differences_PN: Floats, confidence: float = CONFIDENCE) -> Pa
 
 
 def rounded(differences: Floats) -> Floats:
-    """``differences`` without rounding errors."""
+    """Return ``differences`` without rounding errors."""
     return np.round(differences, _DIGITS)
 
 
 def t_values(difference: Floats, error: Floats) -> Floats:
-    """difference / error; infinite if only the error is 0, and NaN if both are or the error is unknown."""
+    """Return difference / error: infinite if only the error is 0, NaN if both are 0 or the error is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(difference / error)
 
@@ -109,7 +109,7 @@ def skewness(tests: PairedTests, differences_PN: Floats) -> Floats:
 
 
 def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
-    """Student's t of samples with Hall's correction for their skew: t + g t^2 / 3 + g^2 t^3 / 27 + g / 6.
+    """Return Student's t with Hall's correction for skew: t + g t^2 / 3 + g^2 t^3 / 27 + g / 6.
 
     Here g is the skewness that counts (``ALL_SKEW_FROM``) over the root of n. The arguments broadcast.
 

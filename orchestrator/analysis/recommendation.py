@@ -66,7 +66,7 @@ class Verdict:
 
 
 def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | None = None) -> str:
-    """One sentence: the recommended methods over all k of one track, protocol, domain and backbone."""
+    """Return one sentence: the recommended methods over all k of one track, protocol, domain and backbone."""
     shown = display_names or {}
     ordered = sorted(verdicts, key=lambda verdict: verdict.k)
     ks = [verdict.k for verdict in ordered]
@@ -100,7 +100,7 @@ def _close(verdict: Verdict) -> list[str]:
 
 
 def _reason(verdict: Verdict, method: str, shown: Mapping[str, str]) -> str:
-    """Why the method is recommended at one k: the end of a clause."""
+    """Return why the method is recommended at one k: the end of a clause."""
     comparison = verdict.comparison
     if comparison.outcome == "single":
         return ": no other method was measured"
@@ -121,7 +121,7 @@ _WORDS = {
     "memory": ("needs no memory", "needs {} times less memory"),
     "parameters": ("has no trainable parameters", "has {} times fewer trainable parameters"),
 }
-"""What a method saves in each kind of cost: all of it, or so many times."""
+"""What a method saves in each kind of cost: the whole cost, or a factor."""
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ class Row:
 
     @property
     def test(self) -> str:
-        """The name of the test split; the target's name stands before it if the two differ."""
+        """The name of the test split, after the target's name if the two differ."""
         return test_name(self.dataset, self.evaluated_on)
 
     @property
@@ -88,7 +88,7 @@ class Row:
 
     @property
     def score_gain(self) -> float | None:
-        """How many points the score is better than that of zero-shot; ``None`` if that is not known."""
+        """How many points the score is better than zero-shot's; ``None`` if zero-shot's is not known."""
         return None if self.score_zero_shot is None else sign_of(self.metric) * (self.score - self.score_zero_shot)
 
 
@@ -124,7 +124,7 @@ class SourceRow:
 
 
 def test_name(dataset: str, evaluated_on: str) -> str:
-    """``evaluated_on``, or ``dataset → evaluated_on`` if a model is scored on another dataset than its target."""
+    """Return ``evaluated_on``, or ``dataset → evaluated_on`` if a model is not scored on its target."""
     return evaluated_on if dataset == evaluated_on else f"{dataset} → {evaluated_on}"
 
 
@@ -165,9 +165,9 @@ def row_list(
     published_of: PublishedOf | None = None,
     scores: Scores | None = None,
 ) -> list[Row]:
-    """Return the rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`.
+    """Return the rows of ``results``, in the same order. ``labels``: what :func:`labels_of` returned.
 
-    A cell whose track has a mean of class groups has a row of that mean as well, after those of its test splits. A
+    If a cell's track has a mean of class groups, a row of that mean follows the rows of its test splits. A
     result without a score has no rows. By default, scores are by the metric of each track.
     """
     scores = scores_of(results) if scores is None else scores
@@ -211,7 +211,7 @@ def rows_of(results: Sequence[Result], label_of: LabelOf, published_of: Publishe
 
 
 def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """``rows`` as a data frame."""
+    """Return ``rows`` as a data frame."""
     import pandas as pd
 
     return pd.DataFrame({field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)})

@@ -17,7 +17,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Mean and sample standard deviation (ddof 1) of ``values``. Raises ``ValueError`` if there are none."""
+    """Return the mean and sample standard deviation (ddof 1) of ``values``. Raises ``ValueError`` if there are none."""
     n = len(values)
     if n == 0:
         raise ValueError("nothing to summarize")
@@ -28,9 +28,9 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> dict[int, float]:
-    """For each seed, the mean over ``datasets`` of ``scores[dataset][seed]``. Seeds that lack a dataset are left out.
+    """Return for each seed the mean over ``datasets`` of ``scores[dataset][seed]``.
 
-    A mean over fewer datasets is a mean over easier or harder ones, and cannot be compared with the other means.
+    A seed that lacks a dataset has none: its mean would be over easier or harder datasets than the other means.
     """
     if not datasets:
         return {}
@@ -39,6 +39,6 @@ def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str
 
 
 def summarize_seeds(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> Summary | None:
-    """Mean and deviation over seeds of :func:`seed_means`; ``None`` if no seed has every dataset."""
+    """Return the mean and deviation over seeds of :func:`seed_means`; ``None`` if no seed has every dataset."""
     means = seed_means(scores, datasets)
     return summarize(list(means.values())) if means else None

@@ -49,7 +49,7 @@ class VerdictSeries:
         return next((verdict for verdict in self.verdicts if verdict.k == k), None)
 
     def recommendation(self, display_names: Mapping[str, str] | None = None) -> str:
-        """Which method to use at which k, in one sentence."""
+        """Return which method to use at which k, in one sentence."""
         return recommend(self.verdicts, display_names)
 
     def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ class VerdictSeries:
 
 
 def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the fields of a verdict beside those of its place."""
+    """Return the fields of a verdict, without its place."""
     comparison, methods = verdict.comparison, []
     for score in comparison.methods:
         cost = verdict.cost(score.method)
@@ -113,7 +113,7 @@ def verdicts_of(
     Only rows that a mean over test splits counts (``Row.averaged``) are compared.
 
     Args:
-        rows: the rows to compare; ``comparable.comparable_rows`` leaves out those that take no part.
+        rows: the rows to compare; ``comparable.comparable_rows`` selects them.
         results: of the rows' cells.
         read_predictions: reads the predictions of results; without it there is no series about single datasets.
         smallest_difference: in points of the metric; methods that differ by less are level.
@@ -177,7 +177,7 @@ def _comparisons(
 ) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
     """Yield every k with the comparison over the datasets, and the rows that it is made of.
 
-    ``races``: those that decide, by k.
+    ``races``: the races that decide, by k.
     """
     without_seeds, sign = methods_without_seeds(rows), sign_of(rows[0].metric)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():

@@ -88,7 +88,7 @@ def add_dataset(
 ) -> Added:
     """Check a folder or table of images and add its entry to the last catalog file, which may be new.
 
-    ``find`` gives the layout for the dataset's key and columns, by default that of the files at ``path``.
+    ``find`` gives the layout for the dataset's key and columns; by default, the files at ``path`` give it.
 
     Raises ``UserError`` if the layout, the names or the images are unusable. Nothing is written then, except the list
     of excluded images if the user asked for it.

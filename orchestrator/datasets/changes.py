@@ -1,6 +1,6 @@
-"""Whether a user's images are still those that were added: a record of their checksums, and the comparison with it.
+"""Whether a user's images have changed since they were added: a record of their checksums, and the comparison with it.
 
-``data add`` writes ``ROOT/NAME.checksums.json``. A file whose size and time stamp stand still is not read again.
+``data add`` writes ``ROOT/NAME.checksums.json``. A file is read again only if its size or time stamp has changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``data add hf:OWNER/NAME``: fetch a dataset of the Hugging Face hub, and find out its layout without a YAML file.
 
-Parquet files keep the hub's own layout and are read as those of the catalog are. Image files become a folder like any
-other.
+Parquet files keep the hub's own layout, and the catalog's reader reads them. Image files become a plain folder.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def fetch_layout(
 
 
 def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
-    """Return an entry to fetch and read by; its classes stand for any, so that labels may be numbers."""
+    """Return an entry to fetch and read by. It has two classes as placeholders, so that labels may be numbers."""
     fields = {"title": name, "domain": "own", "prompts": "plain", "class_names": ["a", "b"], "classes": 2}
     sizes = {"train": 1, "test": 1}
     return DatasetEntry.model_validate({"name": name, "route": route, "sizes": sizes, "licence": page, **fields})

@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
-    """Find out how a folder of images, or a table of them, is laid out. ``columns``: those of a table that are known.
+    """Find out how a folder of images, or a table of them, is laid out. ``columns``: a table's known columns.
 
     Raises ``UserError`` if the path does not exist, it has no class folders, a part is missing, a class folder is
     empty, or there are fewer than two classes.

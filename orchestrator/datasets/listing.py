@@ -94,7 +94,7 @@ def verified_view(found: Verified) -> RenderableType:
 def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str | Path] = ()) -> list[str]:
     """Return the lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
 
-    ``catalog``: the file that has the entry; ``grid``: the one that names the cells to measure. ``options``: what the
+    ``catalog``: the file with the entry; ``grid``: the file that names the cells to measure; ``options``: what the
     commands need beyond ``bolt.yaml``.
     """
     entry = added.entry

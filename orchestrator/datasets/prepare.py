@@ -37,7 +37,7 @@ NOT_WRITABLE = {
 
 @dataclass(frozen=True)
 class FetchJob:
-    """A dataset to fetch: the bytes to fetch, if known, and those that an earlier attempt has left on the disk."""
+    """A dataset to fetch: its bytes, if known, and how many an earlier attempt has left on the disk."""
 
     entry: DatasetEntry
     size: int | None

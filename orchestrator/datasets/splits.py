@@ -26,7 +26,7 @@ PUBLISHED_VALIDATION_CAP = 5000
 class SplitManifest(StrictModel):
     """The parts of a dataset: its classes, and the images and the checksum of each part.
 
-    A checksum is that of the images' positions and labels: equal checksums mean equal splits.
+    A checksum is made of the images' positions and labels: equal checksums mean equal splits.
     """
 
     dataset: str

@@ -70,7 +70,7 @@ class Verified:
         excluded: images that were excluded before.
         decoded: images that were decoded, broken ones included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
-        own_split: a line if the split file is not the one that everyone uses.
+        own_split: a line if the split file differs from the file that everyone uses.
     """
 
     entry: DatasetEntry
@@ -86,7 +86,7 @@ class Verified:
 
     @property
     def differs(self) -> list[str]:
-        """Differences of the counts from the catalog, and of the split file from the one that everyone uses."""
+        """Differences of the counts from the catalog, and of the split file from the common one."""
         return [*split_manifest(self.entry, self.raw).differs(self.entry), *self.own_split]
 
 
@@ -162,9 +162,9 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 
 
 def copy_notes(copies: Copies, images: int) -> list[str]:
-    """Say which copies are in both parts, which have two labels, and how many others there are; ``images`` in all.
+    """Say which copies are in both parts, which have two labels, and how many other copies there are.
 
-    A note names every pair on a line of its own.
+    A note names every pair on a line of its own. ``images``: the number of images.
     """
     notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
     leaks = [(one, next(each for each in group if each.part == "train")) for group in copies

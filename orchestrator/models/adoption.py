@@ -43,7 +43,7 @@ OTHER_DATASETS = (
     *("emnist_letters", "emnist_byclass", "emnist_bymerge", "emnist_mnist", "tiny_imagenet", "mini_imagenet"),
     *("imagenet_100", "imagenet_c", "imagenet_p", "cifar10_c", "cifar100_c", "cifar10_1", "mnist_m", "colored_mnist"),
 )
-"""Datasets that the catalog lacks, whose names contain a key of it."""
+"""Datasets that the catalog lacks. Their names contain a key of the catalog."""
 
 _FAMILY = re.compile(r"clip-vit-(?:base|large|huge)-patch\d+_(.+)")
 
@@ -174,11 +174,10 @@ def _letters(name: str) -> str:
 
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
-    """Return the dataset and the checkpoint that one path of the command names, and its address.
+    """Return the dataset and the checkpoint that one path of the command names, and its address on the hub.
 
-    The address is given if the checkpoint is fetched from the hub.
-
-    The path is that of the file or, of a checkpoint in parts, of the folder that also holds its index.
+    The checkpoint is a file. A checkpoint in parts is the folder that also holds its index. The address is empty unless
+    the checkpoint is fetched from the hub.
     """
     origin = ""
     on_hub, address = text.startswith(HUB), text.removeprefix(HUB)
@@ -243,7 +242,7 @@ def _copied(path: Path, home: Path) -> Path:
 
 
 def _verified(entry: CheckpointEntry, settings: RunSettings) -> str:
-    """One line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
+    """Return one line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
     check_digest(entry)
     loaded = artifact_cache(settings)
     backbone = backbone_ref(loaded.catalog.backbone(entry.backbone))

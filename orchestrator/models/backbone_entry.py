@@ -167,7 +167,7 @@ class _WithoutValues(TorchFunctionMode):
 
 
 def gflops_per_image(tower: ImageTower) -> float:
-    """10^9 floating-point operations of one image's forward pass, a multiply-add counted as two.
+    """Return the 10^9 floating-point operations of one image's forward pass; a multiply-add counts as two.
 
     Matrix products, attention and convolutions; normalisations, activations and sums are below one per cent.
     """

@@ -1,7 +1,7 @@
 """Inspect a finished cell: its predictions beside other methods', its trained coefficients, its sources' overlap.
 
-The predictions are those that the store keeps with the result. Older results have none; then the cell's model is
-restored (:mod:`orchestrator.models.export`) and predicts again.
+The store keeps the predictions with the result. Older results have none; then the cell's model is restored
+(:mod:`orchestrator.models.export`) and predicts again.
 
 Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
 """
@@ -56,7 +56,7 @@ class SplitPredictions:
     rivals: Mapping[str, Classes] = field(default_factory=dict)
 
     def confusion(self, classes: int) -> NDArray[np.int64]:
-        """Confusion matrix (C, C): images of each true class (row) by predicted class (column)."""
+        """Return the confusion matrix (C, C): images of each true class (row) by predicted class (column)."""
         counts_CC = np.zeros((classes, classes), dtype=np.int64)
         np.add.at(counts_CC, (self.labels, self.predicted), 1)
         return counts_CC
@@ -71,7 +71,7 @@ class SplitPredictions:
         return self._by_confidence((self.predicted == self.labels) & ~np.any(others_right, axis=0))
 
     def only_one_right(self, rival: str) -> tuple[int, int]:
-        """Numbers of images that this cell alone, and that the rival alone, of these two classifies correctly."""
+        """Return how many images only this cell, and how many only the rival, classifies correctly."""
         ours_N, theirs_N = self.predicted == self.labels, self.rivals[rival] == self.labels
         return int((ours_N & ~theirs_N).sum()), int((theirs_N & ~ours_N).sum())
 
@@ -101,7 +101,7 @@ class CellInspection:
     """What :func:`inspect_cell` finds.
 
     Attributes:
-        how: ``stored`` predictions, or those of the ``kept`` model or of a second run (``again``).
+        how: where the predictions come from: ``stored``, the ``kept`` model, or a second run (``again``).
         warnings: as in :class:`orchestrator.models.export.RestoredModel`.
         splits: the predictions on each test split of the cell.
         rivals: results of the other methods in the cell's place, the most accurate first.
@@ -178,7 +178,7 @@ def _competes(rival: Cell, cell: Cell) -> bool:
 def _split(
     inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
 ) -> SplitPredictions:
-    """Return the predictions on one test split: stored, or those of ``model`` for all of its images."""
+    """Return the predictions on one test split: the stored ones, or else what ``model`` predicts for all its images."""
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
     features = inputs.artifacts.features_of(dataset)
     labels_N = target_labels(inputs, features.images).numpy()
@@ -212,7 +212,7 @@ def _split(
 
 
 def _rows(stored: StoredPredictions) -> Classes:
-    """Positions of the scored images in their split, (N,)."""
+    """Return the positions of the scored images in their split, (N,)."""
     return np.arange(len(stored.labels)) if stored.rows is None else stored.rows.astype(np.int64)
 
 
@@ -229,7 +229,10 @@ def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
 def _coefficients(
     model: Model, inputs: CellInputs, result: Result
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
-    """Per matrix, the coefficients before and after training. With mean pooling, sources and alpha give the former."""
+    """Return each matrix's coefficients before and after training.
+
+    With mean pooling, the sources and alpha give the coefficients before training.
+    """
     if model.change is None:
         return {}
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
@@ -253,7 +256,7 @@ def _overlap(inputs: CellInputs) -> Overlap | None:
 
 
 def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Overlap:
-    """Mean squared cosine of the principal angles between two sources' leading directions, over matrices.
+    """Return the mean squared cosine of the principal angles between two sources' leading directions, over matrices.
 
     ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``: 1 for equal spans of U and of V, on average k / m for random spans in m
     dimensions. A task vector of lower rank has fewer directions; then k is the smaller number of the two sources.

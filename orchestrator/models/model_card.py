@@ -119,5 +119,5 @@ def _front_matter(card: ModelCard, catalog: Catalog, library: str) -> str:
 
 
 def _hub_name(dataset: DatasetEntry) -> str | None:
-    """``owner/name`` of a dataset that comes from the hub."""
+    """Return the ``owner/name`` of a dataset that comes from the hub."""
     return dataset.route.repo if isinstance(dataset.route, HuggingFaceRoute) else None

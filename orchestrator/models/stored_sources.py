@@ -24,7 +24,7 @@ SHOWN_OPEN = 8
 
 
 def source_table(catalog: Catalog, store: Store, backbone: str | None) -> RenderableType:
-    """Per backbone, a row for every adopted or fine-tuned source model, and a line with the missing ones.
+    """Return for each backbone a row for every adopted or fine-tuned source model, and a line with the missing ones.
 
     Raises ``UserError`` for an unknown backbone.
     """

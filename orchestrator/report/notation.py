@@ -5,7 +5,7 @@ from __future__ import annotations
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 SELECTED = "†"
-"""Marks every name and title whose numbers test labels may have chosen."""
+"""Marks a name or title if test labels may have chosen its numbers."""
 SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a scale, which flatters the accuracy."
 
 

@@ -25,7 +25,7 @@ _LISTED_FAILURES = 5
 def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableType:
     """Return what the command line prints at the end of a grid: first which method to use, then the accuracies.
 
-    A line for each track and domain says which methods to use, and the table is that of the first group. ``verbose``
+    A line for each track and domain says which methods to use. The table is about the first group. ``verbose``
     shows every verdict in words, single datasets too, and every table.
     """
     parts: list[RenderableType] = []

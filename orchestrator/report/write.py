@@ -118,7 +118,7 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
 
 
 def _processes(grid: GridResults) -> int:
-    """Return how many processes draw the figures. Those of a small report are drawn before others have started."""
+    """Return how many processes draw the figures. A small report is drawn before other processes have started."""
     drawn = sum(not group.of_changed_protocol for group in grid.groups)
     return min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
 

@@ -157,7 +157,7 @@ def make_bundle(
 ) -> tuple[int, int]:
     """Write the bundle of a grid to ``path``; returns how many results and how many failures it has.
 
-    ``grid_files``: the grid's file, and those that it includes; ``overrides``: values of ``--set``. Raises
+    ``grid_files``: the grid's file, and the files that it includes; ``overrides``: values of ``--set``. Raises
     ``UserError`` if no cell has finished, or if the bundle cannot be written.
     """
     check_finished(plan.done, plan.grid.name, store)
@@ -190,7 +190,7 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
-        archive.comment = b"-" * _COMMENT_SIZE  # the size stands before it, so it counts as well
+        archive.comment = b"-" * _COMMENT_SIZE  # its size precedes it, so the checksum covers the size
     body = stream.getvalue()[:-_COMMENT_SIZE]
     with writing("the bundle", f"-o {path}"), replacing(path) as partial:
         partial.write_bytes(body + _COMMENT + _digest(body).encode())
@@ -263,7 +263,7 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
 
 
 def _manifest(plan: Plan) -> dict[str, Any]:
-    """Everything of the manifest but the list of files. Each combination of ``fields`` stands in it once."""
+    """Return the manifest without the list of files. It has each combination of ``fields`` once."""
     fields, grid = ("commit", "dirty", "versions", "device", "threads"), plan.grid
     measured_with = dict.fromkeys(
         json.dumps({name: getattr(result.manifest, name) for name in fields}) for result in plan.done
@@ -316,7 +316,7 @@ def _cell_records(plan: Plan) -> dict[str, Any]:
 
 
 def _read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
-    """Cell id -> (cell, label) of ``cells.json``, at least one. Raises ``ValueError`` if it is damaged."""
+    """Map the ids in ``cells.json``, at least one, to (cell, label). Raises ``ValueError`` if the file is damaged."""
     try:
         found = {}
         for record in json.loads(content)["cells"]:

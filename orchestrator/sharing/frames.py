@@ -58,8 +58,8 @@ def results(
         grid: a grid's name, or the path of a grid file.
         catalog: your own catalog files that the grid needs.
         data_root: the folder of your own datasets.
-        set_: values of ``--set``, such as ``"shots=[1]"``; by default those of the grid's last run in the store.
-        metric: of the column ``score``, by default that of the grid, or of each track. Results without the predictions
+        set_: values of ``--set``, such as ``"shots=[1]"``; by default as in the grid's last run in the store.
+        metric: of the column ``score``, by default the grid's, or each track's. Results without the predictions
             that it needs are left out, with a warning.
 
     Returns:
@@ -103,7 +103,7 @@ def verdict(
     set_: Sequence[str] | None = None,
     metric: MetricName | None = None,
 ) -> tuple[VerdictSeries, ...]:
-    """Which methods may be the best in a grid: the verdicts of its report.
+    """Return the verdicts of a grid's report: which methods may be the best.
 
     Returns:
         A series for each track, protocol, domain and backbone. ``series.at(4).comparison.best_set`` names the methods
@@ -163,9 +163,9 @@ def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
 def result_rows(
     grid: str, settings: RunSettings, overrides: Sequence[str] = (), metric: MetricName | None = None
 ) -> tuple[list[Row], str]:
-    """Return the rows of a grid's finished cells, and a sentence about those that have no score, if there are any.
+    """Return the rows of a grid's finished cells, and a sentence about the cells without a score, if there are any.
 
-    ``overrides``: values of ``--set``; ``metric``: what scores are, by default that of the grid, or of each track.
+    ``overrides``: values of ``--set``; ``metric``: what scores are, by default the grid's metric, or each track's.
 
     Raises ``UserError`` if no cell has finished, or none has a score.
     """

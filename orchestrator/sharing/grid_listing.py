@@ -131,12 +131,12 @@ def _options(grid: str, settings: RunSettings, overrides: Sequence[str]) -> list
 
 
 def _identities(entries: Iterable[DatasetEntry], settings: RunSettings) -> dict[str, str]:
-    """Return the digests that stand for datasets in the identity of cells: a new image in a folder changes one."""
+    """Return the digests of datasets that a cell's identity has: a new image in a folder changes its digest."""
     return {entry.name: dataset_ref(entry, settings.data_folder).digest for entry in entries}
 
 
 def _state(path: str | Path) -> str:
-    """Size and modification time in nanoseconds of a file; empty if it does not exist."""
+    """Return the size and the modification time (ns) of a file; empty if it does not exist."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         return f"{found.st_size} {found.st_mtime_ns}"

@@ -79,7 +79,7 @@ def merge_stores(
 
 
 def _adapter_files(files: Files) -> dict[str, list[str]]:
-    """Cell id -> file names of its adapter, the index last, for the complete adapters of a store."""
+    """Map cells with a complete adapter to the names of its files, the index last."""
     found: dict[str, list[str]] = {}
     for path in files.versions("adapters"):
         cell_id, _, name = path.partition("/")
@@ -150,7 +150,7 @@ def _difference(mine: Result, theirs: Result) -> str:
 
 
 def _merge_failures(store: Store, other: Store) -> list[str]:
-    """Take over failures of cells and artifacts of which the store has neither a result nor a failure."""
+    """Take over failures of cells and artifacts if the store has neither their result nor their failure."""
     finished = store.result_ids() | other.result_ids()
     known = store.read_failures()
     taken = []

@@ -89,7 +89,7 @@ def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None,
 
 
 def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
-    """Raise ``UserError`` if a dataset or backbone of the catalog here is not the one that was measured."""
+    """Raise ``UserError`` if the catalog here has another dataset or backbone than was measured."""
     for ref in dict.fromkeys(ref for result in drawn for ref in (result.cell.dataset, *result.cell.evaluate_on)):
         try:
             loaded.dataset_entry(ref)
@@ -118,7 +118,7 @@ def _plan(bundle: Bundle, drawn: list[Result], loaded: ArtifactCache) -> Plan:
 
 
 def _recipe(record: Mapping[str, Any], catalog: Catalog) -> SourceRecipe | CheckpointEntry:
-    """How a source is made. Raises ``UserError`` for an adopted checkpoint that the catalog here does not have."""
+    """Return how a source is made. Raises ``UserError`` for an adopted checkpoint that the catalog here lacks."""
     if record["adopted"] is None:
         return SourceRecipe(**record["recipe"])
     entry = catalog.checkpoints.get((record["backbone"], record["dataset"]))

@@ -1,6 +1,6 @@
 """Read the few-shot benchmark of CoOp and Dassl where a lab has it: split files, lists, and ImageNet's folders.
 
-The order of images is that of the files, because the published draws depend on it (``bolt/task/field_draws.py``).
+The images keep the order of the files, because the published draws depend on it (``bolt/task/field_draws.py``).
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def paths_and_labels(
 ) -> tuple[list[str], list[str]]:
     """Return the path and the label of each image. ``names``: the names of the columns ``path`` and ``label``.
 
-    Without a column for the label, that of a row is the one column with a 1 among columns of 0 and 1.
+    Without a column for the label, the only 1 among a row's columns of 0 and 1 marks its class.
 
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """

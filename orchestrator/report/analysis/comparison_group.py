@@ -47,7 +47,7 @@ class ComparisonGroup:
     """All scores of one (track, protocol, backbone, domain), by method, k, test split and seed.
 
     Attributes:
-        methods: labels in the order of the plan, those of ``fixed`` first.
+        methods: labels in the order of the plan, the ``fixed`` ones first.
         ks: the k that have results; (0,) on a track without k.
         fixed: methods that draw nothing at random. They have one row per test split, with k = 0 and seed 0, which
             counts as their row at every k.
@@ -104,7 +104,7 @@ class ComparisonGroup:
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
-        """Return the test splits with a result at ``k``, sorted; with ``averaged``, only those that a mean counts.
+        """Return the test splits with a result at ``k``, sorted; with ``averaged``, only the splits that a mean counts.
 
         Rows of fixed methods decide only if there are no others at ``k``.
         """

@@ -32,7 +32,7 @@ class GridResults:
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
         verdicts: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
-        missing: planned cells that have neither a result nor a failure, without those that a race leaves out.
+        missing: planned cells that have neither a result nor a failure, and that no race leaves out.
         metric: what methods are compared by; ``None`` for the metric of each track.
         unscored: results without a score, because the metric needs predictions and the store has none of them.
         raced: the races that decided which cells were measured.
@@ -88,7 +88,7 @@ class GridResults:
         return tuple(series for series in self.verdicts if _place(series) == group.key)
 
     def verdict_title(self, series: VerdictSeries) -> str:
-        """Return the title of an series: that of its group, with ``all domains`` where it is about all of them."""
+        """Return the title of a series: its group's title, with ``all domains`` if it is about all of them."""
         place = _place(series)
         title = _title(replace(place, domain=series.domain or "all domains"), [group.key for group in self.groups])
         return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))

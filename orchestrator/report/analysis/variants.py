@@ -49,7 +49,7 @@ class Variant:
 def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Variant]]:
     """Return the variants of every method that has several labels in the group, by method name.
 
-    The first variant of a method is the one whose label is the method's name, if there is one.
+    If a variant's label is the method's name, it comes first.
     """
     if len({grid.method_names[label] for label in group.methods}) == len(group.methods):
         return {}

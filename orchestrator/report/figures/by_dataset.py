@@ -42,7 +42,7 @@ def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> Fi
 
 
 def _methods(group: ComparisonGroup) -> list[str]:
-    """Return the methods of the group without those that equal zero-shot everywhere."""
+    """Return the methods of the group that differ from zero-shot anywhere."""
     return [m for m in group.methods if m not in group.fixed or not group.is_zero_shot(m)]
 
 

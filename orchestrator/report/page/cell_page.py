@@ -134,7 +134,7 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
 
 
 def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
-    """Make a table of the pairs of classes that are confused most, those with most images first."""
+    """Make a table of the pairs of classes that are confused most, by falling numbers of images."""
     counts_CC = predictions.confusion(len(class_names))
     indices = range(len(class_names))
     pairs = [(i, j) for i in indices for j in indices if i != j and counts_CC[i, j]]

@@ -275,7 +275,7 @@ def _halves(
 
 
 def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
-    """Return the entries of a line by dataset and average. The H of an average is that of two averages, as in print."""
+    """Return the entries of a line by dataset and average. As in print, two averages give the H of an average."""
     entries = {dataset: measured(summarize(list(by_seed.values()))) for dataset, by_seed in own.items()}
     for name, datasets in AVERAGES.items():
         means = seed_means(own, datasets)

@@ -103,7 +103,7 @@ class SwitchEffect:
     """A protocol compared with the protocol that it changes, for one method on one track.
 
     Attributes:
-        protocol, base: the changed protocol and the one that it changes.
+        protocol, base: the changed protocol, and the protocol that it changes.
         method: a label; a dash if no cells could be paired.
         pairs: the evaluations under ``base`` and under ``protocol`` of every test split that both have.
     """

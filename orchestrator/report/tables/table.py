@@ -134,7 +134,7 @@ class Table:
         )
 
     def without_constant_columns(self, start: int, stop: int) -> Table:
-        """Leave out those of the columns ``start`` to ``stop - 1`` that have the same text in every row."""
+        """Leave out a column from ``start`` to ``stop - 1`` if it has the same text in every row."""
         return self.without_columns({i for i in range(start, stop) if len({row[i].text for row in self.rows}) <= 1})
 
 
