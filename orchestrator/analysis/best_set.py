@@ -1,4 +1,4 @@
-"""The best set over datasets: which methods may be the best on datasets like those that were measured.
+"""The best set over datasets: which methods may be the best on datasets like the measured ones.
 
 The number of datasets that two methods share chooses the test, and nothing else does: Student's paired t-test from 5
 on, the joint sign-flip test of ``sign_flips`` from 8 on. Both are about the mean difference. ``benchmarks/coverage.py``
@@ -127,7 +127,7 @@ def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> 
 def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> Test:
     """Return the test of each method against all rivals that are left.
 
-    Rivals with which it shares 8 datasets or more are tested jointly, the others one by one. The level is divided among
+    Rivals that share 8 datasets or more with it are tested jointly, the others one by one. The level is divided among
     both groups by the number of rivals.
     """
     places, ones = np.arange(len(tests.n)), np.ones(len(tests.n))
@@ -166,7 +166,7 @@ def skewed_methods(methods: int, differences_PD: Floats, tests: PairedTests) -> 
 
     The skewness of the rivals' leads, in standard errors of a normal sample, is averaged over the pairs with datasets
     enough for the joint test. With 5 rivals it marks 37, 80 and 96 % of methods that are wrongly out for that reason,
-    at 8, 12 and 16 datasets, and 1 to 3 % of those that are out without any skew.
+    at 8, 12 and 16 datasets, and 1 to 3 % of methods that are out without any skew.
     """
     n = np.maximum(tests.n, JOINT_FROM).astype(float)
     errors = np.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
@@ -189,8 +189,8 @@ def more_datasets(
 
     The pair is settled when one method is significantly better, or when the interval of the difference lies within plus
     or minus ``smallest_difference``. N datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of
-    two t quantiles: one for the significance, one for the power. The distance is that of the difference from 0 or from
-    the nearer end of the range; the smaller N counts.
+    two t quantiles: one for the significance, one for the power. The distance runs from the difference to 0, or to the
+    nearer end of the range; the smaller N counts.
 
     Args:
         difference: observed mean difference in points, in either direction.

@@ -34,7 +34,7 @@ RULE = 2
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
-"""Methods that more datasets or seeds than this would be needed to separate are called nearly equal."""
+"""If it takes more datasets or seeds than this to separate methods, they are called nearly equal."""
 LARGEST_COUNT = 1000
 """A number of missing datasets or seeds is not estimated beyond this."""
 

@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 ALL_SKEW_FROM = 16
-"""From this many datasets on, statistics are corrected for all of the sample skewness; with n fewer, for n / 16 of it.
+"""With at least this many datasets, a correction counts the whole sample skewness; with n below it, n / 16 of it.
 
 Few datasets estimate the skewness badly, and to correct for all of it costs power.
 """

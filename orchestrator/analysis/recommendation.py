@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def recommended(self) -> str | None:
-        """The cheapest of the methods that may be the best and whose accuracy is close to the first one's.
+        """The cheapest method among those close to the first one in accuracy that may be the best.
 
         Close means at most the smallest difference that matters behind the first method of the comparison. Without this
         limit, the cheapest method would win wherever the data are too few to exclude it. ``None`` if no method was

@@ -1,9 +1,9 @@
 """The joint test over datasets: is a method worse than the best of several others?
 
 If a method is as good as its rivals, the differences on a dataset are as likely with one sign as with the other. So the
-signs of whole datasets are flipped, for all rivals at once, and the largest statistic of all rivals is compared with
-what it is after each flip. This keeps the correlation between rivals: those that win on the same datasets count nearly
-as one. (Romano and Wolf, Journal of the American Statistical Association 100, 2005, for tests of this kind.) The
+signs of whole datasets are flipped, for all rivals at once. The largest statistic of all rivals is compared with its
+values after the flips. This keeps the correlation between rivals: rivals that win on the same datasets count nearly as
+one. (Romano and Wolf, Journal of the American Statistical Association 100, 2005, for tests of this kind.) The
 statistic is Student's t with Hall's correction for skew, :func:`orchestrator.analysis.paired_tests.hall_t`.
 
 Shape legend: F flips, D datasets, P pairs of methods.

@@ -122,7 +122,7 @@ def _fetched_revision(folder: Path, repo: str) -> str:
 def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: str) -> dict[str, Any]:
     """Return the fields ``config`` and ``splits`` of a repository's route.
 
-    Raises ``UserError`` that lists what there is if nothing, or not one thing only, is meant.
+    Raises ``UserError`` that lists what there is, if the address fits nothing or several things.
     """
     found: dict[str, list[str]] = {}
     for path in map(PurePosixPath, paths):

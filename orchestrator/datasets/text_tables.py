@@ -17,7 +17,7 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
     """Return the rows of a table, fields stripped and empty rows left out, and remarks on how it was read.
 
-    The separator is the first that divides all rows alike, else the one that makes most fields of the first line.
+    The separator is the first that divides all rows alike, or else the one that makes most fields of the first line.
 
     Raises ``OSError`` if the file cannot be read, ``ValueError`` if its encoding is not known, ``csv.Error`` if it is
     no table.

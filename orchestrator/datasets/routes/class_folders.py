@@ -26,7 +26,7 @@ ImagesOfClass = Mapping[str, list[Path]]
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Read class folders side by side in ``train/`` and ``test/``, or in ``all/`` (or the folder itself) for a recipe.
 
-    Raises ``UserError`` for a class without images, or a class that is in ``test/`` alone.
+    Raises ``UserError`` for a class without images, or a class that is in one of the parts alone.
     """
 
     def find(root: Path) -> ImagesOfClass:

@@ -92,7 +92,7 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
-    """Return the folder that paths are relative to: the one of CoOp's instructions, or the dataset's own folder.
+    """Return the folder that paths are relative to: as in CoOp's instructions, or the dataset's own folder.
 
     ``inside``: a path that exists in it.
     """

@@ -200,8 +200,8 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
     """Match paths that are not all files to the images below the folder.
 
-    A path may end that of one image, or begin further up. Then all paths begin with the same folders, and the rest is
-    a path in the folder: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
+    A path may be the end of an image's path, or begin further up. In the second case, all paths begin with the same
+    folders, and the rest is a path in the folder: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
     """
     images = [path.relative_to(folder).as_posix() for path in images_below(folder)]
     ends: defaultdict[str, list[str]] = defaultdict(list)

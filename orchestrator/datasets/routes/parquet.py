@@ -1,7 +1,7 @@
 """Read Hugging Face repositories: parquet shards whose rows hold an encoded image and a label.
 
 Labels are read without the images. An image is read with its row group. The last few row groups are cached, so that
-no reader holds a whole file, and those that read in order read nothing twice.
+no reader holds a whole file, and a reader that goes in order reads nothing twice.
 """
 
 from __future__ import annotations
