@@ -131,12 +131,15 @@ def add_layout(
         kept = old.prompts if isinstance(old.prompts, dict) else {}
         sentences = {folder: kept.get(word, ()) for folder, word in words.items()}
         about_words = ()
+    prompts: Any = list(options.templates) or "plain"
+    if any(sentences.values()):
+        prompts = {word: [*options.templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
     fields: dict[str, Any] = {
         "title": options.title or _title(name),
         "domain": options.domain,
         "route": dict(layout.route),
         "class_names": words,
-        "prompts": _prompts(options.templates, words, sentences),
+        "prompts": prompts,
         "classes": len(words),
         "mirrorable": options.mirrorable,
         "sizes": {"train": 1, "test": 1},  # until the images are counted
@@ -177,13 +180,6 @@ def add_layout(
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
     return Added(entry, layout.data_root, (*layout.notes, *about_words, *_notes(found, raw)), old, found.copies)
-
-
-def _prompts(templates: Sequence[str], words: dict[str, str], sentences: Mapping[str, Sequence[str]]) -> Any:
-    """Return the field ``prompts``: sentences by class word if a class has any, else the templates."""
-    if not any(sentences.values()):
-        return list(templates) or "plain"
-    return {word: [*templates, *sentences[name]] or [PLAIN] for name, word in words.items()}
 
 
 def free_name(name: str, taken: Container[str]) -> str:
