@@ -24,6 +24,7 @@ from bolt.image_folders import (
     part_of,
     unused_notes,
 )
+from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
 from orchestrator.datasets.routes.tar_shards import folder_of
 from orchestrator.util.errors import UserError, unknown_name
@@ -133,6 +134,8 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
             f"{len(nested) - 1} other class folders; if the sub-folders are the classes, put them side by side"
         )
     names, route = tuple(path.name for path in classes), {"kind": "folder", "folder": folder.name}
+    if "test" in parts:
+        refuse_untested(names, [path.name for path in class_folders(parts["test"])], folder)
     return _checked(Layout(folder.parent, route, recipe, names, tuple(notes), parts=parts), given)
 
 

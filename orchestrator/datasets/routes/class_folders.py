@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ ImagesOfClass = Mapping[str, list[Path]]
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Read class folders side by side in ``train/`` and ``test/``, or in ``all/`` (or the folder itself) for a recipe.
 
-    Raises ``UserError`` for a class without images, or a class that is in one of the parts alone.
+    Raises ``UserError`` for a class without images, or a class that is in ``test/`` alone.
     """
 
     def find(root: Path) -> ImagesOfClass:
@@ -46,7 +46,18 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     if entry.splits.recipe != "official":
         return _contents({"all": find_class_folders(folder)}, folder)
     found = {split: find_class_folders(folder / split) for split in ("train", "test")}
+    refuse_untested(found["train"], found["test"], folder)
     return _contents(found, folder)
+
+
+def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> None:
+    """Raise ``UserError`` if a class of the training part is not in the test part."""
+    if lacking := sorted(set(train) - set(test)):
+        raise UserError(
+            f"class folder {lacking[0]!r} is in train/ but not in test/",
+            where=str(folder),
+            hint="every class needs images to learn from and images to be tested on",
+        )
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents:
@@ -56,12 +67,6 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents
     for split, classes in found.items():
         if unexpected := sorted(classes.keys() - label_of.keys()):
             raise UserError(f"class folder {unexpected[0]!r} is in {split}/ but not in {first}/", where=str(folder))
-        if lacking := sorted(label_of.keys() - classes.keys()):
-            raise UserError(
-                f"class folder {lacking[0]!r} is in {first}/ but not in {split}/",
-                where=str(folder),
-                hint="every class needs images to learn from and images to be tested on",
-            )
         if empty := [name for name, paths in classes.items() if not paths]:
             part = "" if split == "all" else f" in {split}/"
             raise UserError(f"class folders without images{part}: {', '.join(empty[:8])}", where=str(folder))
