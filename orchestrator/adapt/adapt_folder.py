@@ -26,7 +26,7 @@ from orchestrator.adapt.request import KEPT, Request, check_request, working_fol
 from orchestrator.adapt.trials import build, measure_candidates
 from orchestrator.artifacts.head import equal_classes_of
 from orchestrator.artifacts.load_backbone import fetch_weights
-from orchestrator.artifacts.spec import ArtifactCache, artifact_cache, with_inputs
+from orchestrator.artifacts.spec import artifact_cache, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
@@ -99,25 +99,24 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
                 adapted = inputs.method.adapt(task, inputs.settings)
         final_seconds, evaluation = time.perf_counter() - began, None
         if images.has_test:
-            build(with_inputs(inputs.artifacts.test_features), loaded, console, "test images")
+            build(with_inputs(inputs.artifacts.test_features), inputs.loaded, console, "test images")
             with console.status("scoring the test images"):
                 evaluation = evaluate_cell(inputs, adapted)[0].evaluation
 
-        equal_classes = equal_classes_of(loaded.store, inputs.artifacts.head)
+        equal_classes = equal_classes_of(inputs.loaded.store, inputs.artifacts.head)
         seconds = time.perf_counter() - started
         done = Adaptation(request, images, trials, choice, form, equal_classes, evaluation, final_seconds, seconds)
         with console.status(f"writing {request.model}"):
-            _save(done, adapted, task.support, loaded)
+            _save(done, inputs, adapted, task.support)
     for line in summary_lines(done):
         say(line)
     return done
 
 
-def _save(done: Adaptation, adapted: Adapted, support: Support, loaded: ArtifactCache) -> None:
+def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Support) -> None:
     """Write the page, then the model; read the model back and compare logits. Raises ``UserError`` if they differ."""
-    request, cell = done.request, done.chosen.cell
-    names = done.images.class_names
-    model = Model.from_adapted(loaded.backbone(cell.backbone), adapted, names, notes=model_notes(done))
+    request = done.request
+    model = Model.from_adapted(inputs.backbone, adapted, done.images.class_names, notes=model_notes(done))
     staged = request.model.with_name(f".{request.model.name}.checking")
     with writing(f"the model {request.model}", "-o", KEPT):
         request.page.parent.mkdir(parents=True, exist_ok=True)
@@ -125,8 +124,8 @@ def _save(done: Adaptation, adapted: Adapted, support: Support, loaded: Artifact
             temporary.write_text(adapt_page(done), encoding="utf-8")
         shutil.rmtree(staged, ignore_errors=True)
         model.save(staged, done.form, with_basis=True)
-        card = adapt_card(done, adapted.trainable_parameters, make_manifest(loaded, ()))
-        write_card(card, loaded.catalog, staged, done.form, model.tower.prompts is not None)
-    compare_saved(model, staged, cell, loaded, support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support)))))
+        card = adapt_card(done, adapted.trainable_parameters, make_manifest(inputs.loaded, ()))
+        write_card(card, inputs.loaded.catalog, staged, done.form, model.tower.prompts is not None)
+    compare_saved(model, staged, inputs, support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(support)))))
     with writing(f"the model {request.model}", "-o", KEPT):
         staged.rename(request.model)

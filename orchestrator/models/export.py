@@ -139,15 +139,15 @@ def save_model(
     with writing("the model", f"-o {folder}"):
         made.model.save(folder, form, with_basis=with_basis)
         write_card(card, loaded.catalog, folder, form, made.model.tower.prompts is not None)
-    return compare_saved(made.model, folder, cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
+    return compare_saved(made.model, folder, CellInputs(cell, loaded), _some_images(result, loaded, COMPARED_IMAGES))
 
 
-def compare_saved(model: Model, folder: Path, cell: Cell, loaded: ArtifactCache, pixels: torch.Tensor) -> float:
+def compare_saved(model: Model, folder: Path, inputs: CellInputs, pixels: torch.Tensor) -> float:
     """Read a saved model back; the largest difference of its logits from the model's, for images uint8 (B, 3, S, S).
 
     Raises ``UserError`` if that is more than rounding (``LOGIT_TOLERANCE``).
     """
-    again = load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
+    again = load_model(folder, inputs.backbone, inputs.sources)
     ours, theirs = model.logits(pixels), again.logits(pixels)
     difference = float((ours - theirs).abs().max())
     if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
