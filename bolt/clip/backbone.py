@@ -153,7 +153,8 @@ class Backbone:
     def text_tower(self) -> TextTower:
         """The frozen text tower, which methods can differentiate. It is kept once it was used.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for other than open_clip's plain causal text transformer.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for a text tower other than open_clip's plain causal
+        transformer.
         """
         tower = TextTower.from_open_clip(self._text().to(self.device))
         tower.precision = self.precision

@@ -143,7 +143,7 @@ def read_as(image: Image.Image) -> ReadAs:
 
 
 def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[str]:
-    """Return notes on what of a dataset's images is not used, with counts, and a note if most images are dark."""
+    """Return notes on unused parts of a dataset's images, with counts, and a note if most images are dark."""
     images = list(found)
     counts = Counter(remark for one in images for remark in one.remarks)
     notes = [f"{remark}: {count} of {len(images)} images" for remark, count in counts.items()]

@@ -108,7 +108,7 @@ def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
 
 
 def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
-    """Return the pixels of an image, with the low 8 of 16 bits where Pillow has dropped them."""
+    """Return the pixels of an image. The low byte of 16 bits is restored where Pillow has dropped it."""
     pixels = np.asarray(image)
     if "16 bits" not in image.info:
         return pixels

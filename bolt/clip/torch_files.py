@@ -171,7 +171,7 @@ class _Unpickler(pickle._Unpickler):
         return self._storage(str(key), dtype, int(numel))
 
     def load_build(self) -> None:
-        """Keep the state of a foreign object. No attribute of anything else is set."""
+        """Keep a foreign object's state. Drop any other object's state, so that no attribute is set."""
         state = self.stack.pop()
         if isinstance(self.stack[-1], Foreign):
             self.stack[-1].state = state

@@ -205,7 +205,8 @@ class ImageTower(nn.Module):
     def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
         """Return a frozen tower with these deep prompts, which are trainable; it shares all tensors.
 
-        Raises ``TensorMismatch`` if they do not fit, and ``UnsupportedTower`` for another than CLIP's own transformer.
+        Raises ``TensorMismatch`` if they do not fit, and ``UnsupportedTower`` for a transformer other than CLIP's
+        own.
         """
         check_prompts(prompts_JKW, self.shape, self.shape.layers)
         clone = self.copy()

@@ -86,7 +86,7 @@ def text_shape_from_open_clip(text: nn.Module) -> TextShape:
     """Return the shape of open_clip's text tower: the part of a model that has ``token_embedding`` and ``transformer``.
 
     Raises ``UnsupportedTower``, naming what is not supported: another class of network such as one of Hugging Face,
-    attention without the causal mask, pooling other than the end token, or another projection than a plain matrix.
+    attention without the causal mask, pooling other than the end token, or a projection other than a plain matrix.
     """
     tower: Any = text
     if not all(hasattr(tower, part) for part in ("token_embedding", "transformer", "text_projection", "attn_mask")):

@@ -1,4 +1,4 @@
-"""Copies from the host to a GPU that neither wait for it nor keep it waiting.
+"""Asynchronous copies from the host to a GPU: neither waits for the other.
 
 A copy from pageable memory blocks the host. A copy from pinned memory does not, and a thread can read the next images
 meanwhile. On a CPU nothing is copied, and no thread is started.
@@ -18,7 +18,7 @@ from torch import Tensor
 Job = TypeVar("Job")
 
 _AHEAD = 2
-"""Batches that are read before they are asked for."""
+"""The number of batches that are read ahead of the request."""
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:

@@ -3,17 +3,17 @@
 Stage 1 trains the gains and biases of the image tower's layer norms under the frozen text head: 39,936 parameters in
 ViT-B, 102,400 in ViT-L/14. Stage 2 freezes the tower and trains the classifier W, which starts at the text embeddings
 and is normalised in every forward pass: ``logit_scale cos(f, W)``, C D numbers. Both stages use cross-entropy and AdamW
-with learning rate 2e-4 and weight decay 1e-2, and each has a cosine of its own. Stage 2 continues with new augmented
-views. The official numbers are the same for all datasets, so no label chooses anything. What differs:
+with learning rate 2e-4 and weight decay 1e-2, and each has its own cosine schedule. Stage 2 continues with new
+augmented views. The official settings are the same for all datasets, so none is chosen by labels. What differs:
 
 - Stage 1 takes 60 % of the training. The official length of 300 k steps of 32 images, for k shots, is 9,600 / C epochs
   for C classes, whatever k is. The default, 96 epochs, is the official length for a hundred classes. For ten classes it
   is a tenth of the official length, which ``epochs: 960`` gives.
-- The cosine falls to zero; the official one falls to 1e-6.
+- The learning rate falls to zero; the official one falls to 1e-6.
 - The authors also train the text tower's layer norms by default. Here the text head is frozen in stage 1.
-- ``layer_norms: in_blocks`` is what their code does: it means to train all layer norms, but freezes those outside of
-  the blocks (ln_pre and ln_post) again, because it visits their names twice. 36,864 numbers are left in ViT-B, 98,304
-  in ViT-L/14.
+- ``layer_norms: in_blocks`` is what the authors' code does. It is meant to train all layer norms, but it visits the
+  names of ln_pre and ln_post twice and so freezes these two again. 36,864 parameters are left in ViT-B, 98,304 in
+  ViT-L/14.
 
 Shape legend: C classes, D joint embedding width, B batch.
 """

@@ -83,7 +83,7 @@ class Adaptation:
 
     @property
     def level(self) -> tuple[Trial, ...]:
-        """The candidates that are not distinguishable from it."""
+        """The candidates whose accuracy cannot be told apart from the chosen candidate's."""
         return tuple(self.trials[number] for number in self.choice.level)
 
 

@@ -27,7 +27,7 @@ from orchestrator.core.intervals import wilson_interval
 
 DRAWS = 2000
 LEVEL = 0.05
-"""A candidate is level with the best if an exact McNemar test of the two has at least this p."""
+"""A candidate is level with the best if an exact McNemar test of the two has at least this p-value."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,6 @@ def _optimism(correct_MN: NDArray[np.bool_]) -> float:
 
 
 def _mcnemar(one_N: NDArray[np.bool_], other_N: NDArray[np.bool_]) -> float:
-    """Return the two-sided p of the exact McNemar test that two classifiers are equally accurate."""
+    """Return the two-sided p-value of the exact McNemar test that two classifiers are equally accurate."""
     wins, losses = int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
     return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0

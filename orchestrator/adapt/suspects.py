@@ -1,7 +1,8 @@
 """Images whose label may be wrong, by their predictions while they were held out.
 
-The rule comes from confident learning (Northcutt, Jiang and Chuang, 2021): an image is suspect if another class is at
-least as probable as that class is, on average, for its own images.
+The rule comes from confident learning (Northcutt, Jiang and Chuang, 2021). The threshold of a class is its mean
+probability over its own images. An image is suspect if another class reaches that class's threshold and is more
+probable than the image's own class.
 
 Shape legend: N images, C classes.
 """

@@ -167,7 +167,10 @@ def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
 
 
 def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
-    """Return 10^9 operations of a candidate on all folds and, at the end, all images, with its missing artifacts."""
+    """Return the estimated 10^9 operations that a candidate takes.
+
+    The candidate is trained on every fold and at the end on all images, and its missing artifacts are built.
+    """
     method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
     per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
     lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]

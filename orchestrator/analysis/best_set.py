@@ -6,7 +6,7 @@ measures how often the set is right, and docs/verdict.md has the figures behind 
 
 Fewer than 5 datasets support no statement. Where accuracies tie, the t-test on 3 datasets keeps the best of 11 methods
 in only 88 % of draws, because three equal differences show no spread. Below 8 datasets there are too few flips: 2^5 of
-them hardly reach the p that excludes a method.
+them hardly reach the p-value that excludes a method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
@@ -64,8 +64,8 @@ def best_set(
             domains may stand together if their names differ.
         without_seeds: methods that draw nothing at random. Their one score on a dataset is compared with every seed of
             the other methods.
-        raced: the methods that a race has found out, each with the method it lost to and its p; without a race, the
-            scores decide.
+        raced: the methods that a race has excluded, each with the method it lost to and the p-value; without a race,
+            the scores decide.
     """
     methods = [method for method, own in scores.items() if any(math.isfinite(score) for score in own.values())]
     scores_MDS = _score_array([scores[method] for method in methods])
@@ -138,7 +138,7 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
     flipped_PF = flipped_statistics(differences_PD) if (tests.n >= JOINT_FROM).any() else None
 
     def p_of(method: int, left: Ints) -> tuple[float, int]:
-        """Return the p of one method, and the rival that is most clearly better."""
+        """Return the p-value of one method, and the rival that is most clearly better."""
         joint = left[n_MM[left, method] >= JOINT_FROM]
         single = left[(n_MM[left, method] >= MIN_DATASETS) & (n_MM[left, method] < JOINT_FROM)]
         p, rival, rivals = 1.0, method, len(joint) + len(single)
@@ -154,7 +154,7 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
         return min(p, 1.0), rival
 
     def test(left: Ints) -> tuple[Floats, Ints]:
-        """Return the p of each method that is left, and its strongest rival."""
+        """Return the p-value of each method that is left, and the method's strongest rival."""
         found = [p_of(int(method), left) for method in left]
         return np.array([p for p, _ in found]), np.array([rival for _, rival in found])
 
@@ -196,7 +196,7 @@ def more_datasets(
         difference: observed mean difference in points, in either direction.
         deviation: standard deviation of one dataset's difference.
         n: number of datasets that the pair shares.
-        significance: one-sided p at which a method is excluded.
+        significance: one-sided p-value at which a method is excluded.
 
     Returns:
         At most ``LARGEST_COUNT``; ``None`` with fewer than two datasets.

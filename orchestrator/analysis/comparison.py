@@ -26,7 +26,7 @@ from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests
 from orchestrator.util.units import pluralize
 
 LEVEL = 0.045
-"""The p at which a method is out. Steps add a little to it: the set misses the truly best method in at most 5 %."""
+"""The p-value at which a method is out. Steps add a little to it: the set misses the best method in at most 5 %."""
 SURE = 0.005
 """Up to this p, a method is rightly out at 95 % even where differences are skewed against it."""
 RULE = 2
@@ -43,7 +43,7 @@ Scope = Literal["datasets", "dataset", "draw"]
 Outcome = Literal["best", "level", "undecided", "single"]
 
 Test = Callable[[Ints], tuple[Floats, Ints]]
-"""``the methods that are left -> the p of each, and the rival that is most clearly better than it``, as positions."""
+"""``methods that are left -> each one's p-value, and the rival that is most clearly better``; methods as positions."""
 
 _SCOPE_TEXTS: Mapping[Scope, str] = {
     "datasets": "",
@@ -156,7 +156,7 @@ class Comparison:
 
     @property
     def more_seeds(self) -> int | None:
-        """About how many more seeds on each dataset would; ``None`` if seeds are not what is missing."""
+        """About how many more seeds on each dataset would settle which method is best; ``None`` if seeds would not."""
         count = _largest([pair.more_seeds for pair in self._open_pairs])
         return count if count is not None and count <= MANY else None
 
@@ -207,15 +207,15 @@ def _largest(counts: Sequence[int | None]) -> int | None:
 
 
 def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
-    """Return the test that multiplies the smallest p of a method's rivals by their number.
+    """Return the test that multiplies a method's smallest p-value against any rival by the number of rivals.
 
     Args:
-        p_MM: one-sided p for "method i is better than method j".
+        p_MM: one-sided p-value for "method i is better than method j".
         usable_MM: the pairs with data enough for a test; the others do not count as rivals.
     """
 
     def test(left: Ints) -> tuple[Floats, Ints]:
-        """Return the p of each method that is left, and its strongest rival."""
+        """Return the p-value of each method that is left, and the method's strongest rival."""
         among = np.ix_(left, left)
         p, rivals = np.where(usable_MM[among], p_MM[among], 1.0), usable_MM[among].sum(axis=0)
         return np.minimum(p.min(axis=0) * np.maximum(rivals, 1), 1.0), left[p.argmin(axis=0)]
@@ -224,8 +224,9 @@ def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
 
 
 def eliminate(methods: int, test: Test, level: float = LEVEL) -> tuple[Ints, Floats]:
-    """Return the position of the method that each method loses to, -1 for the methods of the best set, and its p there.
+    """Return for each method the position of the method that it loses to, and the p-value there.
 
+    The position is -1 for the methods of the best set.
     If methods were measured on different datasets, tests can contradict each other: a circle in which every method that
     is left is beaten. Then all of them stay.
     """
@@ -248,7 +249,7 @@ def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diago
 
 
 def significance_per_pair(rivals: int) -> float:
-    """Return the p below which one of the ``rivals`` excludes a method if they are tested pair by pair."""
+    """Return the p-value below which one of the ``rivals`` excludes a method if they are tested pair by pair."""
     return LEVEL / max(rivals, 1)
 
 
@@ -274,7 +275,7 @@ def make_comparison(
         eliminated: which methods are out, as :func:`eliminate` returns it.
         more: (place of a pair in ``tests``, rivals of a method in the best set) -> ``more`` and ``more_seeds`` of the
             pair.
-        skewed_M: the methods whose exclusion is doubtful unless its p is very small; by default none.
+        skewed_M: the methods whose exclusion is doubtful unless its p-value is very small; by default none.
         raced: whether a race decided.
     """
     beaten_by_M, p_M = eliminated

@@ -96,13 +96,13 @@ class VarianceParts:
         ``None`` if no number of seeds would, because the test images are too few, or if there is one seed only.
 
         Args:
-            significance: one-sided p at which a method is excluded.
+            significance: one-sided p-value at which a method is excluded.
             smallest_difference: the smallest difference that matters, between 0 and 1.
         """
         if self.seeds == 1:
             return None
         seeds = np.unique(np.geomspace(self.seeds + 1, self.seeds + LARGEST_COUNT, 200).round())
-        whole = self.seed_part + self.image_part * seeds / self.seeds  # more seeds do not reduce the images' part
+        whole = self.seed_part + self.image_part * seeds / self.seeds  # more seeds do not reduce the images' variance
         share = np.divide(self.seed_part, whole, out=np.zeros_like(whole), where=whole > 0)
 
         def reach(confidence: float, power: float) -> Floats:
@@ -125,7 +125,7 @@ def t_quantile(probability: float | Floats, seed_share: Floats, seeds: Floats, i
 
 
 def one_sided_p(t: Floats, seed_share: Floats, seeds: Floats, images: Floats) -> Floats:
-    """Return the p at which :func:`t_quantile` equals ``t``, found by bisection of log p.
+    """Return the p-value at which :func:`t_quantile` equals ``t``, found by bisection of log p.
 
     It is at least 1e-12, and 1 where t is NaN.
     """

@@ -33,7 +33,7 @@ class PairedTests:
     Attributes:
         difference: mean difference, first method minus second; NaN without a shared dataset.
         lower, upper: ends of the two-sided interval, by default of 95 %; NaN with fewer than two shared datasets.
-        p_first, p_second: one-sided p for "the first method is better" and "the second is"; 1 if nothing can be said.
+        p_first, p_second: one-sided p-values for "the first method is better" and "the second is"; 1 without a test.
         deviation: standard deviation of one dataset's difference; NaN with fewer than two shared datasets.
         n: number of shared datasets.
     """

@@ -52,9 +52,9 @@ class Race:
     """What is settled at one place.
 
     Attributes:
-        beaten_by_M: position of the method that each method lost to; -1 for those that are still in.
-        p_M: the p at which a method went out; 1 for those that are still in.
-        out_at: the look at which each method went out; ``None`` for those that are still in.
+        beaten_by_M: position of the method that each method lost to; -1 for methods that are still in.
+        p_M: the p-value at which each method went out; 1 for methods that are still in.
+        out_at: the look at which each method went out; ``None`` for methods that are still in.
         at: the last look that was complete; ``None`` before the first.
         level: whether the methods that are left differ by less than the smallest difference that matters.
         next: the first look whose measurements are not complete; ``None`` when the race is over.
@@ -94,7 +94,7 @@ def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
 
 
 def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float, ...]:
-    """Return the p at which a method is out, for each look."""
+    """Return for each look the p-value at which a method is out."""
     last = looks[-1]
 
     def information(look: Look) -> float:

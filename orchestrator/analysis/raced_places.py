@@ -46,7 +46,7 @@ class RacedPlace:
 
     @cached_property
     def wanted(self) -> frozenset[str]:
-        """Ids of the cells that decisions were made from, and of those that the next one needs."""
+        """Ids of the cells that past decisions used, and of the cells that the next decision needs."""
         looks = [self.race.out_at[m] or self.race.next or self.race.at for m in range(len(self.methods))]
         return frozenset(
             cell.id
@@ -71,7 +71,7 @@ class RacedPlace:
 
     @property
     def decisions(self) -> dict[str, tuple[str, float]]:
-        """Return the methods that are out, each with the method that it lost to and its p."""
+        """Return the methods that are out, each with the method that it lost to and the p-value."""
         both = zip(self.methods, self.race.beaten_by_M, self.race.p_M, strict=True)
         return {method: (self.methods[rival], float(p)) for method, rival, p in both if rival >= 0}
 

@@ -32,11 +32,11 @@ class Verdict:
 
     @property
     def recommended(self) -> str | None:
-        """The cheapest method among those close to the first one in accuracy that may be the best.
+        """The cheapest of the methods that may be the best and are close in accuracy to the first method.
 
-        Close means at most the smallest difference that matters behind the first method of the comparison. Without this
-        limit, the cheapest method would win wherever the data are too few to exclude it. ``None`` if no method was
-        measured.
+        A method is close if it is behind the first method of the comparison by at most the smallest difference that
+        matters. Without this limit, the cheapest method would win wherever the data are too few to exclude it. ``None``
+        if no method was measured.
         """
         close = _close(self)
         return cheapest(close, self.costs, self.saves) if close else None
@@ -45,8 +45,9 @@ class Verdict:
     def loss(self) -> float | None:
         """The most points that the recommended method is behind the best one, at 95 %.
 
-        The largest upper end of the intervals between another method of the best set and it. ``None`` if it is the only
-        one there, or if the data are too few for an interval.
+        Each other method of the best set has an interval for its lead over the recommended method. The loss is the
+        largest upper end of these intervals. ``None`` if the recommended method is alone in the best set, or if the
+        data are too few for an interval.
         """
         pairs = [pair for pair in self.comparison.pairs if self.recommended in (pair.first, pair.second)]
         ends = []

@@ -237,7 +237,7 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
-    """Return the error that weights are not on this machine."""
+    """Return the error for weights that are not on this machine."""
     name, code = entry.weights.pretrained, f"import open_clip; open_clip.create_model('{architecture}', pretrained='"
     fetch = f"{code}{name}')"
     if entry.weights.hub:
@@ -252,9 +252,9 @@ def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> User
 
 @contextlib.contextmanager
 def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
-    """Turn every error of the block into a ``UserError`` about the backbone's weights, and keep its log quiet.
+    """Turn every error of the block into a ``UserError`` about the backbone's weights, and silence logs and warnings.
 
-    open_clip warns of random initialisation before it loads a local file, and it raises what it logs as an error.
+    open_clip warns of random initialisation before it loads a local file. It also raises the errors that it logs.
     """
     from bolt.clip.checkpoint_files import UnreadableCheckpoint
     from bolt.clip.tensor_names import TensorMismatch  # imports torch

@@ -67,7 +67,7 @@ class CellArtifacts:
     view_features: TestViewFeatures | None = None
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
-        """Return the test features of one of the scored datasets. Their images are :attr:`TestFeatures.images`."""
+        """Return the test features of a scored dataset; their attribute ``images`` is the artifact of its images."""
         return next(features for features in self.test_features if features.dataset == dataset)
 
     @property

@@ -40,7 +40,7 @@ _KEPT_WIDTHS = 10
 activation, queries, keys and values, and what attention makes of them."""
 
 _KEPT_WIDTHS_OF_TIMM = 16
-"""The same in timm's blocks, which also keep the outputs of layer norms and activation."""
+"""``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms and activation."""
 
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
@@ -49,7 +49,7 @@ SOURCE_SEED = 0
 def training_mib(entry: BackboneEntry, batch_size: int) -> float:
     """Return the estimated GPU memory that training every weight of an image tower takes, in MiB, images not counted.
 
-    It is that of CUDA's context, the weights, their gradients, AdamW's moments and what the backward pass keeps of a
+    The memory holds CUDA's context, the weights, their gradients, AdamW's moments and what the backward pass keeps of a
     batch.
     """
     tokens = (entry.image_size // entry.patch) ** 2 + 1
@@ -71,7 +71,7 @@ class Source(ArtifactSpec):
     @property
     @abstractmethod
     def ref(self) -> SourceRef:
-        """The name that cells have for it."""
+        """The reference by which cells name the source."""
 
     @property
     def address(self) -> str:
@@ -87,7 +87,7 @@ class Source(ArtifactSpec):
 
 @dataclass(frozen=True)
 class SourceModel(Source):
-    """An image tower that is fine-tuned here. ``digest`` is that of its :class:`SourceRef`."""
+    """An image tower that is fine-tuned here. ``digest`` is the digest in the model's :class:`SourceRef`."""
 
     title = "source models"
     gpu_share = 1.0

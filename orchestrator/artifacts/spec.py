@@ -1,7 +1,7 @@
-"""What a kind of artifact is, how one is built, and the cache of those that a process has loaded.
+"""What a kind of artifact is, how an artifact is built, and the cache of artifacts that a process has loaded.
 
-Loading a backbone or opening a dataset's images takes longer than many a cell. Cells arrive sorted, so the cache keeps
-the last few of each kind.
+Loading a backbone or opening a dataset's images takes longer than many cells take. Cells arrive sorted, so the cache
+keeps the last few of each kind.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ class ArtifactSpec(ABC):
         return ""
 
     def missing_input(self, catalog: Catalog, data_root: Path | None) -> UserError | None:
-        """Return what ``build`` would miss outside of the store, although the dataset that it opens is there."""
+        """Return the error for an input that ``build`` lacks outside of the store; ``None`` if it lacks none.
+
+        The caller has checked before that :attr:`opened_dataset` is there.
+        """
         return None
 
     @abstractmethod
@@ -123,7 +126,7 @@ class ArtifactSpec(ABC):
         """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
-        """Return what readers work with, which a kind may put on ``device``; by default ``artifact`` itself."""
+        """Return the form that readers work with, by default ``artifact`` itself. A kind may put it on ``device``."""
         return artifact
 
 

@@ -62,9 +62,9 @@ class Location:
         return f"{self.file}: {shorten(self.path)}" if self.path else self.file
 
     def error(self, what: str, hint: str = "") -> UserError:
-        """Return the error that something is wrong here."""
+        """Return an error that says what is wrong at this location."""
         return UserError(what, where=str(self), hint=hint)
 
     def unknown_name(self, kind: str, name: object, known: Iterable[str]) -> UserError:
-        """Return the error that a name here does not exist, with the nearest names that do."""
+        """Return an error for a name at this location that does not exist; it lists the nearest names that do."""
         return unknown_name(kind, name, known, where=str(self))

@@ -96,7 +96,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
-    """Return the mean of the class groups' accuracies, per cent, by its name (``harmonic_mean``), if any."""
+    """Return the mean of the class groups' accuracies, such as ``harmonic_mean``; empty if the track has no groups."""
     if track.group_mean is None:
         return {}
     accuracy = {found.dataset: found.accuracy for found in evaluations}

@@ -50,7 +50,7 @@ class ImageCheck(NamedTuple):
 
     @property
     def labelled(self) -> str:
-        """Where it is, with its class."""
+        """Where the image is, with its class."""
         return f"{self.origin} ({self.word})"
 
 
@@ -66,7 +66,7 @@ class Verified:
         broken: images that cannot be decoded.
         copies: groups of images that show one picture, unchanged or nearly so.
         rotated: images whose EXIF orientation asks for a rotation.
-        remarks: what of the images is not used, and whether most of their range is.
+        remarks: notes on unused parts of the images, and a note if most images are dark.
         excluded: images that were excluded before.
         decoded: images that were decoded, broken ones included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.

@@ -15,7 +15,7 @@ from orchestrator.util.errors import short_repr, shorten
 
 
 def _as_list(value: Any) -> Any:
-    """Accept a single value for a list of one."""
+    """Return a list or tuple as it is, and any other value as a tuple of one."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

@@ -21,7 +21,7 @@ Pool = tuple[str, ...]
 """Names of datasets."""
 
 GainOf = Callable[[str, SourceRef], float | None]
-"""``(backbone, source) -> what fine-tuning gained on its own task in points``, ``None`` if that is not known."""
+"""``(backbone, source) -> points that fine-tuning gained on the source's own task``; ``None`` if not known."""
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def _letters(name: str) -> str:
 
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
-    """Return the dataset and the checkpoint that one path of the command names, and its address on the hub.
+    """Return the dataset, the checkpoint and the hub address that one path on the command line stands for.
 
     The checkpoint is a file. A checkpoint in parts is the folder that also holds its index. The address is empty unless
     the checkpoint is fetched from the hub.

@@ -79,7 +79,7 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form, lear
 
 
 def _without_markup(value: object) -> object:
-    """Keep titles and names of people's files from being HTML on a page that shows the card."""
+    """Escape titles and file names, so that a page which shows the card does not read them as HTML."""
     return value.replace("<", "&lt;") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -66,7 +66,7 @@ def _missing_inputs(plan: Plan) -> dict[str, UserError]:
 
 
 def _missing_datasets(plan: Plan, missing: Mapping[str, UserError]) -> UserError:
-    """Return one error for those of several missing datasets: the cause, their names, one command that fetches them."""
+    """Return one error for several missing datasets: the cause, their names, and one command that fetches them."""
     root = plan.data_root
     by_hand = [name for name in missing if plan.catalog.dataset(name).route.kind == "dassl"]
     fetched = [name for name in missing if name not in by_hand and not plan.catalog.dataset(name).is_own]

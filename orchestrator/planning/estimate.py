@@ -105,7 +105,7 @@ def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
 
     Args:
         whole: the plan without a race.
-        first: the plan of what the race wants first. It wants no more if that settles every place.
+        first: the plan of the cells that the race measures first. The race ends there if they settle every place.
     """
     if not first.places:
         return "a race has nothing to decide: no place has two methods and five datasets"

@@ -32,14 +32,14 @@ class Plan:
         cells: every cell of the grid, in the order they will run.
         sources: the artifact behind every source model of the grid.
         retry_failed: whether cells with a recorded failure run again.
-        raced: whether only the cells run that the races of its places want; see ``analysis/race.py``.
-        places: those races, on what is finished.
+        raced: whether races choose which cells run; see ``analysis/race.py``.
+        places: the races, as decided from the finished cells.
         tried: ids of the cells that this session has run already.
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
         artifacts: what the cells to do need, inputs first.
-        missing: those of the artifacts that are to be built.
+        missing: the artifacts among them that must be built.
     """
 
     grid: Grid
@@ -124,7 +124,7 @@ class Plan:
         return replace(self, done=tuple(done), failed=tuple(failed), damaged=tuple(damaged)).with_races(store)
 
     def with_races(self, store: Store) -> Plan:
-        """Return the plan with the races of its places on what is finished; the plan itself if it is not raced."""
+        """Return the plan with its races decided from the finished cells; the plan itself if it is not raced."""
         if not self.raced:
             return self
         grid, ended = self.grid, failed_for_good(self.failed)

@@ -107,7 +107,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
 
 
 def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
-    """MiB of the GPUs that the packing is shown for, and a note where they are assumed."""
+    """Return the memory of the GPU that the packing is shown for, in MiB, and a note if it is assumed."""
     if gpu_bytes is not None:
         return gpu_bytes / 2**20, ""
     if here := local_gpus():

@@ -49,9 +49,9 @@ class _Pieces:
 
     Attributes:
         work: the work of all of them, by name.
-        waiting: the work of those that have not started.
-        started: when those under way started.
-        seconds: measured seconds of those that have ended, in all.
+        waiting: the work of the pieces that have not started, by name.
+        started: the start times of the pieces that are running, by name.
+        seconds: measured seconds of all pieces that have ended, in total.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class ProgressCounter:
             return self._failures[first:]
 
     def read_build_progress(self) -> None:
-        """Ask how far the artifacts under way are. It may wait for a remote store; snapshots never do."""
+        """Read how far the artifacts being built are. This may wait for a remote store; ``snapshot`` never does."""
         self._reported = {address: self._build_progress(address) for address in list(self._artifacts.started)}
 
     def snapshot(self) -> Snapshot:

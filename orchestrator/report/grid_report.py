@@ -114,7 +114,7 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
         try:
             artifact = store.artifact(model.address)
         except CorruptArtifact:
-            continue  # no open cell needs it; it is built again when one does
+            continue  # a run builds the damaged model again when a cell needs it
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
             backbone, dataset = model.backbone.name, model.ref.dataset
             domain = plan.catalog.dataset(dataset).domain

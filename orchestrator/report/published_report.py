@@ -25,7 +25,7 @@ _TRACK = "fewshot"
 def write_published(folder: Path) -> Path:
     """Write the paper's tables alone, from ``grids/published``, and return the path of their page.
 
-    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) ``verdict.json`` and
+    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document), ``verdict.json`` and
     ``index.html``. Raises ``UserError`` if ``folder`` is a file.
     """
     lede = (

@@ -49,7 +49,7 @@ MOST_GROWTH = 100
 """A file that unpacks to more than this times its size is no bundle: the largest grid's shrinks to a twentieth."""
 
 MOST_BYTES = 2**32
-"""The same of one that unpacks to more than this, or has a file of more than :data:`LARGEST` bytes."""
+"""A file that unpacks to more than this, or holds a file of more than :data:`LARGEST` bytes, is no bundle either."""
 
 _COMMENT = b"sha256:"
 _COMMENT_SIZE = len(_COMMENT) + 64

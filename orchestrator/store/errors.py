@@ -49,7 +49,7 @@ _LOCAL_EXPLANATIONS: dict[type[BaseException], tuple[str, str]] = {
     NotADirectoryError: ("a part of this path is a file, where a folder should be", "move that file away"),
     IsADirectoryError: ("a folder is there, where a file should be", "move that folder away"),
 }
-"""The same for a store in a folder, by class of the error."""
+"""Class of an error of a store in a folder -> what is wrong, and what to do."""
 
 _DRIVER_MODULES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "gcsfs", "adlfs")
 

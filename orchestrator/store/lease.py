@@ -134,7 +134,7 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
 
 
 def _wait_until_free(files: Files, name: str, grid: str, notify: Callable[[str], None]) -> Owner | None:
-    """Return the owner of a lease that is free by now. Raises ``UserError`` for an owner that is alive."""
+    """Wait until the lease is free, and return its last owner. Raises ``UserError`` if the owner is alive."""
     owner = Owner.read(files, name)
     if owner is None:  # a damaged lease
         return None

@@ -76,7 +76,7 @@ def _check_counts(found: Evaluation) -> Evaluation:
     if abs(zero_shot_images - round(zero_shot_images)) > _ROUNDING * total:
         raise ValueError(f"accuracy_zero_shot is {found.accuracy_zero_shot}, which no count of {total} images gives")
     if (found.accuracy_own_classes is None) != (found.accuracy_zero_shot_own_classes is None):
-        raise ValueError("one of the two accuracies among own classes is missing")
+        raise ValueError("one of accuracy_own_classes and accuracy_zero_shot_own_classes is missing")
     if any(hits > size for hits, size in found.per_class):
         raise ValueError("a class of per_class has more correct images than images")
     sums = sum(hits for hits, _ in found.per_class), sum(size for _, size in found.per_class)

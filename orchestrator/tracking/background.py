@@ -12,7 +12,7 @@ from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
 CLOSE_SECONDS = 30.0
-"""Longer than the runs of a busy moment take, and than MLflow needs to give up on a server that does not answer."""
+"""How long closing waits for the queue. A busy moment's runs take less, and MLflow gives up on a dead server sooner."""
 
 LEFT_TO_SYNC = 200
 """If more runs are queued at the end, the thread leaves them to ``sync``, which shows its progress."""

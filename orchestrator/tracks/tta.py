@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """Return the images that a method takes through the tower.
 
-    A method that keeps the tower counts them itself, from the number of test images. The others train by
-    :mod:`bolt.training.test_time`: one forward pass over the test images selects the trusted ones. In each epoch a
-    batch is half unlabelled images, each once, and half trusted ones. Each image has two strong views with a gradient
-    and a weak view without one.
+    A method that does not change the tower counts its images itself, from the number of test images. The others train
+    by :mod:`bolt.training.test_time`: one forward pass over the test images selects the trusted images. In each epoch,
+    every test image is once in the unlabelled half of a batch, and a trusted image stands beside it in the other half.
+    Both have a strong view with a gradient, and the unlabelled one has a weak view without a gradient too.
     """
     from bolt.methods import TowerPasses
 

@@ -15,7 +15,7 @@ from orchestrator.util.errors import UserError
 def nearest_existing(path: Path) -> Path:
     """Return the path if something is there, else the nearest folder above it.
 
-    A new file or folder of this path will be made there.
+    A new file at the path will be on the file system of this folder.
     """
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 

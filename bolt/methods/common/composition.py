@@ -220,7 +220,7 @@ def _contract(
     state: _State,
     weight: Tensor,
 ) -> None:
-    """Add a weight's gradient, just accumulated, to the coefficients' gradient, and free it."""
+    """Add a weight's new gradient to the coefficients' gradient, and free the weight's gradient."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return

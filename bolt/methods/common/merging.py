@@ -39,7 +39,7 @@ def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tenso
 
 
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
-    """Add ``scale`` times the update to a frozen copy of the tower; it shares the tensors not in the update."""
+    """Add ``scale`` times the update to a frozen copy of the tower; the copy shares all other tensors with it."""
     copy = tower.copy(update)
     own, names = dict(copy.named_parameters()), tower.tensor_paths()
     with torch.no_grad():

@@ -40,7 +40,7 @@ class ScaleChoice(NamedTuple):
 
     @property
     def details(self) -> dict[str, float | int | str]:
-        """Both, for :class:`bolt.task.task.Adapted`."""
+        """The scale and ``by``, for :class:`bolt.task.task.Adapted`."""
         return {"alpha": self.scale, "alpha_by": self.by}
 
 
@@ -52,8 +52,8 @@ def choose_scale(
     Under the switch ``alpha_views: augmented``, candidate number i is scored on view i + 1 of the support: the BOLT
     authors' loader draws new augmentations for every candidate.
 
-    On the test-time track there are no labels: mutual information on a keyed subset of the test images chooses or,
-    under the switch ``tta_alpha: test_labels``, the oracle's accuracy.
+    The test-time track has no labels. There, mutual information on a keyed subset of the test images chooses. Under the
+    switch ``tta_alpha: test_labels``, the accuracy by the test labels (the oracle) chooses.
 
     Args:
         tower_at: scale -> the merged tower with that scale.

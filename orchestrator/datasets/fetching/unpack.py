@@ -89,7 +89,7 @@ class _Unpacking:
             raise self.refused(name, f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does")
 
     def refused(self, member: str, why: str) -> UserError:
-        """Return the error that one member keeps the archive from being unpacked."""
+        """Return the error for an archive that is refused because of one member."""
         return UserError(
             f"{self.archive.name} is refused because of its member {member!r}: {why}",
             where=str(self.archive),

@@ -21,7 +21,10 @@ NOTE = "By the means, whatever their intervals; costs are medians over cells, an
 
 
 def group_costs(grid: GridResults, group: ComparisonGroup, k: int) -> Mapping[str, Cost]:
-    """Return what each method of a group costs at one k; without operations if no verdict is about the group."""
+    """Return what each method of a group costs at one k.
+
+    The group's verdict gives the costs. Without a verdict, the operations and the sources are unknown.
+    """
     for series in grid.verdicts_about(group):
         if not series.dataset and (verdict := series.at(k)) is not None:
             return verdict.costs

@@ -92,9 +92,9 @@ class FieldNumber:
         source: the key of its source in ``field.yaml``.
         method: the name in print.
         dataset: key of the catalog, or one of ``AVERAGES``.
-        validation: which labels chose its settings: none, those of a validation split drawn as the support was
-            (``drawn``) or whole, or those of the test set.
-        note: what else its protocol has of its own.
+        validation: the labels that chose the method's settings: none, a validation split that is drawn as the support
+            is (``drawn``), a whole validation split (``whole``), or the test set (``test``).
+        note: any other peculiarity of the protocol.
     """
 
     source: str
@@ -110,12 +110,12 @@ class FieldNumber:
 
     @property
     def place(self) -> Place:
-        """The table that it belongs to."""
+        """The table that the number belongs to."""
         return self.setting, self.metric, self.backbone
 
     @property
     def first_hand(self) -> bool:
-        """Whether the source's authors measured it themselves."""
+        """Whether the source's authors measured the number themselves."""
         return self.method in field_sources().sources[self.source].own
 
 
@@ -131,7 +131,7 @@ Scores: TypeAlias = Mapping[str, Mapping[int, float]]
 
 
 class FieldSource(StrictModel):
-    """Where numbers were published, and the methods that its authors measured themselves."""
+    """A publication of numbers, and the methods (``own``) that its authors measured themselves."""
 
     title: str
     own: tuple[str, ...]

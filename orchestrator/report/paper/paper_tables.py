@@ -119,13 +119,15 @@ def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
 
 
 class _TableBuilder:
-    """Builds one table from a layout and printed rows, which may be the ``part`` with one value on the ``split`` axis.
+    """Builds one table from a layout and printed rows.
+
+    If ``part`` is given, the rows are those that have this value on the layout's ``split`` axis.
 
     Attributes:
         protocol: the measured accuracies; ``None`` for the published numbers alone.
         axes: the values on every axis, in the paper's order.
         columns: the values of each column on the layout's column axes.
-        blocks: the values on the axes that name a line, without the method: one block of lines each.
+        blocks: the values of each block of lines, on the layout's row axes other than the method.
     """
 
     def __init__(

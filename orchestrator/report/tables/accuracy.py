@@ -108,7 +108,7 @@ def explorer_tables(grid: GridResults) -> Iterator[Table]:
         methods = [method for method in grid.methods if any(method in group.methods for group in groups)]
         methods.sort(key=lambda method: not any(method in group.fixed for group in groups))
         metric = groups[0].metric.heading if groups else ""
-        note = f"{metric} in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
+        note = f"{metric} in per cent, mean ± sample standard deviation over seeds; point at a number to see n."
         yield Table(
             name=f"explorer_{slug(track)}",
             title=f"Every dataset, {stored_track(track).title}",

@@ -166,7 +166,7 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """Return the results by what the cells of a pair have in common, without those that share all of it."""
+    """Key each result by what the two cells of a pair have in common; leave out results that share a key."""
     groups: dict[Hashable, list[Result]] = defaultdict(list)
     for result in results:
         cell = result.cell

@@ -26,7 +26,7 @@ def group_table(
 
 
 def method_entry(grid: GridResults, method: str) -> Entry:
-    """Return a method's display name with its colour; the pointer over it shows what the method does."""
+    """Return a method's display name with its colour, and a tooltip that says what the method does."""
     return Entry(
         grid.display_names.get(method, method),
         code=method if method in grid.display_names else "",

@@ -26,7 +26,7 @@ class Entry:
         digits: decimals of the deviation and the gain.
         remark: printed beside the number, for example ``n = 1`` if it is a mean over fewer seeds than its neighbours.
         highlight: whether it is the best or second best of its group.
-        tooltip: what the page shows while the pointer is on it.
+        tooltip: the text that the page shows while the pointer is on the entry.
         colour: colour of the square before a method's name.
         selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
         footnotes: letters of its footnotes, separated by commas.

@@ -106,7 +106,7 @@ def short_classes_table(grid: GridResults) -> Table | None:
 
 
 def missing_table(grid: GridResults) -> Table | None:
-    """Count the cells of every method and k that is not complete, by state; ``None`` if all are."""
+    """Count cells by state, for every method and k with unfinished cells; ``None`` if every cell is finished."""
     if not (grid.missing or grid.failures):
         return None
     finished = {result.cell.id for result in grid.results}
@@ -149,8 +149,9 @@ def left_out_table(grid: GridResults) -> Table | None:
             counts = (number(count, "d") for count in (place.k, look.datasets, look.seeds, len(cells)))
             rows.append((method_entry(grid, method), *texts, *counts, number(p, ".2g")))
     note = (
-        "A race stops a method that cannot be the best any more, and all methods where the place is settled; p is of "
-        "the test that did it. Means of stopped methods are over fewer datasets, and their order is not known."
+        "A race stops a method that cannot be the best any more, and all methods where the place is settled; p is the "
+        "p-value of the test that excluded the method. Means of stopped methods are over fewer datasets, and their "
+        "order is not known."
     )
     titles = ("method", "track", "protocol", "backbone", "domain", "why")
     header = (*titles, "k", "datasets", "seeds", "cells left out", "p")
