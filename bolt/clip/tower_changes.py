@@ -30,7 +30,7 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
 def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
     """Return a copy of a frozen tower with some tensors replaced, by open_clip's names; it shares the other tensors.
 
-    It gets the deep prompts that are among them.
+    If the tensors include deep prompts, the copy has them.
 
     Raises ``bolt.clip.tensor_names.TensorMismatch`` for tensors that do not fit.
     """

@@ -137,7 +137,7 @@ def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
 def _best(
     settings: ProKeRSettings, rows_nD: Tensor, residuals_nC: Tensor, correct: Callable[[KernelRidge, float, float], int]
 ) -> tuple[float, float]:
-    """Return the first beta and lambda of the most correct predictions."""
+    """Return the pair of beta and lambda with the most correct predictions; ties go to the first pair."""
     best = (-1, 0.0, 0.0)
     for beta in settings.betas:
         ridge = KernelRidge(rows_nD, residuals_nC, beta)

@@ -68,7 +68,7 @@ class Trial:
 
     @property
     def outcome(self) -> str:
-        """The accuracy and the time, or why it was left out."""
+        """The candidate's accuracy and time, or why the candidate was left out."""
         if self.left_out:
             return f"not tried: {self.left_out}"
         return f"{self.accuracy:5.1f} %   {human_duration(self.seconds)}"
@@ -80,7 +80,7 @@ def measure_candidates(
 ) -> list[Trial]:  # fmt: skip
     """Measure the candidates on held-out folds, the cheapest first, and print what came out of each.
 
-    If nothing can be held out, nothing is measured, and what the first candidate reads that fits the time is built.
+    If nothing can be held out, nothing is measured. The inputs of the first candidate that fits the time are built.
 
     Args:
         plan: its cells are the candidates, in their order. The trials have this order too.

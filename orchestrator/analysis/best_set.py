@@ -221,9 +221,9 @@ def more_seeds(
 ) -> int | None:
     """Return about how many more seeds on the same datasets would settle a pair, as :func:`more_datasets` defines it.
 
-    The variance of a dataset's difference is the sum of a part of the datasets and a part of the seeds. More seeds make
-    only the second part smaller. ``None`` if the first part is larger than the second, if it is too large by itself, or
-    if no dataset has two seeds.
+    The variance of a dataset's difference is a variance between datasets plus one between seeds. More seeds reduce only
+    the second. ``None`` if the first is at least as large as the second, if the first alone is too large to settle the
+    pair, or if no dataset has two seeds.
 
     Args:
         differences_DS: the differences by dataset and seed, NaN where there is none.

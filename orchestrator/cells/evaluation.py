@@ -96,7 +96,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
             return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
     def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
-        """Return ``make()``; kept for cells with an equal key, unless the cell is scored on a part of the split."""
+        """Return ``make()``, cached for cells with an equal key. A cell scored on a part of the split is not cached."""
         if key is None or split.rows_N is not None:
             return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, split.dataset, key

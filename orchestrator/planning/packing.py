@@ -76,7 +76,10 @@ class Packing:
         return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)
 
     def _assumed_share(self, cell: Cell) -> float:
-        """Share of a cell that has no measurement: of all weights trained, beside the task vectors of its sources."""
+        """Return the share of a cell without a measurement.
+
+        A cell that changes the tower gets room to train all weights, and for the task vectors of its sources.
+        """
         if not METHODS[cell.method.name].changes_tower:
             return FROZEN_SHARE
         if self.gpu_mib is None:

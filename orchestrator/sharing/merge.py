@@ -95,11 +95,11 @@ def _adapter_files(files: Files) -> dict[str, list[str]]:
 def _merge_cell(
     store: Store, other: Store, cell_id: str, mine: Result | None, adapter_files: Sequence[str]
 ) -> MergedCell:
-    """Take one cell over, or say why not.
+    """Copy one cell from ``other`` to ``store``, or say why it is not copied.
 
     Args:
         mine: the result that ``store`` has.
-        adapter_files: the files of the adapter that it lacks, the index last.
+        adapter_files: the adapter's files in ``other``, the index last, if ``store`` lacks the adapter.
     """
     name = f"results/{cell_id}"
     content, predictions = other.files.read_many([f"{name}.json", f"{name}.npz"])

@@ -121,7 +121,7 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a task with only some rows (B,) of the support. It keeps their order of training, and reports nothing."""
+    """Return a task with only some rows (B,) of the support, in the same training order. It reports no metrics."""
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)

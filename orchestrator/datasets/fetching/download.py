@@ -154,7 +154,7 @@ def _state_path(part: Path) -> Path:
 
 
 def _recorded_validator(part: Path, url: str) -> str:
-    """Read the validator of a partial file, for ``If-Range``; empty if it has none, or is of another address."""
+    """Read the validator of a partial file, for ``If-Range``; empty if none is recorded for this URL."""
     try:
         state = json.loads(_state_path(part).read_text())
         return str(state["validator"]) if state["url"] == url else ""
