@@ -85,8 +85,7 @@ def precisions(device: str) -> tuple[Precision, ...]:
 
 
 def training_step(
-    encode: methods.Forward,
-    trained: Sequence[Tensor],
+    begun: methods.Begun,
     shape: TowerShape,
     precision: Precision = "float32",
     deterministic: bool = True,
@@ -95,6 +94,7 @@ def training_step(
 
     It computes as a cell does, with deterministic kernels on a GPU unless ``deterministic`` is false.
     """
+    trained = begun.trained
     device = trained[0].device
     head_CD = torch.empty(CLASSES, shape.embed_dim, device=device)
     head_CD = F.normalize(head_CD.normal_(generator=torch.Generator(device).manual_seed(2)), dim=-1)
@@ -104,7 +104,7 @@ def training_step(
         with as_a_cell(precision, device) if deterministic else nullcontext():
             optimiser.zero_grad(set_to_none=True)
             with forward_pass(precision, device):
-                features_BD = encode(images_B3SS)
+                features_BD = begun.forward(images_B3SS)
             F.cross_entropy(100 * F.normalize(features_BD.float(), dim=-1) @ head_CD.T, labels_B).backward()
             torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
             optimiser.step()
@@ -184,7 +184,7 @@ def _measure_steps_of(shape: TowerShape, method: str, scale: Scale, device: str)
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         tower.precision = precision  # before it begins: the method's copy of the tower inherits it
-        step = partial(training_step(*ready.begin(), shape, precision), images, labels)
+        step = partial(training_step(ready.begin(), shape, precision), images, labels)
         wall = timed(step, scale.repeats, device)
         computing = seconds_computing(step, min(5, scale.repeats), device)
         yield {
@@ -208,8 +208,8 @@ def measure_bits(scale: Scale, device: str) -> Iterator[Row]:
 
 def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[list[Tensor], float]:
     """Train BOLT for some steps on views made on the device: the coefficients at the end, and the seconds."""
-    encode, trained = methods.bolt(random_tower(shape, device), scale.sources).begin()
-    step = training_step(encode, trained, shape, precisions(device)[-2], deterministic=strict)
+    begun = methods.bolt(random_tower(shape, device), scale.sources).begin()
+    step = training_step(begun, shape, precisions(device)[-2], deterministic=strict)
     photographs = random_photographs(scale, device)
     _, labels = random_batch(shape, scale.batch, device)
     synchronise(device)
@@ -217,7 +217,7 @@ def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[l
     for number in range(scale.cell_steps):
         step(views_of(photographs, number, shape.image_size), labels)
     synchronise(device)
-    return [tensor.detach().cpu() for tensor in trained], time.perf_counter() - started
+    return [tensor.detach().cpu() for tensor in begun.trained], time.perf_counter() - started
 
 
 def random_photographs(scale: Scale, device: str) -> list[Tensor]:
@@ -279,7 +279,7 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
     """One of the processes that share the GPU: steps a second of BOLT with views of its own, ``None`` if it fails."""
     try:
         torch.set_num_threads(1)
-        step = training_step(*methods.bolt(random_tower(shape, device), scale.sources).begin(), shape)
+        step = training_step(methods.bolt(random_tower(shape, device), scale.sources).begin(), shape)
         photographs = random_photographs(scale, device)
         _, labels = random_batch(shape, scale.batch, device)
 

@@ -172,6 +172,8 @@ def main() -> None:
     parser.add_argument("--datasets", type=int, default=6, help="each has 21 cells, about 12.5 GPUs' worth of work")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     options = parser.parse_args()
+    if options.datasets < 2:
+        parser.error("--datasets: one dataset is a single wave of cells; give two or more")
     count = options.datasets * sum(cells for _, cells in DATASET)
     print(f"{count} cells, {os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
     print(f"{'way':>7} {'busy':>7} {'seconds':>8} {'against ideal':>14} {'processes':>10} {'load':>5}")
