@@ -230,8 +230,6 @@ def _converted(setting: str, value: Any, default: Any) -> Any:
 class UnknownName(ValueError):
     """No method, setting or preset has this name. The message lists the existing names and suggests the nearest.
 
-
-
     Attributes:
         name: the unknown name.
         known: the names that exist.

@@ -178,7 +178,6 @@ def leave_one_out_logits(
 def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor) -> float:
     """Return the first alpha of ``ALPHAS`` with the most correct images by ``text + alpha gaussian``.
 
-
     Args:
         gaussians_NC: logits of one or several Gaussian classifiers. Their counts of correct images are added up.
     """

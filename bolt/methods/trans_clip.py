@@ -133,7 +133,6 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
 def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: Tensor) -> Tensor:
     """Return W z + W^T z (n, C): votes of an image's neighbours, and of the images that have it as a neighbour.
 
-
     Args:
         cosines_MJ, nearest_MJ: links of the test images, and of support images behind them.
         z_nC, z_MC: class probabilities of the test images, and of the support images behind them.

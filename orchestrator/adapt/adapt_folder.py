@@ -78,6 +78,11 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
         plan = plan_candidates(request, images, candidates, console)
         loaded = artifact_cache(images.settings)
+        head = CellInputs(plan.cells[0], loaded).artifacts.head
+        build(with_inputs([head]), loaded, console, "class words")
+        equal_classes = equal_classes_of(loaded.store, head)
+        if equal_classes:  # said before the candidates run: other words would change what they learn
+            say(f"  note: {equal_classes.sentence}")
         if images.folds:
             say(f"candidates, on {images.folds} held-out folds:")
         else:
@@ -103,7 +108,6 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             with console.status("scoring the test images"):
                 evaluation = evaluate_cell(inputs, adapted)[0].evaluation
 
-        equal_classes = equal_classes_of(inputs.loaded.store, inputs.artifacts.head)
         seconds = time.perf_counter() - started
         done = Adaptation(request, images, trials, choice, form, equal_classes, evaluation, final_seconds, seconds)
         with console.status(f"writing {request.model}"):

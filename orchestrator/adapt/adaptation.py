@@ -99,8 +99,6 @@ def summary_lines(done: Adaptation) -> list[str]:
             lines.append(f"  warning: {done.chance_note}")
         if done.level:
             lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
-    if done.equal_classes:
-        lines.append(f"  note: {done.equal_classes.sentence}")
     if done.suspects:
         first = done.suspects[0]
         lines.append(f"  labels to check: {len(done.suspects)}, as {first.origin} ({first.given}, or {first.likely}?); "

@@ -94,7 +94,7 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
     """Choose alpha and beta as ``settings.search`` says; returns the cache and ``details`` of the choice.
 
     Where the protocol gives validation images, the choice is made on them. Otherwise it is made on the support, and the
-        keys must not be trained yet: keys that were trained on the labels of these images would mislead the choice.
+    keys must not be trained yet: keys that were trained on the labels of these images would mislead the choice.
     """
     if settings.search == "fixed":
         return cache, {"search": "fixed"}

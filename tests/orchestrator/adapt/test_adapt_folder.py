@@ -276,7 +276,8 @@ def test_classes_that_share_a_vector_are_named(tmp_path: Path) -> None:
     said = io.StringIO()
     done = adapt(tmp_path, ("zero_shot",), said)
     assert (done.equal_classes.shared, done.equal_classes.distinct) == ((("airplane", "bird"),), 2)
-    assert "airplane = bird" in said.getvalue()
+    before, _, _ = said.getvalue().partition("candidates")
+    assert "airplane = bird" in before  # so that a person can stop, and give other words
 
 
 def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:
