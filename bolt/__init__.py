@@ -1,9 +1,9 @@
-"""Adapt a CLIP model to a few labelled images, predict with the result, save it and load it.
+"""Adapt a CLIP model to a few labelled images, predict labels with the adapted model, save it and load it.
 
-Start with :func:`load_backbone`, :func:`adapt` and :func:`load_model`; the adaptation methods are in
-:mod:`bolt.methods`. The folders import in one direction: model > methods > training > task > spectral > clip. No module
-reads configuration files or needs an experiment tracker or a cluster. The names below are imported on first use, so
-``import bolt`` is cheap.
+Start with :func:`load_backbone`, :func:`adapt` and :func:`load_model`. The adaptation methods are in
+:mod:`bolt.methods`. A folder imports only folders to its right: model > methods > training > task > spectral > clip. No
+module reads configuration files, and none needs an experiment tracker or a cluster. Every name in ``__all__`` is
+imported on first use, so ``import bolt`` is cheap.
 """
 
 from __future__ import annotations

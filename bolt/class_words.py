@@ -1,6 +1,6 @@
-"""Words for prompts, made of the names of class folders: ``001.Black_footed_Albatross`` -> ``black footed albatross``.
+"""Turns names of class folders into words for prompts: ``001.Black_footed_Albatross`` -> ``black footed albatross``.
 
-``bolt.read_folder``, ``adapt`` and ``data add`` share them.
+``bolt.read_folder`` and the commands ``adapt`` and ``data add`` use this module.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 
 _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
 _CODE = re.compile(r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+")
-"""Numbers, ``c0``, ``n12345678``, ``bkl``, ``3fa9c1``: probably no word that CLIP has read in captions."""
+"""Matches codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, which captions hardly ever contain."""
 
 _SHOWN = 4
 
 
 class ClassWords(NamedTuple):
-    """The words of classes.
+    """The words for the classes of a dataset, and notes on how they were found.
 
     Attributes:
-        words: name of the folder -> its words, in the given order.
-        notes: remarks on names that were translated, shortened, or that may be no words.
+        words: name of each class folder -> its words, in the order of the given names.
+        notes: remarks on names that were translated or shortened, and on names that are probably not words.
     """
 
     words: dict[str, str]
@@ -38,14 +38,15 @@ class ClassWords(NamedTuple):
 
 
 def class_words(names: Sequence[str]) -> ClassWords:
-    """Make words of the names of class folders.
+    """Return words for prompts, made from the names of class folders.
 
-    - WordNet ids are translated with ImageNet's names, or dropped where words follow.
+    - A WordNet id becomes the name of its class. An id in front of words is dropped.
     - A number in front is dropped if it only counts the classes: it begins with 0, a point follows, or all classes have
-      one. It stays where it means something: ``18-wheeler``, ``747-400``, ``2_door`` beside ``4_door``.
-    - Underscores, points, hyphens and CamelCase boundaries become spaces, except the hyphen beside a single letter or
-      a number (``t-shirt``, ``C-130``).
-    - URL codes are decoded and accents are composed. The words are lower case, as the tokenizer reads them.
+      a number. A number with a meaning stays: ``18-wheeler``, ``747-400``, ``2_door`` beside ``4_door``.
+    - Underscores, points, hyphens and CamelCase boundaries become spaces. A hyphen beside a single letter or a number
+      stays (``t-shirt``, ``C-130``).
+    - URL codes such as ``%20`` are decoded. A letter and its accent become one character. The words are in lower case,
+      as CLIP's tokenizer reads them.
     """
     decoded = [_decoded(name) for name in names]
     ids = [_WORDNET.fullmatch(text) for text in decoded]
@@ -66,7 +67,7 @@ def class_words(names: Sequence[str]) -> ClassWords:
 
 
 def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the words of two classes differ at most in case. ``names``: the classes in the data."""
+    """Raise ``ValueError`` if two classes have the same words in any case. ``names``: the class names in the data."""
     first: dict[str, str] = {}
     for word, name in zip(words, names, strict=True):
         if (other := first.setdefault(word.casefold(), name)) is not name:
@@ -75,12 +76,13 @@ def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
 
 @cache
 def wordnet_word(wnid: str) -> str | None:
-    """Return the word of a WordNet id, or ``None`` for one that is not known.
+    """Return the word of a WordNet id, or ``None`` for an unknown id.
 
-    It is open_clip's name for the 1,000 classes of ImageNet, else the first lemma of ImageNet's 21,841 synsets.
+    For the 1,000 classes of ImageNet the word is open_clip's name of the class. For the 21,841 synsets of the whole
+    ImageNet it is the synset's first lemma.
     """
     import open_clip
-    from timm.data import ImageNetInfo  # open_clip has names without ids; timm, on which it depends, has the ids
+    from timm.data import ImageNetInfo  # open_clip has the names, and timm the ids
 
     ids = sorted(ImageNetInfo("imagenet-1k").label_names())
     if wnid in ids:
@@ -90,7 +92,7 @@ def wordnet_word(wnid: str) -> str | None:
 
 
 def _decoded(name: str) -> str:
-    """Return the name with URL codes decoded, if it has any, and with composed accents."""
+    """Decode the URL codes in a name, and make each letter and its accent one character."""
     text = name
     if re.search("%[0-9A-Fa-f]{2}", name):
         with suppress(UnicodeDecodeError):
@@ -99,7 +101,7 @@ def _decoded(name: str) -> str:
 
 
 def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Drop the numbers that only count the classes. Also return the guesses, as ``12_cat -> cat``."""
+    """Drop the numbers that only count the classes. Return also the uncertain cases, such as ``12_cat -> cat``."""
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)
     numbers = sorted(int(match[1]) for match in found if match)

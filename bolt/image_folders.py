@@ -1,6 +1,7 @@
-"""Images in folders as people have them: what is an image, a class and a part, and what is not used.
+"""Finds the images, classes and parts in a folder of photographs, and says what in the folder is not used.
 
-One reader serves ``bolt.read_folder``, ``adapt``, ``data add`` and the catalog's own folders.
+A part is a split such as ``train``. ``bolt.read_folder``, the commands ``adapt`` and ``data add``, and the datasets of
+the catalog that are plain folders all use this module.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PARTS = {
     "test": ("test", "testing"),
     "val": ("val", "valid", "validation", "dev"),
 }
-"""Part -> the usual names of its folder, in any case."""
+"""Part -> the usual names of its folder, in lower case."""
 
 _NOT_PICTURES = frozenset({"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"})
 """Formats that Pillow recognises but decodes only with other programs, if at all."""
@@ -35,21 +36,21 @@ _PLUG_INS = {".heic": "pillow-heif", ".heif": "pillow-heif", ".jxl": "pillow-jxl
 _UNREAD = frozenset({
     *_PLUG_INS, ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
 })  # fmt: skip
-"""Suffixes of pictures that Pillow may not read. A file that it does read is an image like any other."""
+"""Suffixes of pictures that not every Pillow reads. A file that the installed Pillow reads counts as an image."""
 
 ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz"})
-"""Suffixes of files that may hold images, and are not opened here."""
+"""Suffixes of archives. An archive may hold images, but is not opened here."""
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
-    "linked": ("link", " to folders: not used; give such a folder itself"),
-    "closed": ("folder", " that may not be read: not used"),
-    "archive": ("archive", ": not used; unpack what holds images"),
+    "linked": ("link", " to folders: not used; give the linked folder itself"),
+    "closed": ("folder", " without permission to read: not used"),
+    "archive": ("archive", ": not used; unpack those that hold images"),
     "other": ("file", " without an image suffix: not used"),
 }
-"""What is left out -> its noun and the rest of the sentence."""
+"""Kind of what is left out -> the noun and the end of its line in :func:`unused_lines`."""
 
 
 @cache
@@ -61,36 +62,36 @@ def image_suffixes() -> frozenset[str]:
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is an image by its suffix. Hidden files, which some systems put next to images, are not."""
+    """Return whether a file has the suffix of an image, and is not a hidden file that a system put beside images."""
     return path.suffix.lower() in image_suffixes() and not path.name.startswith(".")
 
 
 def is_system(name: str) -> bool:
-    """Whether a folder of this name is hidden, or belongs to a system or a program."""
+    """Return whether a folder with this name is hidden, or belongs to an operating system or a program."""
     return name.startswith(".") or name in _SYSTEM_FOLDERS
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """List the sub-folders by name, without hidden folders, system folders and links to a folder above."""
+    """List the sub-folders by name, without hidden folders, system folders and links to an enclosing folder."""
     found = (path for path in folder.iterdir() if path.is_dir() and not is_system(path.name))
     return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
 
 
 def images_in(folder: Path) -> list[Path]:
-    """List the images in a folder itself."""
+    """List the images directly in a folder, sorted."""
     return sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
 
 
 def images_below(folder: Path) -> list[Path]:
-    """List the images in a folder and its sub-folders, without hidden and system ones, in order."""
+    """List the images in a folder and its sub-folders, sorted. Hidden and system folders are left out."""
     return sorted(iterate_images(folder))
 
 
 def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator[Path]:
-    """Yield the images in a folder and its sub-folders, without hidden and system ones, one folder after the other.
+    """Yield the images in a folder and its sub-folders, one folder after the other.
 
-    A broken link is yielded, so that opening it says what is wrong. ``unused`` counts what is left out, by kind, for
-    :func:`unused_lines`; hidden files are not counted.
+    Images in hidden and system folders are left out. A broken link is yielded, so that opening the link says what is
+    wrong. ``unused`` counts what is left out, by kind, for :func:`unused_lines`. Hidden files are not counted.
     """
     left = Counter[str]() if unused is None else unused
 
@@ -112,7 +113,7 @@ def iterate_images(folder: Path, unused: Counter[str] | None = None) -> Iterator
 
 
 def unused_lines(unused: Counter[str]) -> list[str]:
-    """Say what :func:`iterate_images` left out, by kind and count."""
+    """Return a line for each kind of files and folders that :func:`iterate_images` left out, with their number."""
     suffixes = {kind: (f"{kind} file", _NOT_READ + _remedy(kind)) for kind in sorted(unused) if kind.startswith(".")}
     kinds = {"hidden": _KINDS["hidden"], **suffixes, **_KINDS}
     return [f"{_count(unused[kind], noun)}{rest}" for kind, (noun, rest) in kinds.items() if unused[kind]]
@@ -123,18 +124,18 @@ def _remedy(suffix: str) -> str:
 
 
 def holds_class_folders(path: Path) -> bool:
-    """Whether a folder can be a part: it has folders and no images of its own."""
+    """Return whether a folder can be a part: it has sub-folders, and no images beside them."""
     return path.is_dir() and bool(class_folders(path)) and not images_in(path)
 
 
 def how_to_lay_out(folder: Path) -> str:
-    """Say what to do with a folder that has no class folders."""
+    """Return advice for the owner of a folder that has no class folders."""
     packed = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in ARCHIVES)
     return f"unpack {packed[0]} first" if packed else "put the images of each class into a folder of its own"
 
 
 def part_folders(folder: Path) -> dict[str, Path]:
-    """Map ``train``, ``test``, ``val`` and ``all`` to the folders that hold these parts, whatever their spelling."""
+    """Map ``train``, ``test``, ``val`` and ``all`` to the sub-folders that hold these parts, in any spelling."""
     parts: dict[str, Path] = {}
     for child in class_folders(folder):
         name = "all" if child.name == "all" else part_of(child.name)
@@ -144,7 +145,7 @@ def part_folders(folder: Path) -> dict[str, Path]:
 
 
 def part_of(name: str) -> str | None:
-    """Return the part that a folder's name means, such as ``train`` for ``Training``; ``None`` for any other name."""
+    """Return the part that a folder's name means, such as ``train`` for ``Training``; ``None`` if it means no part."""
     return next((part for part, names in PARTS.items() if name.casefold() in names), None)
 
 
@@ -157,9 +158,9 @@ def dataset_folder(folder: Path) -> Path:
 
 
 def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
-    """Say what in a folder, as it was given, is not used, by kind and count.
+    """Return notes on the sub-folders and files of a dataset's folder that are not used, with their numbers.
 
-    ``used``: the folders that hold its class folders.
+    ``used``: the folders inside of it that hold the class folders.
     """
     inner, roots, unused = dataset_folder(folder).resolve(), [path.resolve() for path in used], Counter[str]()
     left = [path for path in class_folders(inner) if inner not in roots and path.resolve() not in roots]
@@ -174,7 +175,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
             if path.is_dir() and is_system(path.name):
                 unused["hidden"] += 0 if path.is_symlink() else len(images_below(path))
             elif path.is_dir():
-                unused["linked"] += path not in folders  # to a folder that it is in
+                unused["linked"] += path not in folders  # a link to an enclosing folder
             elif not path.name.startswith("."):
                 unused["loose" if is_image(path) else _kind_of_other(path)] += 1
     for top in (path for root in roots for path in class_folders(root)):
@@ -184,7 +185,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
 
 
 def _kind_of_other(path: Path) -> str:
-    """Return the kind of a file that is no image here: the suffix of a picture, ``archive`` or ``other``."""
+    """Return the kind of a file that does not count as an image: a picture's suffix, ``archive`` or ``other``."""
     suffix = path.suffix.lower()
     return suffix if suffix in _UNREAD else "archive" if suffix in ARCHIVES else "other"
 

@@ -1,9 +1,9 @@
 """Evaluation protocols: a protocol is a named set of switches that define how a cell is measured.
 
-``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` follows the BOLT authors' code where it differs
-from their paper or from the official code of a baseline. ``FIELD_PROTOCOLS`` draw the images that the field's few-shot
-tables are measured on, and are otherwise near ``STRICT``. Each switch is one such difference, so its effect can be
-measured alone; ``docs/protocols.md`` has a table of the effects.
+``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` follows the BOLT authors' code where that code
+differs from their paper or from the official code of a baseline. ``FIELD_PROTOCOLS`` draw the images on which the
+field's few-shot tables are measured, and are close to ``STRICT`` otherwise. Each switch is one difference between
+protocols, so the effect of a difference can be measured alone. ``docs/protocols.md`` has a table of the effects.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 ADDED_LATER: Mapping[str, Any] = MappingProxyType({"omitted_at_default": True})
-"""Metadata of a setting or switch that was added later: at its default it is no part of a cell's identity.
+"""Metadata of a setting or switch that was added after results had been measured.
 
-So results that were measured before it existed stay valid. Its default must mean the behaviour before it existed.
+A cell's identity leaves such a setting out while the setting has its default value, so earlier results stay valid. The
+default must therefore mean the earlier behaviour.
 """
 
 Baseline = Literal["sound", "as_published"]
-"""How a baseline is run: as its own authors define it, or as in the BOLT authors' code with its mistakes."""
-
+"""How a baseline is run: ``sound`` as its own authors define it, ``as_published`` as the BOLT authors' code runs it,
+mistakes included."""
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 """The number format of a tower's matrix products, see :mod:`bolt.clip.precision`."""
@@ -32,56 +33,63 @@ class Protocol:
     """The switches of an evaluation protocol. Each can change an accuracy, so all are part of a cell's identity.
 
     Attributes:
-        name: a name in ``PROTOCOLS``, and ``+switch=value`` for every switch that a grid changed.
+        name: a name in ``PROTOCOLS``, followed by ``+switch=value,...`` for the switches that a grid changed.
         activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` exchanges GELU
-            and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
-        config_selection: ``fixed`` settings, or the method's candidate settings that are ``best_on_test``.
-        epoch_selection: ``last`` uses the coefficients after the last epoch (the paper and its tables).
-            ``best_train_loss`` uses the coefficients after the epoch with the lowest mean training loss (the released
-            code). For BOLT that is the mean over the batches, as in the released code, where a partial last batch
-            counts in full.
+            and QuickGELU. Newer versions of open_clip do so for OpenAI's weights, with only a warning.
+        config_selection: ``fixed`` uses the given settings. ``best_on_test`` tries the method's candidate settings, and
+            keeps those with the best test accuracy.
+        epoch_selection: ``last`` uses the coefficients after the last epoch, as in the paper and its tables.
+            ``best_train_loss`` uses the coefficients after the epoch with the lowest mean training loss, as in the
+            released code. BOLT takes the mean over the batches there, so a partial last batch counts in full.
         sigma_sign: ``free`` trains signed coefficients, as in the paper. ``relu`` clamps them at zero in the forward
             pass, as in the authors' code, so coefficients that start negative are never trained.
         schedule_offset: whether the learning-rate schedule is applied after the optimiser's step, as in the authors'
-            code: update 0 then uses the full rate and update s the rate of step s - 1. For BOLT's training only.
-        alpha_views: BOLT chooses alpha on the ``plain`` support images, or on ``augmented`` views of them, another view
-            for every candidate.
-        tta_alpha: at test time, alpha is chosen ``unsupervised``, or by accuracy on the ``test_labels``.
-        task_count_basis: with few sources, the width of the basis ``follow``s their number, or the basis is ``padded``
-            with random directions to its width for the whole pool of sources (only in the authors' ablation).
-        support_draw: ``nested`` in k, keyed by (dataset, seed); or ``fresh`` for every k, from one generator for all
-            classes, as in the authors' sampler; or image for image as a code of the field draws it: ``dassl`` (CoOp and
-            its successors), ``tip_adapter``, ``clip_lora``, ``lp_plus_plus``, ``gda``; or as ``listed`` in files that a
-            lab has beside its data.
+            code. Update 0 then uses the full rate, and update s the rate of step s - 1. Only BOLT's training reads
+            this switch.
+        alpha_views: BOLT chooses alpha on the ``plain`` support images, or on ``augmented`` views of them. In the
+            second case every candidate for alpha sees another view.
+        tta_alpha: on the ``tta`` track, alpha is chosen ``unsupervised``, or by the accuracy on the test split
+            (``test_labels``).
+        task_count_basis: when only a part of the sources is used, the width of the basis ``follow``s their number; or
+            the basis is ``padded`` with random directions to the width that all sources would give. The authors pad it
+            in their ablation only.
+        support_draw: how the support is drawn. ``nested``: supports of one dataset and seed contain each other as k
+            grows. ``fresh``: another draw for every k, with one generator for all classes, as in the authors' sampler.
+            ``listed``: read from files beside the data. Any other value names a code of the field, whose draws are
+            reproduced image for image: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
+            ``lp_plus_plus``, ``gda``.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).
-        ood_support: on the ood track, the support is drawn from the ``train`` split; or from the ``test`` split, and
-            the other images of that split are scored.
-        short_classes: for a class with fewer than k training images, ``refuse`` the cell or ``take_all`` its images.
-        flips: support views are mirrored ``where_valid`` (the catalog lists the datasets whose classes a mirror does
-            not change), or ``always``, also for digits and letters.
+        ood_support: on the ood track, the support is drawn from the ``train`` split; or from the ``test`` split, whose
+            other images are then scored.
+        short_classes: if a class has fewer than k training images, ``refuse`` the cell, or ``take_all`` images of the
+            class.
+        flips: support views are mirrored ``where_valid``, or ``always``, even for digits and letters. The catalog lists
+            the datasets whose classes stay the same in a mirror.
         baseline_crop: baselines are trained on the ``shared`` views, or on the ``light`` crops used to fine-tune
             sources.
-        linear_probe: ``as_published`` has the factor 100 in the head's weights and halves the rate every epoch, so the
-            head hardly changes.
+        linear_probe: ``as_published`` stores the factor 100 in the head's weights, and halves the learning rate every
+            epoch, so the head hardly changes.
         tip_adapter: ``as_published`` trains alpha and beta on features and labels of different images.
-        lp_plus_plus: ``as_published`` uses the step sizes of gradient descent, which are above 4, as AdamW's rates.
+        lp_plus_plus: ``as_published`` takes the method's step sizes for gradient descent, which are above 4, as
+            learning rates of AdamW.
         lora: ``as_published`` adapts the MLPs only, trains every parameter outside of linear modules, and initialises A
             ten times too large.
         atlas: ``as_published`` does not over-sample, makes no step on an odd last batch of an epoch, and clips the
             gradients before it divides them by the scale of mixed precision.
         atlas_tta: ``as_published`` resets the coefficients to zero before scoring.
-        ood_label_space: variants with fewer classes are scored over all classes and over their own classes (``both``),
-            or over all classes only (``all_classes``).
+        ood_label_space: a test set with only some of the classes is scored over all classes and over its own classes
+            (``both``), or over all classes only (``all_classes``).
         meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split that
-            the authors hold out (``validation``); then its support is drawn from that tenth too.
-        validation: which labelled images of a validation part a method may choose settings on: ``none``; those
-            ``drawn`` as the code behind ``support_draw`` draws them, at most four a class by default; or the ``whole``
-            part. The official codes of some baselines do so; see :attr:`bolt.methods.Method.uses_validation`.
-        stream: on the track ``tta_stream``, test images come ``shuffled``, or with a ``drifting`` mix of classes: one
-            class after another comes up and goes, several at a time.
-        support_crop: the views of support images are crops of ``half`` of an image or more, or of 8 per cent or more,
-            as torchvision's default is and as ``coop`` and its successors train on.
+            the authors hold out (``validation``). In the second case, the support is drawn from that tenth too.
+        validation: the labelled validation images on which a method may choose its settings: ``none``; a few per class,
+            ``drawn`` as the code that ``support_draw`` names draws them, by default at most four; or the ``whole``
+            validation part. The official codes of some baselines choose settings so, see
+            :attr:`bolt.methods.Method.uses_validation`.
+        stream: on the track ``tta_stream``, test images come ``shuffled``; or the mix of classes is ``drifting``:
+            classes appear one after another and disappear again, several at a time.
+        support_crop: the views of support images are crops of at least ``half`` of an image; or of at least 8 per cent,
+            as in torchvision's default and in ``coop`` and its successors.
     """
 
     name: str = "strict"
@@ -114,14 +122,14 @@ class Protocol:
     support_crop: Literal["half", "coop"] = field(default="half", metadata=ADDED_LATER)
 
     def selects_on_test(self, track: str) -> bool:
-        """Whether test labels may choose settings or alpha on a track; such tables and runs are marked.
+        """Return whether test labels choose settings or alpha on a track. Tables and runs mark such results.
 
-        ``tta_alpha`` is about the track ``tta`` alone.
+        ``tta_alpha`` concerns the track ``tta`` only.
         """
         return self.config_selection == "best_on_test" or (self.tta_alpha == "test_labels" and track == "tta")
 
     def with_switches(self, **switches: object) -> Protocol:
-        """Change switches and append them to the protocol's name. Raises ``TypeError`` for unknown ones."""
+        """Return a protocol with changed switches, which its name lists. Raises ``TypeError`` for an unknown switch."""
         changed = {key: value for key, value in switches.items() if getattr(self, key, None) != value}
         if not changed and all(hasattr(self, key) for key in switches):
             return self
@@ -134,18 +142,14 @@ PUBLISHED = Protocol(
     name="published",
     activation="swapped",
     config_selection="best_on_test",
-    epoch_selection="last",
     sigma_sign="relu",
     schedule_offset=True,
     alpha_views="augmented",
     tta_alpha="test_labels",
-    task_count_basis="follow",
     support_draw="fresh",
-    support_pool="train",
     ood_support="test",
     short_classes="take_all",
     flips="always",
-    baseline_crop="shared",
     linear_probe="as_published",
     tip_adapter="as_published",
     lp_plus_plus="as_published",
@@ -155,7 +159,7 @@ PUBLISHED = Protocol(
     ood_label_space="all_classes",
     meta_scoring="validation",
 )
-DASSL = Protocol(name="dassl", support_draw="dassl", short_classes="take_all", flips="always", ood_label_space="both")
+DASSL = Protocol(name="dassl", support_draw="dassl", short_classes="take_all", flips="always")
 FIELD_PROTOCOLS = (
     DASSL,
     replace(DASSL, name="coop", support_crop="coop"),
@@ -163,7 +167,8 @@ FIELD_PROTOCOLS = (
     replace(DASSL, name="clip_lora", support_draw="clip_lora", support_crop="coop"),
     replace(DASSL, name="lp_plus_plus", support_draw="lp_plus_plus", validation="drawn"),
 )
-"""How codes of the field draw, crop and choose. CLIP-LoRA draws validation images first, and reads none of them."""
+"""Protocols that draw, crop and choose settings as codes of the field do. CLIP-LoRA draws validation images, but does
+not read them, so ``clip_lora`` has none."""
 
 PROTOCOLS = {protocol.name: protocol for protocol in (STRICT, PUBLISHED, *FIELD_PROTOCOLS)}
 SWITCHES = tuple(switch.name for switch in fields(Protocol) if switch.name != "name")

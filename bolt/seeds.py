@@ -16,10 +16,12 @@ import torch
 
 
 def keyed_seed(*axes: str | int) -> int:
-    """Return a 63-bit seed, hashed from the axes; different axes give independent seeds.
+    """Return a 63-bit seed, a hash of ``axes``: the values that the random numbers depend on.
 
-    Raises ``TypeError`` for an axis that is neither a string nor an integer. A float or an object has no canonical
-    spelling, and a seed must not depend on how a value is printed.
+    Other axes give an independent seed.
+
+    Raises ``TypeError`` for an axis that is neither a string nor an integer. A float or an object can be printed in
+    several ways, and a seed must not depend on how a value is printed.
     """
     for axis in axes:
         if isinstance(axis, bool) or not isinstance(axis, (str, int)):
@@ -40,9 +42,9 @@ def torch_generator(*axes: str | int) -> torch.Generator:
 
 @contextlib.contextmanager
 def isolated_torch_rng(*axes: str | int) -> Iterator[None]:
-    """Seed torch's global generators by the axes inside the ``with`` block, and restore their state afterwards.
+    """Seed torch's global generators with :func:`keyed_seed` inside the ``with`` block, and restore them afterwards.
 
-    For library code that takes no generator: initialisation and dropout in ``torch.nn``.
+    Library code that takes no generator needs this: initialisation and dropout in ``torch.nn``.
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):

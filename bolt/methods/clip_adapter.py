@@ -76,7 +76,7 @@ def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up
     device = task.backbone.device
     down_HD, up_DH = (layer.to(device).clone().requires_grad_() for layer in (down_HD, up_DH))
     head_CD = task.head_CD.to(device, torch.float32)
-    in_training = AdapterClassifier(head_CD, down_HD, up_DH, settings.ratio, task.backbone.logit_scale)
+    in_training = AdapterClassifier(head_CD, task.backbone.logit_scale, down_HD, up_DH, settings.ratio)
     recipe = settings.recipe(settings.epochs)
 
     def adapted() -> Adapted:

@@ -1,10 +1,10 @@
 """Classifiers of image features that can be saved: each is a set of named tensors and numbers.
 
-A method returns one in :class:`bolt.task.task.Adapted`. It may return any function from features to logits, but only a
-:class:`Classifier` can be saved, moved to another device, and loaded with bit-identical logits.
+A method returns its classifier in :class:`bolt.task.task.Adapted`. Any function from features to logits can stand
+there, but only a :class:`Classifier` can be saved, moved to another device, and loaded with bit-identical logits.
 
-Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 1 with a one for the bias, H width
-of an adapter's hidden layer.
+Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 1 for features with a one appended, H
+width of an adapter's hidden layer, R rows of a memory.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _QUERIES = 1024
-"""Queries that a transductive classifier compares with its images at once, to bound its memory."""
+"""Most queries that a transductive classifier compares with its images at once. This bounds the memory."""
 _NUMBERS = 2**26
-"""Numbers that a memory classifier holds at once, 256 MiB in float32."""
+"""Most numbers that a memory classifier computes at once, 256 MiB in float32."""
 _SAME_IMAGE = 1 - 1e-6
 """A cosine above which two features belong to the same image. Encoding an image again changes only the last bits."""
 _SMALLEST = 1e-30
-"""Probabilities below this count as this, so that logarithms are finite."""
+"""Smaller probabilities are raised to this value, so that their logarithms are finite."""
 
 
 class UnknownClassifier(ValueError):
-    """A classifier that cannot be saved, or saved data that describe no classifier."""
+    """A classifier cannot be saved, or saved data describe no classifier."""
 
 
 class NoNewClasses(TypeError):
-    """The classifier has learned something of each class, so it cannot classify new classes by their names."""
+    """The classifier needs more of a class than its name, so it cannot classify new classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier(ABC):
     """Base class: raw features (B, D) -> logits (B, C).
 
-    The fields of a subclass are tensors and numbers; the first one is a tensor with a row for each class.
+    The fields of a subclass are tensors and numbers. The first field is a tensor with a row for each class.
 
     Attributes:
         kind: name of the subclass in saved models.
@@ -57,7 +57,7 @@ class Classifier(ABC):
         return len(getattr(self, fields(self)[0].name))
 
     def add_classes(self, head_CD: Tensor) -> Self:
-        """Return a classifier of these classes and, after them, new ones with the given unit text embeddings.
+        """Return a classifier with new classes after its own, given the unit text embeddings of the new classes.
 
         Raises ``NoNewClasses`` if this kind of classifier needs more of a class than its text embedding.
         """
@@ -65,13 +65,11 @@ class Classifier(ABC):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the fields that are tensors, detached; a field that is ``None`` has no entry."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value.detach() for name, value in found.items() if isinstance(value, Tensor)}
+        return {name: value.detach() for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def numbers(self) -> dict[str, float]:
         """Return the fields that are numbers."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+        return {name: float(value) for name, value in vars(self).items() if isinstance(value, int | float)}
 
     def to(self, device: torch.device | str) -> Self:
         """Copy to the device."""
@@ -117,7 +115,7 @@ class LinearClassifier(Classifier):
 class CacheClassifier(Classifier):
     """Text head and Tip-Adapter cache: ``scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) value_i``, for unit f.
 
-    With ``channels_q`` the cache reads these entries of f alone, normalised again; its keys have q entries.
+    With ``channels_q``, the cache compares only these q entries of f, normalised again, with keys of q entries.
 
     Attributes:
         head_CD: unit text embeddings, T.
@@ -174,52 +172,46 @@ class BlendClassifier(Classifier):
 
 
 @dataclass(frozen=True, eq=False)
-class AdapterClassifier(Classifier):
+class AdapterClassifier(CosineClassifier):
     """CLIP-Adapter: ``scale * cos(r', t_c)`` with ``r' = ratio relu(U relu(V r)) + (1 - ratio) r`` for a raw feature r.
 
-    The map is positively homogeneous: raw and unit features give the same logits.
+    A positive factor of r does not change the cosine, so raw and unit features give the same logits.
 
     Attributes:
-        head_CD: unit text embeddings, t; not trained.
         down_HD, up_DH: the adapter's two layers, V and U.
         ratio: share of the adapter's output in the adapted feature, in [0, 1].
     """
 
     kind: ClassVar[str] = "adapter"
 
-    head_CD: Tensor
     down_HD: Tensor
     up_DH: Tensor
     ratio: float
-    scale: float
 
     def __call__(self, features_BD: Tensor) -> Tensor:
         raw_BD = features_BD.to(self.head_CD)
-        adapted_BD = self.ratio * self.adapter(raw_BD) + (1 - self.ratio) * raw_BD
-        return self.scale * F.normalize(adapted_BD, dim=-1) @ self.head_CD.T
+        return super().__call__(self.ratio * self.adapter(raw_BD) + (1 - self.ratio) * raw_BD)
 
     def adapter(self, features_BD: Tensor) -> Tensor:
         """Return the adapter's output (B, D); no entry is negative."""
         return torch.relu(torch.relu(features_BD @ self.down_HD.T) @ self.up_DH.T)
 
-    def add_classes(self, head_CD: Tensor) -> Self:
-        return replace(self, head_CD=torch.cat([self.head_CD, head_CD.to(self.head_CD)]))
-
 
 @dataclass(frozen=True, eq=False)
 class TransductiveClassifier(Classifier):
-    """TransCLIP: the adapted images keep their class probabilities, and other images are scored by the same model.
+    """TransCLIP and StatA: the images that the method adapted to keep their class probabilities.
 
-    A query counts as an adapted image if its cosine with that image exceeds ``1 - 1e-6``. Its logits are then the
-    logarithms of the image's class probabilities. The logits of any other image are ``w_c . f + b_c``, with StatA ``+
-    u_c . f^2``, plus a sixth of the class probabilities of its nearest adapted images, each times its cosine.
+    A query with a cosine above ``1 - 1e-6`` to an adapted image is that image. The logits of the query are then the
+    logarithms of the image's class probabilities. Any other query with the unit feature f has the logits ``w_c . f +
+    b_c + u_c . f^2 + sum_i cos(f, f_i) p_ic / 6``, where i are the nearest adapted images and p_i their class
+    probabilities. Only StatA has the term with u.
 
     Attributes:
-        weight_CD, bias_C: w and b, the score of a unit feature f without neighbours.
-        images_ND: unit features of the adapted images.
-        probabilities_NC: class probabilities of the adapted images.
-        neighbours: how many nearest adapted images are used; 0 for none.
-        squares_CD: u, the weights of the squares of f.
+        weight_CD, bias_C: w and b.
+        images_ND: unit features f_i of the adapted images.
+        probabilities_NC: class probabilities p_i of the adapted images.
+        neighbours: number of nearest adapted images in the sum; 0 for no sum.
+        squares_CD: u; ``None`` for TransCLIP.
     """
 
     kind: ClassVar[str] = "transductive"
@@ -249,15 +241,15 @@ class TransductiveClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class MemoryClassifier(Classifier):
-    """DMN: every class answers a query with a mixture of its rows; the answers are compared with the query.
+    """DMN: each class has a memory of features, whose rows are mixed for every query into a vector of the class.
 
-    Row m of a class weighs ``exp(-beta (1 - f . m))``. The sum of the weighted rows, normalised, is the class's vector
-    for this query, and p' are the probabilities by these vectors. The logits are ``log(p + factor p')``, where p are
-    the probabilities by the text.
+    Row m weighs ``exp(-beta (1 - f . m))`` for a query f. The vector of a class is the normalised sum of its weighted
+    rows. The logits are ``log(p + factor p')``: p are the probabilities by the cosines of f with the text embeddings,
+    and p' those by the cosines of f with the classes' vectors.
 
     Attributes:
         head_CD: unit text embeddings.
-        rows_CRD: unit features in the memory of each class; rows of zeros are free.
+        rows_CRD: unit features in the memory of each class; a row of zeros is empty.
         factor: weight of p'.
     """
 
@@ -280,7 +272,7 @@ class MemoryClassifier(Classifier):
         return (text_BC + self.factor * self.answers(unit_BD)).clamp_min(_SMALLEST).log()
 
     def answers(self, unit_BD: Tensor) -> Tensor:
-        """Return p' (B, C) of unit features."""
+        """Return the probabilities p' (B, C) of unit features."""
         logits_BC: Tensor = self.scale * torch.einsum("bd,bcd->bc", unit_BD, self.vectors(unit_BD))
         return logits_BC.softmax(dim=-1)
 
@@ -295,13 +287,13 @@ class MemoryClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class TrainedMemoryClassifier(MemoryClassifier):
-    """DMN with trained biases: a query finds rows by their keys, mixes their values, and the class adds its own bias.
+    """DMN with trained biases: the weights come from keys, the weighted sum from values, and each class has a bias.
 
     Attributes:
-        rows_CRD: the keys.
-        values_CRD: what the rows give; rows of zeros are free.
-        query_D: added to the query, which is normalised before it finds the rows.
-        output_CD: added to the vector of each class, which is then normalised.
+        rows_CRD: the keys, which give the weights.
+        values_CRD: the values, which the weights mix; a row of zeros is empty.
+        query_D: added to the query; the normalised sum is compared with the keys.
+        output_CD: added to the vector of each class, which is then normalised again.
     """
 
     kind: ClassVar[str] = "trained_memory"
@@ -316,12 +308,12 @@ class TrainedMemoryClassifier(MemoryClassifier):
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """Return the cache's logits (B, C) at alpha = 1, from the cosines (B, N) of queries and keys."""
+    """Return a cache's logits (B, C) at alpha = 1, given the cosines (B, N) of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 
 def append_one(features_BD: Tensor) -> Tensor:
-    """Append a one to every feature, which the bias multiplies: (B, D) -> (B, E)."""
+    """Append a one to every feature, (B, D) -> (B, E), so that the last column of a weight matrix is the bias."""
     return F.pad(features_BD, (0, 1), value=1.0)
 
 

@@ -1,4 +1,4 @@
-"""Classes whose words the text tower cannot tell apart: they have equal vectors in the zero-shot head.
+"""Finds classes that the text tower cannot tell apart: their vectors in the zero-shot head are equal.
 
 Shape legend: C classes, D embedding width.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 EQUAL = 1e-6
-"""Largest difference of a coordinate between two equal unit vectors: rounding differs with the place in a batch."""
+"""Two unit vectors are equal if no coordinate differs by more. Rounding depends on a prompt's position in its batch."""
 
 
 def equal_classes(head_CD: NDArray[np.float32]) -> list[list[int]]:

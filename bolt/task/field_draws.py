@@ -1,9 +1,9 @@
-"""Few-shot draws of the field's own codes, reproduced image for image.
+"""Few-shot draws of other projects' codes, reproduced image for image.
 
 CoOp and its successors seed Python's ``random`` and draw class by class with ``random.sample`` (Dassl,
-``generate_fewshot_dataset``). Other repositories kept that function, but changed what is drawn first, how many
-validation images are drawn and what happens to small classes, so equal seeds give other images. Each of these ways is
-one :class:`FieldDraw` here. ``random.Random(seed)`` gives the same draws as the seeded global generator.
+``generate_fewshot_dataset``). Other repositories copied that function, but changed which part is drawn first, how many
+validation images are drawn, or how small classes are treated. So equal seeds give other images there. Each variant is
+a :class:`FieldDraw`. ``random.Random(seed)`` gives the same draws as the seeded global generator.
 
 Shape legend: N training images, V validation images.
 """
@@ -28,10 +28,10 @@ class FieldDraw:
     Attributes:
         parts: the parts that are drawn, in this order, from one generator.
         validation_shots: ``validation_shots(k)`` -> validation images per class.
-        repeats: draw with repetition from a class with fewer than k images. If not, take all its images; the generator
-            does not advance.
-        stream: the values of k that one generator draws one after another, so that a draw depends on those before it.
-            Empty: each k has its own generator.
+        repeats: whether a class with fewer than k images is drawn with repetition. Otherwise all its images are taken,
+            and the generator does not advance.
+        stream: the values of k that one generator draws one after another, so that a draw depends on the earlier
+            draws. Empty if each k has its own generator.
     """
 
     parts: tuple[FieldPart, ...] = ("train", "val")
@@ -47,23 +47,23 @@ FIELD_DRAWS: Mapping[str, FieldDraw] = {
     "lp_plus_plus": FieldDraw(validation_shots=lambda shots: shots, repeats=True),
     "gda": FieldDraw(parts=("train",), repeats=True, stream=(1, 2, 4, 8, 16)),
 }
-"""The codes whose draws are known: ``dassl`` serves CoOp, CoCoOp, MaPLe, PromptSRC, TaskRes and CLAP, too."""
+"""Name of a code -> its draws. CoOp, CoCoOp, MaPLe, PromptSRC, TaskRes and CLAP draw as ``dassl`` does."""
 
 
 def draw_as_published(
     labels_of: Mapping[FieldPart, ArrayLike], shots: int, *, seed: int, code: str
 ) -> dict[FieldPart, NDArray[np.int64]]:
-    """Return the positions of the drawn images in each part that the code draws, in the order drawn, int64.
+    """Draw the images of each part that the code draws; return their positions, int64.
 
-    The images of a class follow each other; classes come in the order in which they first appear in the part.
+    The images of a class follow each other. Classes come in the order in which they first appear in the part.
 
     Args:
         labels_of: class of every image of ``train``, (N,), and of ``val``, (V,), in the order of the split file.
         shots: training images per class, k.
         code: a name in ``FIELD_DRAWS``.
 
-    Raises ``KeyError`` for an unknown code or a part that is missing, ``ValueError`` if ``shots`` is below 1, or is not
-    in the stream of a code that draws all values of k after each other.
+    Raises ``KeyError`` for an unknown code or a missing part, and ``ValueError`` if ``shots`` is below 1 or not in the
+    code's stream.
     """
     way, generator = FIELD_DRAWS[code], random.Random(seed)
     if shots < 1 or (way.stream and shots not in way.stream):

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 SCORING_BATCH = 256
-"""Images per batch. Batches are cut from the start of the split, so equal towers give bit-identical logits."""
+"""Images per batch. A split is always cut into the same batches, so equal towers give bit-identical logits."""
 
 
 class NonFiniteLogits(ArithmeticError):
-    """A classifier gave NaN or infinite logits: the training diverged, so an accuracy would be meaningless."""
+    """A classifier gave NaN or infinite logits: its training diverged, and an accuracy would be meaningless."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def predict_classes(
         total: number of images, N.
         features_of: ``features_of(start, stop)`` -> raw features (B, D) of those images.
         classify: features (B, D) -> logits (B, C).
-        own_C: boolean, whether a class occurs in the split; ``None`` if all do.
+        own_C: boolean, whether each class occurs in the split; ``None`` if all classes occur.
 
     Raises:
         NonFiniteLogits: if a logit is NaN or infinite.
@@ -61,7 +61,7 @@ def predict_classes(
             if own_C is not None:
                 own_C = own_C.to(logits_BC.device)
                 own_classes.append(logits_BC.masked_fill(~own_C, -torch.inf).argmax(-1))
-    # Read at the end: reading every batch would make the GPU wait for each.
+    # Read after the last batch: reading a value makes the GPU wait.
     for (start, stop), batch_is_finite in zip(scoring_batches(total), torch.stack(finite).tolist(), strict=True):
         if not batch_is_finite:
             raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {stop}")
@@ -71,7 +71,7 @@ def predict_classes(
 
 
 def all_logits(total: int, features_of: Callable[[int, int], Tensor], classify: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the logits (N, C) of all images, on the CPU; the arguments are those of :func:`predict_classes`.
+    """Return the logits (N, C) of all images, on the CPU. The arguments are those of :func:`predict_classes`.
 
     Raises:
         NonFiniteLogits: if a logit is NaN or infinite.
@@ -85,7 +85,7 @@ def all_logits(total: int, features_of: Callable[[int, int], Tensor], classify: 
 
 
 def scoring_batches(total: int) -> list[tuple[int, int]]:
-    """Start and stop of every batch of ``total`` images."""
+    """Return the start and stop of every batch of ``total`` images."""
     return [(start, min(start + SCORING_BATCH, total)) for start in range(0, total, SCORING_BATCH)]
 
 

@@ -1,7 +1,7 @@
 """Draws the labelled images that a method learns from (the support), and the order of its batches.
 
 Both depend on the dataset and the seed only, so every method and every backbone gets the same images in the same order.
-A support of k images per class is a prefix of every larger support.
+By default, a support of k images per class is a prefix of every larger support.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from bolt.task.field_draws import FIELD_DRAWS, FieldDraw, draw_as_published
 SupportDraw = Literal[
     "nested", "fresh", "imbalanced", "dassl", "tip_adapter", "clip_lora", "lp_plus_plus", "gda", "listed"
 ]
-"""How the images of a support are drawn, see :func:`draw_support`. ``listed`` images are read from a file, not
-drawn."""
+"""Ways to draw a support, see :func:`draw_support`. A ``listed`` support is read from a file and not drawn."""
 
 NESTED_DRAWS = ("nested", "imbalanced")
 """Draws in which a support of fewer shots is a prefix of a larger one."""
@@ -42,33 +41,33 @@ def draw_support(
     pool: Literal["train", "less_validation"] = "train",
     validation_labels: ArrayLike = (),
 ) -> NDArray[np.int64]:
-    """Draw ``shots`` images of every class; returns their positions in ``labels``, int64.
+    """Draw ``shots`` images of every class; return their positions in ``labels``, int64.
 
-    The order is rank-major: every class's first image in class order, then every class's second image, and so on. So a
-    draw of fewer shots is a prefix of a draw of more.
+    The first image of every class comes first, in the order of the classes, then the second image of every class, and
+    so on. So a ``nested`` draw of fewer shots is a prefix of a draw of more shots.
 
     Args:
         labels: class of every image of the training split.
         shots: images per class, k.
-        dataset, seed: key the draw.
-        short_classes: what to do with a class of fewer than ``shots`` images: ``refuse`` (raise), or ``take_all`` of
-            them.
-        class_count: the classes are 0 ... class_count - 1. Without it they are the labels that occur.
-        draw: ``nested`` permutes each class with a generator of its own, so its images do not depend on other classes
-            or on ``shots``. ``fresh`` is the authors' way: one generator, seeded by ``seed`` alone, for all classes in
-            order, so that a draw of fewer shots has other images. A class with exactly ``shots`` images advances the
-            generator too; one with fewer does not. ``imbalanced`` draws ``shots * class_count`` images of the whole
-            pool at random, whatever their classes are: a class has as many as its frequency gives, which may be none. A
-            draw of fewer shots is a prefix here too. The other names are codes of the field, whose draws are reproduced
-            (:mod:`bolt.task.field_draws`), in their order. They draw over all classes; the images of the first
-            ``class_count`` classes are kept.
+        dataset, seed: the name and the number that seed the draw.
+        short_classes: what to do with a class of fewer than ``shots`` images: ``refuse`` (raise an error), or
+            ``take_all`` images of the class.
+        class_count: the classes are 0 ... class_count - 1; by default, the labels that occur.
+        draw: ``nested`` shuffles each class with its own generator, so the images of a class depend neither on the
+            other classes nor on ``shots``. ``fresh`` is the BOLT authors' way: one generator, seeded by ``seed`` alone,
+            draws class after class, so other numbers of shots give other images. A class with fewer than ``shots``
+            images does not advance that generator. ``imbalanced`` draws ``shots * class_count`` images of the whole
+            pool at random, so the frequency of a class decides how many of its images are drawn, perhaps none. Here
+            too, a draw of fewer shots is a prefix. Any other name is a code of the field, whose draw is reproduced in
+            the code's order (:mod:`bolt.task.field_draws`). Such a code draws over all classes, and the images of the
+            first ``class_count`` classes are kept.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
-            (``less_validation``). A code of the field draws from the whole split.
-        validation_labels: class of every image of a validation part, which some codes of the field draw first.
+            (``less_validation``). A code of the field always draws from the whole split.
+        validation_labels: class of every validation image. Some codes of the field draw validation images first.
 
     Raises:
-        TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``. An
-            ``imbalanced`` draw raises it if the whole pool has too few images.
+        TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``; for an
+            ``imbalanced`` draw, if the whole pool has too few images.
         ValueError: if ``shots`` is below 1.
     """
     if shots < 1:
@@ -109,10 +108,10 @@ def draw_support(
 def draw_validation(
     validation_labels: ArrayLike, train_labels: ArrayLike, shots: int, *, dataset: str, seed: int, draw: SupportDraw
 ) -> NDArray[np.int64]:
-    """Draw the validation images that go with a support of ``shots`` images a class; returns their positions, int64.
+    """Draw the validation images for a support of ``shots`` images per class; return their positions, int64.
 
-    A code of the field that draws validation images is followed. Otherwise there are at most four a class, as in Dassl;
-    a small class gives what it has.
+    If ``draw`` is a code of the field that draws validation images, they are drawn as in that code. Otherwise at most
+    four images per class are drawn, as in Dassl. A class with fewer images gives all of them.
     """
     labels_V = np.asarray(validation_labels)
     if draw in FIELD_DRAWS and "val" in FIELD_DRAWS[draw].parts:
@@ -128,8 +127,8 @@ def _too_few(label: int, dataset: str, images: int, shots: int) -> TooFewImages:
 def validation_tenth(size: int) -> NDArray[np.int64]:
     """Return the positions of the images that the task-vector repositories hold out of ``size`` training images.
 
-    They hold out a tenth, at most 5,000: the tail of ``torch.randperm`` seeded by 0, as their ``random_split`` does.
-    For MNIST's 60,000 images the first one left for training is number 36,044, as in their code.
+    They hold out a tenth, at most 5,000: the tail of ``torch.randperm`` with the seed 0, as in their ``random_split``.
+    Of MNIST's 60,000 images, the first training image is then number 36,044, as in their code.
     """
     held_out = min(size // 10, 5000)
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))

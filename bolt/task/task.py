@@ -1,8 +1,8 @@
 """The input of an adaptation method (:class:`Task`) and its output (:class:`Adapted`).
 
-A task holds everything a method may see of its target: the frozen backbone, the text head, the labelled images, the
-class names and the source models. It holds no test labels, so a method cannot read them. It holds test images on the
-test-time track only.
+A task holds everything that a method may see: the frozen backbone, the text head, the labelled images, the class names
+and the source models. A task never holds test labels, so a method cannot read them. It holds test images on the
+test-time tracks only.
 
 Shape legend: N support images, C classes, D joint embedding width, S image side, B batch.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bolt.spectral.spectral_change import SpectralChange
 
 EVALUATION_VIEW = 0
-"""Number of the view without augmentation; views 1, 2, ... are augmented, one per epoch."""
+"""The number of the view without augmentation. Views 1, 2, ... are augmented, one for each epoch."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Support:
         labels_N: class of each image.
         indices_N: position of each image in the dataset's training split.
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). View 0 is the evaluation transform; views 1, 2,
-            ... are augmented. A view depends on (dataset, seed, view, image) only, so every method and every k sees the
-            same pixels.
+            ... are augmented. A view depends on (dataset, seed, view, image) only, so the pixels are the same for
+            every method and every k.
         features: ``features(view)`` -> float32 (N, D), the frozen tower's raw (not normalised) features of all images
-            in that view. They are computed once and shared by the methods that do not train the tower.
-        order: ``order(epoch)`` -> a permutation (N,) of the rows, keyed by (dataset, seed, epoch, N).
+            in that view. They are computed once, and shared by the methods that do not train the tower.
+        order: ``order(epoch)`` -> a permutation (N,) of the rows, which depends on (dataset, seed, epoch, N) only.
     """
 
     labels_N: Tensor
@@ -55,7 +55,7 @@ class Support:
 
 def _no_views(count: int) -> Tensor:
     raise ValueError(
-        "the task has no views of its test images: the method's registration does not say that it reads them"
+        "the task has no views of its test images: the method has to declare test_views in its registration"
     )
 
 
@@ -66,11 +66,12 @@ class Unlabelled:
     Attributes:
         size: number of images, N.
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); view 0 is the evaluation transform, higher views
-            are augmented as for a support.
+            are augmented like those of a support.
         features: ``features()`` -> float32 (N, D), the frozen tower's raw features of view 0.
-        view_features: ``view_features(count)`` -> float32 (N, count, D), features of view 0 and of crops of 8 to 100
-            per cent of each image; for a method that declares ``test_views``.
-        order: ``order(stream, epoch, size)`` -> a permutation (size,), keyed by (dataset, seed, stream, epoch, size).
+        view_features: ``view_features(count)`` -> float32 (N, count, D), features of view 0 and of ``count - 1`` crops
+            of 8 to 100 per cent of each image. Only a method that declares ``test_views`` can call it.
+        order: ``order(stream, epoch, size)`` -> a permutation (size,), which depends on (dataset, seed, stream, epoch,
+            size) only.
     """
 
     size: int
@@ -84,16 +85,16 @@ class Unlabelled:
 
 
 PROMPTS = ("a photo of a {}.",)
-"""The prompt templates where none are given."""
+"""The default prompt templates."""
 
 
 @dataclass(frozen=True)
 class ClassText:
-    """The words of a task's classes, for a method that trains on the text side; see ``Backbone.text_tower``.
+    """The class names and prompts of a task, for a method that trains the text side; see ``Backbone.text_tower``.
 
     Attributes:
         class_names: the names, in the order of the labels.
-        templates: prompts with ``{}`` for the class name; the text head averages over them.
+        templates: prompts with ``{}`` for the class name; the text head averages over the templates.
     """
 
     class_names: tuple[str, ...]
@@ -101,7 +102,7 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the text of a task. For sentences by class, the templates are :data:`PROMPTS`."""
+        """Return the text of a task. If ``prompts`` are sentences for each class, the templates are :data:`PROMPTS`."""
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 
@@ -115,17 +116,17 @@ class Task:
         support: the labelled images.
         sources: the other datasets' models; ``None`` for a method that does not use them.
         protocol: the evaluation protocol.
-        dataset: name of the target, for seeds only.
+        dataset: name of the target, which methods use in seeds only.
         seed: seed of the support draw.
-        report: ``report(epoch, metrics)`` is called after each training epoch with numbers to plot.
-        unlabelled: the test images without labels on the ``tta`` track, where the support is empty; else ``None``.
+        report: a method calls ``report(epoch, metrics)`` after each training epoch, with numbers to plot.
+        unlabelled: the test images without labels, on the test-time tracks, where the support is empty; else ``None``.
         oracle: accuracy (per cent) of a classifier on the target's test split; ``None`` unless the protocol has a
             switch that selects on the test split.
-        after_epoch: ``after_epoch(epoch, make)`` is called after each training epoch; ``make()`` returns the classifier
-            at that epoch. The ``meta`` track scores it.
-        initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from it.
-        validation: the labelled images that the protocol lets the method choose settings on, with view 0 only; ``None``
-            by default.
+        after_epoch: a method calls ``after_epoch(epoch, make)`` after each training epoch; ``make()`` returns the
+            result so far, which the ``meta`` track scores.
+        initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from this tower.
+        validation: labelled images on which the method may choose settings, with view 0 only; ``None`` if the protocol
+            gives none.
         text: class names and prompts; ``None`` for a method that reads the text head only.
     """
 
@@ -148,14 +149,16 @@ class Task:
     def class_text(self) -> ClassText:
         """The class names and prompts. Raises ``ValueError`` if the task has none."""
         if self.text is None:
-            raise ValueError("the task has no class names: the method's registration does not say that it reads them")
+            raise ValueError(
+                "the task has no class names: the method has to declare in its registration that it reads them"
+            )
         return self.text
 
     @property
     def test_images(self) -> Unlabelled:
         """The unlabelled test images. Raises ``ValueError`` if the task has none."""
         if self.unlabelled is None:
-            raise ValueError("the method adapts to unlabelled test images, and this task has none; use the tta track")
+            raise ValueError("the method adapts to unlabelled test images, but this task has none; use the tta track")
         return self.unlabelled
 
 
@@ -165,19 +168,20 @@ class Adapted:
 
     Attributes:
         classify: raw features (B, D) -> logits (B, C). Only a :class:`bolt.task.classifiers.Classifier` can be saved.
-        tower: the adapted image tower; ``None`` for the frozen one, so that cached features can be used.
+        tower: the adapted image tower; ``None`` for the frozen tower, whose cached features are then used.
         trainable_parameters: number of trained parameters.
         details: values that the method chose, e.g. ``{"alpha": 3.0}``; the tracker and the report show them.
         coefficients: small named tensors to store with the result (BOLT: s of each matrix, pooled and trained).
-        change: the tower's change as coefficients in a basis, if the method makes such a change. A saved model is then
+        change: the tower's change as coefficients in a basis, if the method makes such a change. It makes a saved model
             smaller.
-        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. Classes that the
-            method was not adapted to get their embeddings from this function, and without it from the zero-shot head.
-        fixed_NC: logits of the task's unlabelled images in their order, by which the images are scored. Given if
-            ``classify`` cannot repeat a prediction: it was made when the image came in a stream, or from views of it.
-        source_key: given if tower and classifier depend on the backbone, the text head, the sources and the values in
-            the key only, such as settings and a chosen scale. Tasks with equal keys then have equal predictions, so one
-            task's predictions serve all of them.
+        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. It embeds the
+            classes that the method was not adapted to; without it, the zero-shot head does.
+        fixed_NC: logits of the task's unlabelled images, in their order; the images are scored by them. A method gives
+            them if ``classify`` cannot repeat its predictions, because it predicted each image from several views or
+            at the image's position in a stream.
+        source_key: the values, such as settings and a chosen scale, that determine tower and classifier together with
+            the backbone, the text head and the sources. ``None`` if they depend on anything else. Tasks with equal keys
+            have equal predictions, which are therefore computed once.
     """
 
     classify: Callable[[Tensor], Tensor]

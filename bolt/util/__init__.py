@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of CLIP: ranges of settings, JSON, memory, the locale, packages from outside."""
+"""Small helpers that do not depend on CLIP: ranges of settings, JSON, memory, the locale, installed packages."""

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 
 def return_freed_memory() -> None:
-    """Return memory that this process has freed to the system, where its C library is glibc.
+    """Return the memory that this process has freed to the system, if the C library is glibc.
 
-    glibc keeps it, scattered among what is in use: 1.5 GiB after a fine-tuning of ViT-B/32, 0.3 after loading it.
+    glibc keeps freed memory for later requests: 1.5 GiB after fine-tuning a ViT-B/32, 0.3 GiB after loading one.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

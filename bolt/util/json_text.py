@@ -1,4 +1,4 @@
-"""Parses JSON that anybody may have written."""
+"""Parses JSON from untrusted sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LARGEST = 256 * 2**20
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ``ValueError`` for other text and for lists within lists without end."""
+    """Parse JSON. Raises ``ValueError`` for other text, and for lists or objects that are nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -18,7 +18,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file. Raises ``OSError``, or ``ValueError`` for a file that is no JSON or has more than 256 MiB."""
+    """Parse a JSON file. Raises ``OSError``, or ``ValueError`` for a file that is not JSON or exceeds 256 MiB."""
     if (size := path.stat().st_size) > _LARGEST:
         raise ValueError(f"it has {size / 2**20:.0f} MiB, more than any file of its kind")
     return parse_json(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Packages that are installed beside the project and add methods or catalog files, found by their entry points."""
+"""Finds installed packages that add methods or catalog files to the project, by their entry points."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from importlib import metadata
 from typing import Any
 
 METHODS_GROUP = "bolt.methods"
-"""Entry points whose values are modules; importing one registers methods."""
+"""Group of the entry points that name modules; importing such a module registers its methods."""
 
 CATALOG_GROUP = "orchestrator.catalog"
-"""Entry points whose values are paths of catalog files."""
+"""Group of the entry points whose values are paths of catalog files."""
 
 
 class BrokenPackage(ImportError):
-    """An installed package adds methods or catalog files, and cannot be imported."""
+    """An installed package that adds methods or catalog files cannot be imported."""
 
 
 def load_outside(group: str) -> Iterator[tuple[Any, str]]:
-    """Yield the value of each entry point of a group, and the package that has it, such as ``my-methods 1.2``.
+    """Yield the value of each entry point of a group, with the package that declares it, such as ``my-methods 1.2``.
 
-    Raises :class:`BrokenPackage`, which names the package, for a value that cannot be loaded.
+    Raises :class:`BrokenPackage`, which names the package, if a value cannot be loaded.
     """
     for point in sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value)):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
@@ -28,13 +28,14 @@ def load_outside(group: str) -> Iterator[tuple[Any, str]]:
             value = point.load()
         except Exception as error:
             raise BrokenPackage(
-                f"the package {package} adds {point.value} to {group}, and that cannot be imported: "
-                f"{type(error).__name__}: {error}\n  mend it, or uninstall it: pip uninstall {package.split()[0]}"
+                f"the package {package} adds {point.value} to {group}, but {point.value} cannot be imported: "
+                f"{type(error).__name__}: {error}\n"
+                f"  repair the package, or uninstall it: pip uninstall {package.split()[0]}"
             ) from error
         yield value, package
 
 
 def outside_packages() -> dict[str, str]:
-    """Return the packages that add methods or catalog files: name -> version. Nothing of them is imported."""
+    """Return the packages that add methods or catalog files: name -> version. None of them is imported."""
     points = [*metadata.entry_points(group=METHODS_GROUP), *metadata.entry_points(group=CATALOG_GROUP)]
     return {point.dist.name: point.dist.version for point in points if point.dist}

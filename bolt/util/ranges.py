@@ -1,7 +1,7 @@
-"""Ranges of settings: a field's type states what its value must be, and making the settings checks it.
+"""Ranges of settings: the type of a field states its range, and creating the settings checks the values.
 
-``views: AtLeast1 = 10`` is a number of views, and ``alphas: Annotated[tuple[float, ...], NOT_EMPTY]`` a list that names
-at least one number. The range of an optional number, and of each number of a tuple, is checked too.
+``views: AtLeast1 = 10`` declares a number of views, and ``alphas: Annotated[tuple[float, ...], NOT_EMPTY]`` a tuple
+with at least one number. The checks reach into optional values and into tuples.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True)
 class Range:
-    """What a value must be.
+    """The allowed values of a setting.
 
     Attributes:
-        words: what follows "it must be" in a message.
-        holds: ``holds(value)`` -> whether the value is that.
+        words: description of the range, which follows "must be" in a message.
+        holds: ``holds(value)`` -> whether the value is in the range.
     """
 
     words: str
@@ -38,7 +38,7 @@ EACH_ONCE = Range("a list that names nothing twice", lambda value: len(set(value
 
 
 def some_of(words: Collection[str]) -> Range:
-    """Return the range of a list that names at least one of these words, and no other."""
+    """Return the range of a list that holds at least one of these words, and nothing else."""
     return Range(f"some of {', '.join(words)}", lambda value: bool(value) and set(value) <= set(words))
 
 
@@ -50,14 +50,14 @@ class Checked:
 
 
 def check_ranges(settings: Any) -> None:
-    """Raise ``ValueError``, which names the field, for a value that its type excludes by a range or a ``Literal``."""
+    """Raise ``ValueError``, which names the field, if a value is outside of the range or ``Literal`` of its type."""
     for name, hint in _hints(type(settings)):  # type: ignore[arg-type]  # mypy takes a class for unhashable
         _check(name, getattr(settings, name), hint)
 
 
 @cache
 def _hints(settings_class: type[Any]) -> list[tuple[str, Any]]:
-    """Return fields and their types. A base class's range holds for a field that a subclass declares again, too."""
+    """Return each field with its type, base classes included: a subclass cannot widen the range of a base class."""
     stated = [pair for each in settings_class.__mro__ for pair in get_type_hints(each, include_extras=True).items()]
     return list(dict.fromkeys(stated))
 

@@ -1,4 +1,4 @@
-"""Names of files are UTF-8, whatever the locale says."""
+"""Makes Python use UTF-8 for file names, whatever the locale says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 
 def start_in_utf8_mode() -> None:
-    """Start this process again in Python's UTF-8 mode if names of files would be ASCII.
+    """Restart this process in Python's UTF-8 mode if Python uses ASCII for file names.
 
-    That is so in the locale ``C`` where ``PYTHONUTF8=0`` keeps Python from choosing UTF-8 by itself. A name with an
-    umlaut could then be neither printed nor written into a file.
+    Python does so in the locale ``C`` if ``PYTHONUTF8=0`` is set. A name with an umlaut could then be neither printed
+    nor written into a file.
     """
     if sys.getfilesystemencoding() == "ascii" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts

@@ -76,7 +76,9 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
 
 def test_archives_are_called_so(tmp_path: Path) -> None:
     fill(tmp_path / "ware" / "cat", "0.png", "more.ZIP", "old.tar")
-    assert unused_notes(tmp_path / "ware", [tmp_path / "ware"]) == ["2 archives: not used; unpack what holds images"]
+    assert unused_notes(tmp_path / "ware", [tmp_path / "ware"]) == [
+        "2 archives: not used; unpack those that hold images"
+    ]
     fill(tmp_path / "packed", "b.zip", "a.7z")
     assert how_to_lay_out(tmp_path / "packed") == "unpack a.7z first"
     assert how_to_lay_out(tmp_path / "ware") == "put the images of each class into a folder of its own"

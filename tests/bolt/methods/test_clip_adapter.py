@@ -31,7 +31,7 @@ def classifier(adapted: Adapted) -> AdapterClassifier:
 
 
 def test_the_untrained_adapter_gives_the_official_logits() -> None:
-    untrained = AdapterClassifier(unit(TEXT), DOWN, UP, 0.2, 100.0)
+    untrained = AdapterClassifier(unit(TEXT), 100.0, DOWN, UP, 0.2)
     close(untrained.adapter(QUERIES)[0], [0.589725, 0.660465, 0, 0, 0, 0.688152, 0.552786, 0])
     close(untrained(QUERIES)[0], [92.75528, 90.75870, 84.23934])
     close(replace(untrained, ratio=0.0)(QUERIES)[0], [91.88447, 88.86644, 81.92291])
@@ -58,7 +58,7 @@ def test_training_follows_the_official_code(backbone: Backbone) -> None:
 
 
 def test_raw_and_unit_features_give_the_same_logits() -> None:
-    some = AdapterClassifier(unit(TEXT), DOWN, UP, 0.2, 100.0)
+    some = AdapterClassifier(unit(TEXT), 100.0, DOWN, UP, 0.2)
     torch.testing.assert_close(some(QUERIES), some(F.normalize(QUERIES, dim=-1)), rtol=1e-5, atol=1e-4)
 
 
