@@ -34,20 +34,22 @@ PLAIN = "a photo of a {}."
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """What the user says about the dataset. Everything else is read from the images.
+    """The user's statements about a dataset. Everything else is read from the images.
 
     Attributes:
-        name, title: its key, and its name in tables; ``None`` takes the folder's name.
-        domain: the domain it belongs to; added to the catalog if it is new.
+        name: the key of the dataset; ``None`` takes the folder's name.
+        title: its name in tables; ``None`` takes the folder's name.
+        domain: the domain that it belongs to; a new domain is added to the catalog.
         templates: prompts with ``{}``; the set ``plain`` if empty.
+        mirrorable: whether a mirrored image keeps its class.
+        licence: the terms of the images.
+        exclude_broken: list unreadable images as excluded, and use the other images.
+        replace: accept the present images of a dataset that is in the user's catalog file already.
+        tested: whether the test images are the user's. If not, they are copies of training images, and only the
+            training images are decoded, counted and named.
         words: a table of words and sentences for the classes; see :func:`class_words`.
         columns: ``path``, ``label``, ``split`` -> name of that column in a table of images.
         reading: the bands and the range of the images.
-        mirrorable: whether a mirrored image keeps its class.
-        exclude_broken: list unreadable images as excluded and use the rest.
-        replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
-        tested: whether the test images are the user's. If not, they are copies of training images, and only the
-            training images are decoded, counted and named.
     """
 
     name: str | None = None
@@ -65,10 +67,13 @@ class DatasetOptions:
 
 
 class Added(NamedTuple):
-    """What ``data add`` added: the entry, the folder to pass as ``--data-root``, remarks, and what was found.
+    """The result of ``data add``.
 
     Attributes:
-        replaced: the entry of that name before.
+        entry: the new catalog entry.
+        data_root: the folder to pass as ``--data-root``.
+        notes: remarks for the user.
+        replaced: the entry that had the dataset's key before.
         copies: groups of images that show one picture.
     """
 
@@ -88,10 +93,12 @@ def add_dataset(
 ) -> Added:
     """Check a folder or table of images and add its entry to the last catalog file, which may be new.
 
-    ``find`` gives the layout for the dataset's key and columns; by default, the files at ``path`` give it.
+    Args:
+        advance: called with the number of decoded images and the number of all images.
+        find: returns the layout, given the dataset's key and the names of columns; by default :func:`find_layout`.
 
-    Raises ``UserError`` if the layout, the names or the images are unusable. Nothing is written then, except the list
-    of excluded images if the user asked for it.
+    Raises ``UserError`` if the layout, the names or the images are unusable. Then nothing has been written but the list
+    of excluded images, which the user may have asked for.
     """
     name = options.name or dataset_key(path)
     if wrong := key_problem(name):
@@ -104,7 +111,7 @@ def add_dataset(
             raise UserError(
                 f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
                 hint=f"give another name: --name {free_name(name, catalog.datasets)}"
-                + "; or accept its images as they are now: --replace" * own_entry,
+                + "; or accept its present images: --replace" * own_entry,
             )
         options = kept_options(options, old)
     layout = find(name, options.columns) if find else find_layout(path, options.columns)
@@ -120,9 +127,9 @@ def add_layout(
     advance: OnProgress = lambda done, of: None,
     old: DatasetEntry | None = None,
 ) -> Added:
-    """Check images of a known layout and add them as the dataset ``name``, in place of ``old``, to the last file.
+    """Check images of a known layout and add them as the dataset ``name`` to the last catalog file.
 
-    Raises ``UserError`` as :func:`add_dataset`.
+    ``old``: the entry to replace, if any. Raises ``UserError`` as :func:`add_dataset`.
     """
     catalog_file = catalog_files[-1]
     words, sentences, about_words = class_words(layout.names, options.words)
@@ -183,13 +190,13 @@ def add_layout(
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """Return a name like ``name`` that no dataset has: ``my-gtsrb``, ``my-gtsrb-2``."""
+    """Return the first of ``my-NAME``, ``my-NAME-2``, ... that is not in ``taken``."""
     proposals = chain([f"my-{name}"], (f"my-{name}-{number}" for number in count(2)))
     return next(proposal for proposal in proposals if proposal not in taken)
 
 
 def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
-    """Return the options for an entry that is replaced: an option that is not given keeps its old value."""
+    """Return the options for replacing the entry ``old``: an option that is not given has its value from there."""
     named = old.route.columns.items() if isinstance(old.route, ManifestRoute) else ()
     return replace(
         options,
@@ -208,7 +215,7 @@ def _title(key: str) -> str:
 
 
 def dataset_key(path: Path) -> str:
-    """Make a dataset's key from the name of its folder (or of the folder of its table).
+    """Return a key made from the name of a folder of images, or from the name of the folder that holds a table.
 
     Raises ``UserError`` if the name has no usable character.
     """
@@ -220,6 +227,7 @@ def dataset_key(path: Path) -> str:
 
 
 def _refuse_untestable(raw: RawDataset) -> None:
+    """Raise ``UserError`` if a class has no training images or no test images."""
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
         sizes = raw.class_sizes(part)
         if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
@@ -231,7 +239,7 @@ def _refuse_untestable(raw: RawDataset) -> None:
 
 
 def _notes(found: Verified, raw: RawDataset) -> list[str]:
-    """Return remarks on the images. ``raw`` is the dataset without the undecodable ones."""
+    """Return remarks on the images. ``raw``: the dataset without the images that cannot be decoded."""
     notes = []
     if left_out := found.excluded + len(found.broken):
         notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")

@@ -1,6 +1,7 @@
-"""Whether a user's images have changed since they were added: a record of their checksums, and the comparison with it.
+"""Find changes of a user's images since they were added, by a record of their checksums.
 
-``data add`` writes ``ROOT/NAME.checksums.json``. A file is read again only if its size or time stamp has changed.
+``data add`` writes the record to ``ROOT/NAME.checksums.json``. Later, a file is read again only if its size or its time
+stamp has changed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _UNDECODABLE = "cannot be decoded"
 
 
 class ImageFile(NamedTuple):
-    """One recorded image: its part, its class, and size, time stamp and checksum of its file."""
+    """The record of one image: its part, its class, and the size, time stamp and checksum of its file."""
 
     part: str
     label: str
@@ -46,9 +47,9 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 
 
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
-    """Record the image files of a folder or table as they are now.
+    """Record the present image files of a folder or table.
 
-    A read-only data root has no record, and neither have datasets of the hub and images in shards.
+    Nothing is recorded for datasets of the hub and for images in shards, nor under a read-only data root.
     """
     if not entry.is_own:
         return
@@ -58,10 +59,10 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
 
 
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:
-    """Return an error that names changes of a folder or table of images since it was added.
+    """Return an error that names the changes of a folder or table of images since it was added.
 
-    ``None`` if nothing changed or the images are not here. Without a record, the numbers of classes and images are
-    compared with the catalog entry. The error gives a command with ``catalog_file``, the file of the entry.
+    Return ``None`` if nothing changed or the images are not on this machine. Without a record, the numbers of classes
+    and images are compared with the catalog entry. ``catalog_file``: the file of the entry, for the error's command.
     """
     if not entry.is_own or data_root is None or missing_data(entry, data_root) is not None:
         return None
@@ -79,12 +80,12 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     words += ["--replace", *(["--exclude-broken"] if _UNDECODABLE in lines else [])]
     return UserError(
         f"the images of dataset {entry.name} are not those of its catalog entry:\n  {lines}",
-        hint=f"put the images back, or accept them as they are: {shlex.join(['python', '-m', 'orchestrator', *words])}",
+        hint=f"put the images back, or accept the changes: {shlex.join(['python', '-m', 'orchestrator', *words])}",
     )
 
 
 def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
-    """List the differences from the record of a dataset or, without one, from its catalog entry; one line each.
+    """List how a dataset's images differ from its record or, without a record, from its catalog entry.
 
     Raises ``UserError`` if the dataset cannot be opened.
     """
@@ -96,18 +97,21 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
     found = [*_class_changes(before, now), *_file_changes(before, now, raw)]
-    if not found and now != before:  # other time stamps, for example in a copy: the bytes are not read again
+    if not found and now != before:  # new time stamps, as in a copy, are recorded: the next check reads no bytes
         _write(entry, data_root, now)
     return found
 
 
 def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
-    """Give the entry the data's own class names, so that a renamed class can be opened and compared."""
+    """Return the entry without class words, so that the dataset can be opened although a class was renamed."""
     return entry.model_copy(update={"class_names": None, "renamed": {}})
 
 
 def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> list[str]:
-    """List differences from the catalog's counts; images that were excluded later may be missing."""
+    """List how the counts differ from the catalog's. Images that were excluded later may be missing.
+
+    ``excluded``: the number of excluded images.
+    """
     found = []
     if len(raw.class_names) != entry.classes:
         found.append(f"{len(raw.class_names)} classes; the catalog says {entry.classes}")
@@ -121,7 +125,10 @@ def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> li
 def _image_files(
     entry: DatasetEntry, raw: RawDataset, data_root: Path, known: Mapping[str, ImageFile]
 ) -> dict[str, ImageFile]:
-    """Map paths in the dataset's folder to images. A file is read unless ``known`` has its size and time stamp."""
+    """Return the records of all images, by their paths in the dataset's folder.
+
+    The checksum of a file is taken from ``known`` if its size and time stamp are the same there.
+    """
     folder = dataset_folder(entry, data_root)
     listed = [
         (part.origin(index), name, raw.class_names[part.labels[index]])
@@ -146,7 +153,7 @@ def _digest(path: Path) -> str:
 
 
 def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:
-    """List classes that were removed, added or renamed; a renamed class has the same image files."""
+    """List the classes that were removed, added or renamed. A class was renamed if its image files are the same."""
     old, new = _digests_by_class(before), _digests_by_class(now)
     gone = {name: digests for name, digests in old.items() if name not in new}
     added = {name: digests for name, digests in new.items() if name not in old}
@@ -167,7 +174,7 @@ def _digests_by_class(images: Mapping[str, ImageFile]) -> dict[str, Counter[str]
 
 
 def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], raw: RawDataset) -> list[str]:
-    """Count removed and added images in each part, and list images whose content changed."""
+    """Return lines on the removed and added images of each part, and on images whose content changed."""
     lines = []
     for part in ("train", "test"):
         old = {path for path, image in before.items() if image.part == part}
@@ -187,7 +194,7 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
 
 
 def _read(entry: DatasetEntry, data_root: Path) -> dict[str, ImageFile] | None:
-    """Read the record; ``None`` if there is none or it cannot be read."""
+    """Return the record of a dataset; ``None`` if there is no record or it cannot be read."""
     try:
         stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
         return {str(path): ImageFile(*fields) for path, fields in stored["images"].items()}

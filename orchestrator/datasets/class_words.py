@@ -1,4 +1,4 @@
-"""Words for classes, which prompts are made of: from the catalog entry, a table, or the names in the data."""
+"""Words for classes, from which prompts are made. They come from the catalog entry, a table, or the data's names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HEADERS = frozenset({"folder", "class", "class_name", "name", "label", "id", "w
 
 
 class Words(NamedTuple):
-    """What prompts are made of, by the classes' names in the data.
+    """The words and sentences from which prompts are made.
 
     Attributes:
-        words: the words of every class.
-        sentences: the sentences that a table gives; empty for the other classes.
+        words: name of a class in the data -> its words.
+        sentences: name of a class in the data -> the sentences that a table gives for it.
         notes: remarks for the user.
     """
 
@@ -34,10 +34,11 @@ class Words(NamedTuple):
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:
     """Return the class words for prompts, in label order.
 
-    The catalog entry names classes by a list in label order, or by a mapping from the names in the data. Without
-    either, the names in the data are used, with underscores as spaces and with the entry's ``renamed`` applied. Copies
-    of a dataset spell its names differently, so a key that is not exactly there matches the only name with its letters
-    and digits.
+    The catalog entry has a list in label order, or a mapping from the data's names to words. Without ``class_names``,
+    the data's names are used, after the replacements in ``renamed`` and with spaces for underscores.
+
+    Copies of a dataset spell its names differently. Therefore a name that is not in a mapping takes the only key with
+    the same letters and digits.
 
     Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
     """
@@ -59,11 +60,12 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
 
 
 def class_words(names: Sequence[str], table: Path | None = None) -> Words:
-    """Make words of the classes' names in the data (:func:`bolt.class_words.class_words`), or read them from a table.
+    """Return the words of classes. They come from a table or, for classes that it lacks, from the names in the data.
 
-    A row of the table, with or without a header, is ``folder,word[,sentence...]``; a folder may have several rows.
+    :func:`bolt.class_words.class_words` makes words of names. A row of the table, which may have a header, is
+    ``folder,word[,sentence...]``. A folder may have several rows.
 
-    Raises ``UserError`` for an unreadable table, one that names no class, and two classes that get the same words.
+    Raises ``UserError`` for a table that cannot be read or names no class, and for two classes with the same words.
     """
     rows = _read_table(table) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:
@@ -83,25 +85,25 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
         sentences[name] += tuple(texts)
     if table and len(foreign) == len(rows):
         hint = f"a row is folder,word[,sentence...]; the class folders are {', '.join(names[:5])}"
-        raise UserError("it names no class of the images", where=f"--words {table}", hint=hint)
+        raise UserError("the table names no class of the images", where=f"--words {table}", hint=hint)
     made = bolt_words.class_words([name for name in names if name not in given])
     notes = [*made.notes]
     if table and made.words:
         notes.append(f"classes without a word in {table.name}: {', '.join([*made.words][:5])}")
     if table and foreign:
-        notes.append(f"rows of {table.name} that name no class: {len(foreign)}, as {foreign[0]!r}")
+        notes.append(f"rows of {table.name} that name no class: {len(foreign)}, such as {foreign[0]!r}")
     words = {name: given.get(name) or made.words[name] for name in names}
     _check_distinct([*words.values()], names, f"--words {table}" if table else "")
     return Words(words, sentences, tuple(notes))
 
 
 def _read_table(path: Path) -> list[list[str]]:
-    """Return the rows of a table of words, each with at least two fields and without empty sentences."""
+    """Return the rows of a table of words. A row has at least two fields; empty sentences are left out."""
     where = f"--words {path}"
     try:
         lines, _ = read_rows(path.expanduser())
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"it cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
+        raise UserError(f"the table cannot be read: {error}", where=where, hint="give a CSV file in UTF-8") from None
     rows = []
     for folder, *others in lines:
         if any(not field.isprintable() for field in others):
@@ -112,7 +114,7 @@ def _read_table(path: Path) -> list[list[str]]:
 
 
 def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
-    """Map letters and digits to the only name that has just these."""
+    """Map the letters and digits of a name to the name, unless another name has the same letters and digits."""
     plain = Counter(map(_plain, names))
     return {_plain(name): name for name in names if plain[_plain(name)] == 1}
 

@@ -1,8 +1,9 @@
 """Find copies of pictures: equal pixels, and pictures that were compressed, scaled, brightened or slightly cropped.
 
-A picture is compared by a small version of it, of which several crops are taken, so that a crop of one picture lines up
-with the whole other one. Two pictures are copies if they are far more alike than a picture is to its fifth nearest
-one: photographs of products in front of white resemble each other, and drawn letters do not.
+Small versions of the pictures are compared. Several crops of one picture are compared with the whole other picture, so
+that a copy with cut edges is found too. Two pictures are copies if they are far more alike than the picture and its
+fifth nearest neighbour. A fixed limit would not do, because photographs of products in front of white resemble each
+other, and drawn letters do not.
 
 The limits were set on photographs, handwriting and drawn pictures, in sets of 60 to 2,700 images.
 
@@ -25,21 +26,21 @@ SIDE = 32
 """Pixels of the side of the small version."""
 
 RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
-"""Largest distance of two copies, as a share of the distance to the fifth nearest picture. Among fewer than ``FEW``
-pictures, the fifth nearest says little."""
+"""Largest distance of two copies, as a share of the distance to the fifth nearest picture. The second value is for sets
+of fewer than ``FEW`` pictures, in which the fifth nearest picture says little."""
 
 TINT = 0.02
-"""Largest difference of two copies in the share that a colour has in the mean brightness."""
+"""Largest difference of two copies in a colour's share of the mean brightness."""
 
 ALIKE = 0.997
-"""Correlation from which on two pictures are copies whatever the others are: there may be more than five copies."""
+"""Correlation from which on two pictures are always copies. Without it, more than five copies would not be found."""
 
 MOST = 100_000
-"""Images up to which near copies are searched: the time grows with the square of their number."""
+"""Number of images up to which near copies are searched: the time grows with the square of this number."""
 
 NEIGHBOURS = 20
 BACKGROUND = 4
-"""Position of the fifth nearest picture."""
+"""Position of the fifth nearest picture among the neighbours."""
 
 _FLAT = 2.0
 """Standard deviation, in grey levels, below which a picture is too plain to be recognised."""
@@ -50,7 +51,7 @@ _CROPS = [
     *((f, 1 - f, f, 1 - f) for f in (0.02, 0.04, 0.06)),
     *((*rows, *columns) for f in (0.04, 0.08) for rows in ((0, 1 - f), (f, 1)) for columns in ((0, 1 - f), (f, 1))),
 ]
-"""Top, bottom, left and right of each crop, as shares of the sides; the first is the whole picture."""
+"""Top, bottom, left and right of each crop, as shares of the sides. The first crop is the whole picture."""
 
 
 def small_version(image: Image.Image) -> NDArray[np.uint8]:
@@ -60,7 +61,7 @@ def small_version(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) -> list[list[int]]:
-    """Return the groups of images that are copies of one picture, as positions, ascending.
+    """Return the groups of images that are copies of one picture, as ascending positions.
 
     Args:
         digests: checksums of the pixels.
@@ -73,7 +74,7 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
-    distinct = np.array(sorted(first.values()))  # exact copies would fill the neighbours of a picture
+    distinct = np.array(sorted(first.values()))  # without exact copies, which would be all neighbours of a picture
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
@@ -85,7 +86,7 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
 
 
 def _near_pairs(small: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of different images (N, 3, SIDE, SIDE) that are near copies."""
+    """Yield the pairs of images that are near copies; ``small`` is (N, 3, SIDE, SIDE)."""
     nearest_NK = _nearest(small)
     whole_ND = _crop_vectors(small, _CROPS[0], 16)
     alike_NK = np.full_like(nearest_NK, -1, dtype=np.float32)
@@ -109,7 +110,7 @@ def _near_pairs(small: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
 
 
 def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the K images that are most like each image, (N, K), in no order: by blurred grey versions."""
+    """Return the positions of each image's K nearest images, (N, K), unsorted. Blurred grey images are compared."""
     count = min(NEIGHBOURS, len(small) - 1)
     blurred_ND = _crop_vectors(small.mean(axis=1, keepdims=True), _CROPS[0], 8)
     found = np.empty((len(small), count), dtype=np.int64)
@@ -123,8 +124,8 @@ def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
 def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, float], side: int) -> Floats:
     """Return the same crop of each image in ``side`` x ``side`` pixels, as a vector of mean zero and length 1.
 
-    The product of two such vectors is a correlation, so brightness and contrast do not change it. A picture of a single
-    colour becomes a vector of zeros.
+    The product of two such vectors is a correlation, on which brightness and contrast have no influence. A picture of a
+    single colour becomes a vector of zeros.
     """
     top, bottom, left, right = crop
     rows, columns = _averages(top, bottom, side), _averages(left, right, side)
@@ -136,7 +137,10 @@ def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, f
 
 
 def _averages(start: float, stop: float, count: int) -> Floats:
-    """Return the weights (count, SIDE) that average the pixels from ``start`` to ``stop`` to ``count`` pixels."""
+    """Return the weights, (count, SIDE), that average the pixels from ``start`` to ``stop`` to ``count`` pixels.
+
+    ``start`` and ``stop`` are shares of the side.
+    """
     edges = np.linspace(start, stop, count + 1) * SIDE
     low, high = edges[:-1, None], edges[1:, None]
     pixels = np.arange(SIDE)

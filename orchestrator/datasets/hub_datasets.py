@@ -1,11 +1,11 @@
 """``data add hf:OWNER/NAME``: fetch a dataset of the Hugging Face hub, and find out its layout without a YAML file.
 
-Parquet files keep the hub's own layout, and the catalog's reader reads them. Image files become a plain folder.
+A repository of parquet files is read like a ``huggingface`` dataset of the catalog. A repository of image files becomes
+a folder of images like any other.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files, repository
 from orchestrator.datasets.layouts import COLUMNS, Layout, find_layout
 from orchestrator.datasets.prepare import FetchJob, check_space
-from orchestrator.datasets.routes.parquet import read_parquet, shards_of
+from orchestrator.datasets.routes.parquet import features_in, read_parquet, shards_of
 from orchestrator.datasets.state import StagingArea, bytes_in, dataset_lock
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"hf:(?P<repo>([\w.-]+/)?[\w.-]+)(:(?P<config>[\w.-]+))?(@
 _SHARD = re.compile(r"(-\d+-of-\d+(-[0-9a-f]+)?)?\.parquet")
 
 FETCHED = ".fetched"
-"""The file in a dataset's folder that names the repository and the commit it was fetched from."""
+"""The file in a dataset's folder that names the repository and the commit that the dataset was fetched from."""
 
 
 def hub_name(address: str) -> Path:
@@ -53,9 +53,12 @@ def fetch_layout(
     columns: Mapping[str, str],
     endpoint: str | None = None,
 ) -> Layout:
-    """Fetch a dataset into ``data_root/name``, unless it is there, and return its layout.
+    """Fetch a dataset into ``data_root/name``, unless it is there already, and return its layout.
 
-    ``address`` is ``hf:OWNER/NAME``, with ``:CONFIG`` if there are several, and ``@SPLIT``, or ``@TRAIN,TEST``.
+    Args:
+        address: ``hf:OWNER/NAME``, with ``:CONFIG`` to name one of several configurations, and with ``@SPLIT`` or
+            ``@TRAIN,TEST`` to name splits.
+        columns: ``path`` or ``label`` -> the name of that column, if the user names one.
 
     Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if the folder
     holds something else.
@@ -92,14 +95,14 @@ def fetch_layout(
 
 
 def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
-    """Return an entry to fetch and read by. It has two classes as placeholders, so that labels may be numbers."""
+    """Return a catalog entry for fetching and reading. Two placeholders for class names let labels be numbers."""
     fields = {"title": name, "domain": "own", "prompts": "plain", "class_names": ["a", "b"], "classes": 2}
     sizes = {"train": 1, "test": 1}
     return DatasetEntry.model_validate({"name": name, "route": route, "sizes": sizes, "licence": page, **fields})
 
 
 def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str | None) -> None:
-    """Fetch the files of an entry; the folder has its name once it is complete."""
+    """Fetch the files of an entry into its partial folder, and then rename the folder."""
     inner = partial_folder(entry, data_root)
     size = sum(file.size or 0 for file in needed_files(entry, endpoint)[1].values())
     print_line(f"{entry.name}: {human_bytes(size)} from {entry.licence}", console)
@@ -122,7 +125,9 @@ def _fetched_revision(folder: Path, repo: str) -> str:
 def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: str) -> dict[str, Any]:
     """Return the fields ``config`` and ``splits`` of a repository's route.
 
-    Raises ``UserError`` that lists what there is, if the address fits nothing or several things.
+    ``config`` and ``given`` are the configuration and the splits in the user's address.
+
+    Raises ``UserError`` if the repository does not have them, or if the address does not say which of several.
     """
     found: dict[str, list[str]] = {}
     for path in map(PurePosixPath, paths):
@@ -150,15 +155,14 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
 
 
 def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of images and of labels. Raises ``UserError`` if several may be meant."""
+    """Return the columns of the images and of the labels. Raises ``UserError`` if there is none, or if several fit."""
     import pyarrow.parquet as pq
 
     try:
         schema = pq.read_schema(shard)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot be read as parquet: {error}", where=str(shard)) from None
-    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    chosen = {}
+    features, chosen = features_in(schema), {}
     for key, option, kind, others in (
         ("image", "path", "Image", [field.name for field in schema if field.type.num_fields]),
         ("label", "label", "ClassLabel", [name for name in COLUMNS["label"] if name in schema.names]),

@@ -1,10 +1,10 @@
 """Decode a split once, into memory-mapped uint8 pixels that every later reader shares.
 
-The test split is stored at the tower's input size (:func:`bolt.clip.preprocess.evaluation_pixels`). Support images, and
-the training images that only the fine-tuning of sources reads, are stored near their own size, for random crops. Their
-shortest side is capped.
+The images of a test split are stored at the tower's input size (:func:`bolt.clip.preprocess.evaluation_pixels`).
+Training images are cropped at random later, so they are stored in their original size, or smaller if their shortest
+side exceeds a cap.
 
-Shape legend: N images, B images of a batch, H, W height and width.
+Shape legend: N images, B images of a batch, H height, W width.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ SHORT_SIDE_CAP = 2
 
 
 def capped_pixels(image: Image.Image, short_side: int | None) -> NDArray[np.uint8]:
-    """Convert to RGB, uint8 (3, H, W), resized (bicubic) if the shortest side exceeds ``short_side`` pixels."""
+    """Return the pixels of an image in RGB, uint8 (3, H, W).
+
+    If the shortest side exceeds ``short_side`` pixels, the image is resized (bicubic) to this length.
+    """
     image = to_rgb_or_grey(image)
     shortest = min(image.size)
     if short_side is not None and shortest > short_side:
@@ -54,8 +57,8 @@ class Images:
     Attributes:
         labels: (N,) int64.
         shapes: (N, 2) height and width.
-        offsets: (N + 1,) where each image starts in ``flat``.
-        flat: all pixels, channel-first per image, memory-mapped.
+        offsets: (N + 1,) where each image starts in ``flat``, and where the last image ends.
+        flat: the pixels of all images, each channel-first, memory-mapped.
     """
 
     labels: NDArray[np.int64]
@@ -71,7 +74,7 @@ class Images:
         return self.batch(index, index + 1)[0]
 
     def batch(self, start: int, stop: int) -> Tensor:
-        """Copy the images ``start`` to ``stop`` of a split whose images all have one shape, (B, 3, H, W)."""
+        """Copy the images from ``start`` up to ``stop``, (B, 3, H, W). They must have the same shape."""
         import torch
 
         height, width = self.shapes[start]
@@ -79,7 +82,7 @@ class Images:
         return torch.from_numpy(pixels.reshape(-1, 3, height, width))
 
     def crops(self, rows: Sequence[int], boxes: Sequence[Box], size: int) -> Tensor:
-        """Crop each image to its box, resize and mirror it as the box says: uint8 (B, 3, size, size)."""
+        """Crop, resize and mirror each image as its box says: uint8 (B, 3, size, size)."""
         import torch
 
         from bolt.clip.augment import crop_view
@@ -98,7 +101,7 @@ class Images:
 def why_unreadable(error: Exception) -> str:
     """Return the reason why an image cannot be decoded, in one line."""
     if isinstance(error, UnidentifiedImageError):
-        return "UnidentifiedImageError: Pillow cannot read this kind of file"  # its own message repeats the path
+        return "UnidentifiedImageError: Pillow cannot read this kind of file"  # Pillow's message repeats the path
     return one_line(error)
 
 
@@ -109,12 +112,12 @@ def write_images(
     verify: Sequence[str] = ("NAME",),
     progress: OnProgress = lambda done, of: None,
 ) -> None:
-    """Decode ``part`` into ``folder``, several images at a time, in order.
+    """Decode ``part`` in several threads, and write the images into ``folder``, in their order.
 
     Args:
         part: the images; its ``read`` is called from several threads.
         transform: image -> uint8 (3, H, W).
-        verify: the dataset's key and options, with which an error advises to call ``data verify``.
+        verify: arguments of the command ``data verify`` in the error's hint: the dataset's key, and options.
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
     """
@@ -131,12 +134,12 @@ def write_images(
         for index, pixels in enumerate(thread_map(decode, len(part))):
             if isinstance(pixels, str):
                 broken.append(f"{part.origin(index)}: {pixels}")
-            elif not broken:  # after a failure, go on only to list the others
+            elif not broken:  # after a failure, decoding continues only to list all broken images
                 shapes[index] = pixels.shape[1:]
                 stream.write(pixels.data)
             progress(index + 1, len(part))
         stream.flush()
-        os.fsync(stream.fileno())  # the manifest must not survive a power failure that its pixels do not
+        os.fsync(stream.fileno())  # after a power failure there must be no manifest without its pixels
     if broken:
         raise UserError(
             f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
@@ -150,7 +153,10 @@ def write_images(
 
 
 def read_images(path: Callable[[str], Path]) -> Images:
-    """Open a decoded split; ``path`` gives the local path of each of its files. Pixels stay on disk until read."""
+    """Open a decoded split. Its pixels stay on disk until they are read.
+
+    ``path``: file name -> local path of that file.
+    """
     return Images(
         labels=np.load(path("labels.npy")),
         shapes=np.load(path("shapes.npy")),

@@ -1,6 +1,6 @@
 """Recognise the layout of a user's images: ``train/`` and ``test/``, class folders side by side, or a table.
 
-Nothing is decoded here. The result is the route and the split recipe of a catalog entry, and the class names.
+The result is the route and the split recipe for a catalog entry, and the class names. No image is decoded.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "label": ("label", "class", "class_name", "label_name", "category", "cls", "target", "y"),
     "split": ("split", "part", "subset", "fold"),
 }  # fmt: skip
-"""Usual column names of a table, in any case; the first that exists is used."""
+"""Usual names of a table's columns, in any case. The first name that the table has is used."""
 
 SHOWN = 6
 
 _FOREIGN_BYTES = re.compile("[\ud800-\udfff]")
-"""Lone surrogates, by which Python represents the bytes of a file name that are not UTF-8."""
+"""Lone surrogates: Python writes them for the bytes of a file name that are not UTF-8."""
 
 
 class Layout(NamedTuple):
@@ -50,10 +50,12 @@ class Layout(NamedTuple):
 
     Attributes:
         data_root: the folder to pass as ``--data-root``.
-        names: class names in the data.
+        route: the fields of the catalog entry's route.
+        recipe: the split recipe of the catalog entry.
+        names: the data's own class names.
         notes: remarks about files that are not used.
-        licence: of the images, if it is known.
-        parts: the folders that hold the class folders: ``train`` and ``test``, or ``all``. Tables have none.
+        licence: the terms of the images, if they are known.
+        parts: ``train`` and ``test``, or ``all`` -> the folder that holds the class folders; empty for a table.
     """
 
     data_root: Path
@@ -66,10 +68,12 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
-    """Find out how a folder of images, or a table of them, is laid out. ``columns``: a table's known columns.
+    """Return the layout of a folder or a table of images.
 
-    Raises ``UserError`` if the path does not exist, it has no class folders, a part is missing, a class folder is
-    empty, or there are fewer than two classes.
+    ``columns``: ``path``, ``label`` or ``split`` -> the name of that column in the table, if the user names one.
+
+    Raises ``UserError`` if the path does not exist, the folder has no class folders, a part is missing, the table
+    cannot be read, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
     is_table = path.is_file() or path.suffix.lower() == ".tar"
@@ -77,7 +81,7 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
 
 
 def _checked(layout: Layout, path: Path) -> Layout:
-    """Return the layout. Raises ``UserError`` for a name that is not UTF-8, and for fewer than two classes."""
+    """Return the layout. Raises ``UserError`` for a class name that is not UTF-8, and for fewer than two classes."""
     if foreign := next(filter(_FOREIGN_BYTES.search, layout.names), None):
         raise UserError(f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename it")
     if len(layout.names) < 2:
@@ -90,7 +94,7 @@ def _checked(layout: Layout, path: Path) -> Layout:
 
 
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
-    """Find out how a folder of images is laid out. It may lack a test part unless it is to be ``tested``.
+    """Return the layout of a folder of images. The folder may lack a test part if ``tested`` is false.
 
     Raises ``UserError`` as :func:`find_layout`.
     """
@@ -172,10 +176,10 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
 def choose_columns(
     columns: Mapping[str, list[str]], given: Mapping[str, str], table: Path
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the columns for ``path``, ``label`` and ``split``, and remarks on the choice.
+    """Return ``path``, ``label`` and ``split`` -> the column for it; and remarks on the choice.
 
-    Usual names come first, then what the values show: paths of images, names of parts, and the only other column for
-    labels.
+    A column that the user has ``given`` is taken, or else a column with a usual name. If there is none, the values
+    decide: paths of images, or names of parts. The labels are then in the only column that is left.
 
     Raises ``UserError`` if two columns may have the labels.
     """
@@ -208,9 +212,9 @@ def choose_columns(
 
 
 def _column_of_names(label: str, others: Mapping[str, list[str]], usual: Sequence[str], table: Path) -> str:
-    """Return the column of names for which the numbers in a label column stand, or the label column itself.
+    """Return the column with the class names: the column ``label``, or the column that has names for its numbers.
 
-    Raises ``UserError`` if several columns may have the labels.
+    Raises ``UserError`` if several columns may have the names.
     """
     numbers = re.compile(r"-?\d+(\.\d+)?")
     texts = {name: values for name, values in others.items() if not all(map(numbers.fullmatch, values))}

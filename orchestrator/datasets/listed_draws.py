@@ -1,8 +1,8 @@
-"""Few-shot draws that a lab has on its disk: Dassl's pickles and 2SFS's lists, matched with the images of a dataset.
+"""Few-shot draws in the files of Dassl and 2SFS: the listed images are found in the dataset.
 
-Dassl writes ``split_fewshot/shot_K-seed_S.pkl`` beside a dataset's split file, with a list of ``Datum`` objects for
-each part; 2SFS publishes ``shot_K-seed_S_train.jsonl`` and ``..._val.jsonl`` in the same folder. Their paths are those
-of the machine that wrote them, so an image is found by the end of its path.
+Dassl writes ``split_fewshot/shot_K-seed_S.pkl`` beside a dataset's split file. The pickle has a list of ``Datum``
+objects for each part. 2SFS publishes ``shot_K-seed_S_train.jsonl`` and ``..._val.jsonl`` in the same folder. The files
+have the image paths of the machine that wrote them, so an image is found by the end of its path.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.util.errors import UserError, shorten
 
 LARGEST_FILE = 256 * 2**20
-"""Bytes. ImageNet's 16 images of each of 1,000 classes take three million."""
+"""Largest size in bytes. A draw of 16 images of each class of ImageNet takes three million bytes."""
 
 
 def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.int64]]:
-    """Return the positions of the listed images, in their order: of ``train``, and of ``val`` if both have that part.
+    """Return the positions of the listed images in ``train``, and in ``val`` if files and dataset have that part.
 
-    Raises ``UserError`` for a file that cannot be read or holds anything but image paths and labels, for an image that
-    the dataset does not have, or has with another label.
+    The positions keep the order of the files.
+
+    Raises ``UserError`` for a file that cannot be read or holds anything but image paths and labels, and for an image
+    that the dataset does not have or has with another label.
     """
     listed: dict[str, list[tuple[str, int]]] = {}
     for path in files:
@@ -48,7 +50,10 @@ def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.
 
 
 def _read_pickle(path: Path) -> dict[str, list[tuple[str, int]]]:
-    """Read Dassl's pickle. No class of it is loaded: whatever is no ``Datum`` is refused."""
+    """Return part -> (path, label) of each image in Dassl's pickle. No class named in the pickle is loaded.
+
+    Raises ``UnsafeFile`` for an object that is no ``Datum``.
+    """
     found = read_pickle(io.BytesIO(path.read_bytes()))
     return {str(part): [_row(datum) for datum in data] for part, data in found.items()}
 
@@ -72,7 +77,10 @@ def _pair(fields: Any) -> tuple[str, int]:
 
 
 def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
-    """Return the positions of listed images in a part. An image is known by its path below the dataset's folder."""
+    """Return the positions in ``part`` of the images in ``rows``. ``path``: the file that lists them.
+
+    A listed path fits an image if it ends with the image's path below the folder of images.
+    """
     known = {tuple(PurePosixPath(part.origin(i)).parts[1:]): i for i in range(len(part))}
     lengths = sorted({len(key) for key in known}, reverse=True)
     found = []

@@ -25,7 +25,10 @@ STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yel
 def datasets_view(
     entries: Sequence[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]
 ) -> tuple[RenderableType, str]:
-    """Return a table of the entries, and lines with the number on this machine and the command for the others."""
+    """Return a table of the entries; and lines with the number of datasets on this machine, and how to get the others.
+
+    ``catalogs``: the user's catalog files, which the commands in the lines name.
+    """
     states = {entry.name: state_of(entry, data_root) for entry in entries}
     rows: list[tuple[str | Text, ...]] = []
     for entry in entries:
@@ -54,7 +57,7 @@ def datasets_view(
 
 
 def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
-    """Return the size on disk of a complete or partial dataset, else the size of its download."""
+    """Return the size on disk of a complete or partial dataset, or else the size of its download."""
     if state == "there" and data_root is not None:
         record = read_record(entry, data_root)
         return human_bytes(record.bytes if record else bytes_in(dataset_folder(entry, data_root)))
@@ -66,7 +69,7 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
 
 
 def verified_view(found: Verified) -> RenderableType:
-    """Show counts, differences from the catalog, unreadable images, and images that are in both parts."""
+    """Return the output of ``data verify``: counts, differences from the catalog, copies, and unreadable images."""
     raw, train = found.raw, found.raw.class_sizes("train")
     spread = f"{min(train)} to {max(train)}"
     if len(train) <= SHOWN_CLASSES:
@@ -94,8 +97,10 @@ def verified_view(found: Verified) -> RenderableType:
 def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str | Path] = ()) -> list[str]:
     """Return the lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
 
-    ``catalog``: the file with the entry; ``grid``: the file that names the cells to measure; ``options``: what the
-    commands need beyond ``bolt.yaml``.
+    Args:
+        catalog: the file with the entry.
+        grid: the file that names the cells to measure.
+        options: the options that the commands need beyond ``bolt.yaml``.
     """
     entry = added.entry
     assert isinstance(entry.class_names, dict)
@@ -111,12 +116,12 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
         lines.append(f"  excluded images: {excluded_file(entry.name, added.data_root)}")
     return [
         *lines,
-        f"written to {catalog}; what to measure on it is in {grid}",
+        f"written to {catalog}; {grid} says what to measure on the dataset",
         "next:",
         f"  {command(['plan', grid, *options])}",
         f"  {command(['grid', grid, *options])}",
         f"for a CLIP that was trained on photographs, write backbones: [vit-b-32] into {grid}",
-        "its weights are fetched once",
+        "the weights of vit-b-32 are fetched once",
     ]
 
 

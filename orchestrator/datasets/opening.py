@@ -17,7 +17,7 @@ from orchestrator.util.errors import UserError
 
 
 def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
-    """Open a dataset without decoding anything, and without its excluded images.
+    """Open a dataset without its excluded images. No image is decoded.
 
     Images are excluded after the split, so that an exclusion does not move other images between the parts.
 
@@ -51,7 +51,12 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
 
 
 def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:
-    """Divide by the entry's split recipe. A dataset that is only evaluated on may lack training images."""
+    """Return the training and the test part of the parts ``found``, divided by the entry's split recipe.
+
+    The training part is empty if the data has none and the entry states no training images.
+
+    Raises ``UserError`` if the parts do not fit the recipe.
+    """
     recipe = entry.splits.recipe
     if recipe == "official":
         wanted = {"train", "test"} if entry.has_training_images else {"test"}
@@ -60,8 +65,8 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
             raise UserError(
                 f"{entry.name} comes without a {absent!r} split, which the recipe official needs",
                 where=f"dataset {entry.name}, field splits",
-                hint="name its files under that split in the route, or give all images as the part 'all' and use "
-                "eighty_twenty",
+                hint=f"name the files of the split {absent!r} in the route; or give all images as the part 'all' and "
+                "use the recipe eighty_twenty",
             )
         return {"train": file_part([], [], Path()), **found}
     if "all" not in found:

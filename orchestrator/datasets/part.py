@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,13 +17,13 @@ from orchestrator.util.errors import UserError
 
 @dataclass(frozen=True)
 class Part:
-    """Labelled images, decoded one at a time.
+    """Labelled images, decoded one at a time. :func:`make_part` and :func:`file_part` make one.
 
     Attributes:
         labels: class of each image, (N,).
-        source: index -> the image's file, its content, or an open image.
-        origin: index -> where the image is, relative to the data root, for messages.
-        indices: position of each image in the list of its route, (N,).
+        source: index -> the image's file, the content of that file, or an open image.
+        origin: index -> where the image is in the dataset's folder, for messages.
+        indices: position of each image in the list that the dataset's reader returned, (N,).
         reading: how the pixels are read.
     """
 
@@ -51,17 +51,14 @@ class Part:
         )
 
 
-RouteContents = tuple[Sequence[str], Mapping[str, Part]]
-"""What a route's reader returns: the data's own class names in label order, and the parts by name.
-
-The parts are ``train`` and ``test``, with ``val`` if the data has one, or one part ``all`` that a recipe divides."""
-
-
 @dataclass(frozen=True)
 class RawDataset:
-    """An opened dataset: class words in label order, and its two parts.
+    """An opened dataset.
 
-    ``validation``: a third part, of data that comes with one and keeps it. Only some draws of supports read its labels.
+    Attributes:
+        class_names: the words for the classes, in label order.
+        validation: the validation part, for the few datasets that have one. Only some draws of supports read its
+            labels.
     """
 
     class_names: tuple[str, ...]
@@ -71,7 +68,7 @@ class RawDataset:
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Both parts by name: ``train`` and ``test``."""
+        """The training and the test part, by the names ``train`` and ``test``."""
         return {"train": self.train, "test": self.test}
 
     def class_sizes(self, part: str) -> list[int]:
@@ -80,30 +77,11 @@ class RawDataset:
         return sizes
 
 
-def refetch_hint(entry: DatasetEntry) -> str:
-    """Return the hint that damaged files can be fetched again."""
-    return f"get it again: python -m orchestrator data prepare {entry.name}"
-
-
-def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
-    """Take numbers as class names if files name no classes. Raises ``UserError`` if the entry names none either."""
-    if entry.class_names is None:
-        what = "its labels are numbers, and nothing in its files names the classes"
-        hint = f"give class_names in the catalog's entry of {entry.name}, or {refetch_hint(entry)}"
-        raise UserError(what, where=str(folder), hint=hint)
-    return [str(label) for label in range(max(labels, default=-1) + 1)]
-
-
 def make_part(labels: Sequence[int] | NDArray[np.int64], source: Callable[[int], ImageSource],
                origin: Callable[[int], str]) -> Part:  # fmt: skip
-    """Make a part of all images that a route lists."""
+    """Make a part of images with these labels; ``source`` and ``origin`` are the fields of :class:`Part`."""
     found = np.asarray(labels, dtype=np.int64)
     return Part(found, source, origin, np.arange(len(found)))
-
-
-def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str) -> Part:
-    """Make a part of images held as one uint8 array, (N, H, W, 3)."""
-    return make_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
 
 
 def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
@@ -111,18 +89,18 @@ def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
     return make_part(labels, lambda i: files[i], lambda i: files[i].relative_to(root).as_posix())
 
 
-def part_of_readers(
-    paths: Sequence[str], labels: Sequence[int], sources: Mapping[str, Callable[[], ImageSource]]
-) -> Part:
-    """Make a part of images that lie in other files: path -> what gives that image."""
-    return make_part(labels, lambda i: sources[paths[i]](), lambda i: paths[i])
+def refetch_hint(entry: DatasetEntry) -> str:
+    """Return the hint that damaged files can be fetched again."""
+    return f"get it again: python -m orchestrator data prepare {entry.name}"
 
 
-def concatenated(parts: Sequence[Part]) -> Part:
-    """Join several parts, in their order."""
-    places = [(part, index) for part in parts for index in range(len(part))]
-    return make_part(
-        np.concatenate([part.labels for part in parts]),
-        lambda i: places[i][0].source(places[i][1]),
-        lambda i: places[i][0].origin(places[i][1]),
-    )
+def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
+    """Return ``0``, ``1``, ... as the class names of data whose files name no classes.
+
+    Raises ``UserError`` if the catalog entry names no classes either.
+    """
+    if entry.class_names is None:
+        what = "its labels are numbers, and nothing in its files names the classes"
+        hint = f"give class_names in the catalog's entry of {entry.name}, or {refetch_hint(entry)}"
+        raise UserError(what, where=str(folder), hint=hint)
+    return [str(label) for label in range(max(labels, default=-1) + 1)]

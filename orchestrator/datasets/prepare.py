@@ -1,8 +1,8 @@
 """``data prepare``: fetch a dataset completely, or leave nothing that looks complete.
 
-A dataset is assembled in ``ROOT/NAME.partial/NAME``, opened there by the same reader that cells use, and counted. Only
-then is it renamed to ``ROOT/NAME``. If the command ends before that, no other command takes the dataset for complete,
-and the next ``prepare`` continues from what is there.
+A dataset is assembled in ``ROOT/NAME.partial/NAME``. There the reader that cells use opens it, and its images are
+counted. Then the folder is renamed to ``ROOT/NAME``. If the command ends earlier, no other command takes the dataset
+for complete, and the next ``prepare`` continues with the files that were fetched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, image_origin, missing_data, partial_folder
-from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
+from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.state import RECORD, Record, StagingArea, bytes_in, dataset_lock, other_data, read_record
@@ -37,7 +37,12 @@ NOT_WRITABLE = {
 
 @dataclass(frozen=True)
 class FetchJob:
-    """A dataset to fetch: its bytes, if known, and how many an earlier attempt has left on the disk."""
+    """A dataset to fetch.
+
+    Attributes:
+        size: bytes to fetch, if known.
+        begun: bytes that an earlier attempt has left on the disk.
+    """
 
     entry: DatasetEntry
     size: int | None
@@ -46,11 +51,11 @@ class FetchJob:
     @property
     def space(self) -> int:
         """Bytes of disk space that are still needed, 0 if unknown."""
-        return max(0, round((self.size or 0) * SPACE_PER_BYTE[self.entry.route.kind]) - self.begun)
+        return max(0, (self.size or 0) * FETCHERS[self.entry.route.kind].space - self.begun)
 
     @property
     def line(self) -> str:
-        """The size, the origin and the licence."""
+        """A text with the size, the origin and the licence."""
         size = human_bytes(self.size) if self.size is not None else "size unknown"
         begun = f" ({human_bytes(self.begun)} on the disk already)" if self.begun else ""
         gated = f"\n  before that: {self.entry.gated}" if self.entry.gated else ""
@@ -61,11 +66,12 @@ class FetchJob:
 def plan_preparation(
     entries: Iterable[DatasetEntry], data_root: Path
 ) -> tuple[list[str], list[FetchJob], list[DatasetEntry]]:
-    """Return a line for each dataset that is there, those to fetch, and those to fetch by hand; ask for unknown sizes.
+    """Return a line for each dataset that is there, the datasets to fetch, and the datasets to fetch by hand.
 
-    A partial folder alongside a complete dataset is removed.
+    Servers are asked for sizes that the catalog does not state. If a dataset is complete, its partial folder is
+    removed.
 
-    Raises ``UserError`` if the folder of a dataset's name holds other images.
+    Raises ``UserError`` if the folder of a dataset holds other images.
     """
     there: list[str] = []
     jobs: list[FetchJob] = []
@@ -86,14 +92,13 @@ def plan_preparation(
         elif entry.route.kind not in FETCHERS:
             by_hand.append(entry)
         else:
-            ask = SIZES.get(entry.route.kind)
-            size = entry.download_bytes or (ask(entry) if ask else None)
+            size = entry.download_bytes or FETCHERS[entry.route.kind].size(entry)
             jobs.append(FetchJob(entry, size, bytes_in(partial_folder(entry, data_root))))
     return there, jobs, by_hand
 
 
 def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
-    """Return one line: the disk space that is needed and free. Raises ``UserError`` if it does not fit."""
+    """Return a line with the needed and the free disk space. Raises ``UserError`` if the free space is too small."""
     free = shutil.disk_usage(nearest_existing(data_root)).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
@@ -112,10 +117,10 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
 
 
 def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Record | None:
-    """Fetch, open, count and rename one dataset; ``None`` if another process prepared it meanwhile.
+    """Fetch, open, count and rename a dataset. Return its record, or ``None`` if another process prepared it meanwhile.
 
-    Raises ``UserError`` if another process is preparing it, its files cannot be fetched or read, or the data root
-    cannot be written to.
+    Raises ``UserError`` if another process is preparing the dataset, its files cannot be fetched or read, or the data
+    root cannot be written to.
     """
     try:
         with dataset_lock(entry.name, data_root):
@@ -128,22 +133,22 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
         raise UserError(
             f"{entry.name} cannot be prepared: {NOT_WRITABLE[error.errno]} ({error})",
             where=str(data_root),
-            hint="fix that and run the same command again; it continues from what is there",
+            hint="fix that and run the same command again; files that were fetched are kept",
         ) from None
 
 
 def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
-    inner = partial_folder(entry, data_root)  # a data root of its own
+    inner = partial_folder(entry, data_root)  # the data root until the dataset is complete
     staging = StagingArea(inner / entry.name, inner / "downloads", console)
     staging.downloads.mkdir(parents=True, exist_ok=True)
-    revision, files = FETCHERS[entry.route.kind](entry, staging)
+    revision, files = FETCHERS[entry.route.kind].fetch(entry, staging)
     try:
         manifest = split_manifest(entry, open_dataset(entry, inner))
     except UserError as error:
         raise UserError(
             f"what was fetched cannot be read as {entry.name}: {error.what}",
             where=error.where,
-            hint=f"it stays in {inner}; remove that folder to fetch it again\n  {error.hint}".rstrip(),
+            hint=f"the files stay in {inner}; remove that folder to fetch them again\n  {error.hint}".rstrip(),
         ) from None
     record = Record(
         dataset=entry.name,

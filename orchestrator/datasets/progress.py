@@ -1,4 +1,4 @@
-"""Progress of decoding and of downloads: a bar on a terminal, elsewhere a line every few seconds."""
+"""Progress of decoding and of downloads: a bar on a terminal, or else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ PLAIN_SECONDS = 5.0
 def show_progress(
     name: str, console: Console, *, start: int = 0, in_bytes: bool = False
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function to call with the number of images (or of bytes) done, and the total if it is known.
+    """Yield a function to call with the number of images done so far, and with the total if it is known.
 
-    ``name`` is shown with the numbers, and ``start`` of them were done before.
+    Args:
+        name: shown before the numbers.
+        start: number of images that were done before.
+        in_bytes: the numbers count bytes instead of images.
     """
     if console.is_terminal:
         counts = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)

@@ -1,10 +1,10 @@
 """Split recipes: how a dataset is divided into training and test images.
 
-``official``        the parts the dataset comes with
+``official``        the parts that the dataset comes with
 ``eighty_twenty``   80 % train, 20 % test, drawn per class
 ``eighty_ten_ten``  80 % train, 10 % validation (left out), 10 % test, drawn per class
-``published``       what the BOLT authors' code does: 80/20 at random with seed 42, then 10 % (at most 5000) of the
-                    training part left out with seed 0
+``published``       the split in the BOLT authors' code: 80/20 at random with seed 42; then 10 % of the training part,
+                    at most 5000 images, are left out with seed 0
 
 Shape legend: N images of a dataset.
 """
@@ -24,9 +24,9 @@ PUBLISHED_VALIDATION_CAP = 5000
 
 
 class SplitManifest(StrictModel):
-    """The parts of a dataset: its classes, and the images and the checksum of each part.
+    """The number of classes of a dataset, and the number of images and the checksum of each part.
 
-    A checksum is made of the images' positions and labels: equal checksums mean equal splits.
+    A checksum is made of the images' positions and labels, so equal checksums mean equal splits.
     """
 
     dataset: str
@@ -36,7 +36,7 @@ class SplitManifest(StrictModel):
     sha256: dict[str, str]
 
     def differs(self, entry: DatasetEntry) -> list[str]:
-        """List differences in class count and sizes from the catalog entry; empty if they agree."""
+        """List the numbers of classes and images that differ from the catalog entry."""
         stated = {"classes": entry.classes, **entry.sizes.model_dump()}
         found = {"classes": self.classes, **self.counts}
         return [f"{key}: catalog {stated[key]}, data {found[key]}" for key in stated if stated[key] != found[key]]
@@ -57,9 +57,12 @@ def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
 
 
 def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[str, NDArray[np.int64]]:
-    """Draw the positions of ``train`` and ``test`` images among all N, by a recipe for undivided datasets.
+    """Draw the positions of the ``train`` and ``test`` images among the N images of an undivided dataset.
 
-    ``labels``: class of each image, (N,). ``dataset``: the name that keys the draw.
+    Args:
+        labels: class of each image, (N,).
+        recipe: any recipe but ``official``.
+        dataset: the dataset's name, on which the draw depends.
     """
     if recipe == "published":
         return _published(len(labels))
@@ -86,5 +89,5 @@ def _published(total: int) -> dict[str, NDArray[np.int64]]:
     order = permutation(total, 42)
     train, test = order[:first], order[first:]
     kept = first - min(int(0.1 * first), PUBLISHED_VALIDATION_CAP)
-    # Sorted: the recipe decides which images a part has, and reading a file from front to back is much faster.
+    # The order within a part does not matter, and reading a file from front to back is much faster.
     return {"train": np.sort(train[permutation(first, 0)[:kept]]), "test": np.sort(test)}

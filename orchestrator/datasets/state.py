@@ -1,4 +1,4 @@
-"""The state of datasets under the data root: complete, being fetched or missing; their records and locks."""
+"""The state of a dataset under the data root: complete, being fetched or missing. Its record and its lock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ Fetched = tuple[str | None, dict[str, str]]
 State = Literal["drawn", "there", "other data", "partial", "missing"]
 
 FEWEST = 0.9
-"""A folder of a catalog dataset that ``data prepare`` did not make has at least this share of the catalog's images."""
+"""The smallest share of the catalog's number of images at which a folder counts as the catalog's dataset.
+
+It applies to folders that ``data prepare`` did not make."""
 
 
 class Record(StrictModel):
@@ -35,10 +37,11 @@ class Record(StrictModel):
 
     Attributes:
         date: when it was fetched, ISO 8601 in UTC.
+        origin: the address or library that it was fetched from.
         revision: the commit of a repository, else ``None``.
         files: name of each fetched file -> its checksum.
-        bytes: on disk.
-        differs: differences from the catalog.
+        bytes: the size of the dataset's folder on the disk.
+        differs: how the counts differ from the catalog's, a line for each difference.
     """
 
     dataset: str
@@ -53,11 +56,11 @@ class Record(StrictModel):
 
 @dataclass(frozen=True)
 class StagingArea:
-    """Where a dataset is fetched, in ``ROOT/NAME.partial``.
+    """The folders in ``ROOT/NAME.partial`` that a dataset is fetched into.
 
     Attributes:
-        folder: becomes ``ROOT/NAME`` when it is complete.
-        downloads: complete downloaded files, kept until the dataset is complete.
+        folder: the dataset's files; renamed to ``ROOT/NAME`` when they are complete.
+        downloads: the downloaded files, kept until the dataset is complete.
         console: where progress is shown.
     """
 
@@ -66,13 +69,13 @@ class StagingArea:
     console: Console
 
     def clear(self) -> None:
-        """Empty the folder: an interruption may have left half a file."""
+        """Empty ``folder``, because an interruption may have left half a file there."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
-    """Return the state of a dataset. A partial one has another folder name, so it is never taken for a complete one."""
+    """Return the state of a dataset. A dataset that is being fetched has a folder of another name."""
     if entry.is_bundled:
         return "drawn"
     if missing_data(entry, data_root) is None:
@@ -81,9 +84,10 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 
 
 def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
-    """Return an error if the folder of a catalog dataset's name holds other images, such as the user's.
+    """Return an error if the folder of a catalog dataset holds other images, such as images of the user.
 
-    A folder that ``data prepare`` made, a dataset that the user added, and one with its own split file are not opened.
+    Folders that ``data prepare`` made, datasets that the user added and datasets of the few-shot benchmark are trusted
+    without opening them.
     """
     if (
         entry.is_bundled
@@ -107,18 +111,18 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
         if len(found.class_names) == entry.classes and images >= FEWEST * expected:
             return None
         why = f"it has {len(found.class_names)} classes and {images:,} images, not {entry.classes} and {expected:,}"
-    hint = f"rename the folder; images of your own are added with: python -m orchestrator data add {folder} "
+    hint = f"rename the folder; to add images of your own: python -m orchestrator data add {folder} "
     hint += f"--name my-{entry.name}"
     if any(folder.glob("split_zhou_*.json")) or any((folder / name).exists() for name in ("variants.txt", "images")):
         hint = (
-            "it looks like the few-shot benchmark's folder: its datasets are named eleven_..., see `data list --domain"
+            "it looks like a folder of the few-shot benchmark, whose datasets are called eleven_... (`data list "
+            f"--domain eleven`); to use {entry.name} itself, give another --data-root"
         )
-        hint += f" eleven`; for {entry.name} with its own split, give another --data-root"
     return UserError(f"{folder} is not the dataset {entry.name} of the catalog: {why}", hint=hint)
 
 
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
-    """Read the record of a fetched dataset; ``None`` for one that the user put there."""
+    """Return the record of a fetched dataset; ``None`` for a dataset that ``data prepare`` did not fetch."""
     try:
         return Record.model_validate_json((dataset_folder(entry, data_root) / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -126,20 +130,16 @@ def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
 
 
 def bytes_in(folder: Path) -> int:
-    """Return the total size of the files below a folder; hard links count once."""
-    found: dict[tuple[int, int], int] = {}
-    for place, _, files in os.walk(folder):
-        for name in files:
-            stat = os.lstat(os.path.join(place, name))
-            found[stat.st_dev, stat.st_ino] = stat.st_size
-    return sum(found.values())
+    """Return the total size of the files below a folder. A file with several hard links counts once."""
+    stats = (os.lstat(os.path.join(inner, name)) for inner, _, files in os.walk(folder) for name in files)
+    return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in stats}.values())
 
 
 @contextlib.contextmanager
 def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
-    """Hold a dataset's lock, so that only one command fetches it. The lock ends with its process.
+    """Hold a dataset's lock, so that only one command fetches the dataset. The lock ends with its process.
 
-    Raises ``UserError`` naming the process that holds it.
+    Raises ``UserError`` that names the process which holds the lock.
     """
     try:
         with file_lock(data_root / ".locks" / f"{name}.lock"):

@@ -1,4 +1,4 @@
-"""Read the rows of a CSV file in the encodings and with the separators that people's programs write."""
+"""Read the rows of a CSV file in any encoding and with any separator that spreadsheet programs write."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 _NOT_WESTERN = re.compile(r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]")
-"""Text of another alphabet or encoding, decoded as Windows-1252: three foreign letters in a row, signs, or zeros."""
+"""Found in text of another alphabet or encoding that was decoded as Windows-1252: a zero, three characters beyond ASCII
+in a row, or a sign that Western languages do not use."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
-    """Return the rows of a table, fields stripped and empty rows left out, and remarks on how it was read.
+    """Return the rows of a table with stripped fields, without empty rows; and remarks on how the table was read.
 
-    The separator is the first that divides all rows alike, or else the one that makes most fields of the first line.
+    The separator is the first that gives all rows the same number of fields. If there is none, it is the separator
+    that gives the first line the most fields.
 
     Raises ``OSError`` if the file cannot be read, ``ValueError`` if its encoding is not known, ``csv.Error`` if it is
     no table.
@@ -48,7 +50,7 @@ def _divided(text: str, separator: str) -> list[list[str]]:
 
 
 def _decoded(data: bytes) -> tuple[str, list[str]]:
-    """Return the text of UTF-8, of UTF-16 with or without a mark, or of Windows-1252."""
+    """Return the text of bytes in UTF-8, UTF-16 (with or without a byte order mark) or Windows-1252; and remarks."""
     start, encoding = data[:200], "utf-8-sig"
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start:
         encoding = "utf-16" if start[0] >= 0xFE else "utf-16-le" if start[1:2] == b"\0" else "utf-16-be"

@@ -30,13 +30,17 @@ _NO_PICTURE = np.zeros((3, SIDE, SIDE), np.uint8)
 
 
 class ImageCheck(NamedTuple):
-    """An image: its part, its location and the words of its class; and what decoding it has shown.
+    """The check of one image. Only a decoded image has the fields after ``reason``.
 
     Attributes:
-        reason: why it cannot be decoded, else ``""``. The rest is known of decoded images only.
-        digest, pixels: a checksum and the number of its pixels.
-        small: a small version, by which copies are found.
-        read: how it was read.
+        part: ``train`` or ``test``.
+        origin: where the image is in the dataset's folder.
+        word: the words of its class.
+        reason: why the image cannot be decoded; empty if it can.
+        digest: a checksum of the pixels.
+        pixels: the number of pixels.
+        small: a small version of the image, by which copies are found.
+        read: how the image was read.
     """
 
     part: str
@@ -50,7 +54,7 @@ class ImageCheck(NamedTuple):
 
     @property
     def labelled(self) -> str:
-        """Where the image is, with its class."""
+        """Where the image is, followed by its class in brackets."""
         return f"{self.origin} ({self.word})"
 
 
@@ -65,12 +69,12 @@ class Verified:
     Attributes:
         broken: images that cannot be decoded.
         copies: groups of images that show one picture, unchanged or nearly so.
-        rotated: images whose EXIF orientation asks for a rotation.
+        rotated: number of images whose EXIF orientation asks for a rotation.
         remarks: notes on unused parts of the images, and a note if most images are dark.
-        excluded: images that were excluded before.
-        decoded: images that were decoded, broken ones included.
+        excluded: number of images that were excluded before.
+        decoded: number of images that were checked, broken images included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
-        own_split: a line if the split file differs from the file that everyone uses.
+        own_split: a line if the split file differs from the published file.
     """
 
     entry: DatasetEntry
@@ -86,12 +90,12 @@ class Verified:
 
     @property
     def differs(self) -> list[str]:
-        """Differences of the counts from the catalog, and of the split file from the common one."""
+        """Lines on how the counts differ from the catalog, and the line in ``own_split``."""
         return [*split_manifest(self.entry, self.raw).differs(self.entry), *self.own_split]
 
 
 def check_image(raw: RawDataset, name: str, index: int) -> ImageCheck:
-    """Decode one image of the part called ``name``."""
+    """Decode one image of the part called ``name``, and return what was found."""
     part = raw.parts[name]
     found = ImageCheck(name, part.origin(index), raw.class_names[part.labels[index]])
     try:
@@ -137,9 +141,9 @@ def verify_dataset(
 
 
 def exclude_broken(found: Verified, data_root: Path) -> Path:
-    """Add the unreadable images to the dataset's list of excluded images; returns the list's path.
+    """Add the unreadable images to the dataset's list of excluded images, and return the path of the list.
 
-    Raises ``UserError`` if a part of a class would be left without images.
+    Raises ``UserError`` if a class would have no training images or no test images any more.
     """
     lost = Counter((broken.part, broken.word) for broken in found.broken)
     for (part, word), count in lost.items():
@@ -155,16 +159,16 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     listed |= {broken.origin: broken.reason for broken in found.broken}
     if unlistable := [origin for origin in listed if "\t" in origin or "\n" in origin]:
         what = f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed"
-        raise UserError(what, hint="rename it")
+        raise UserError(what, hint="rename the file")
     with writing("the list of excluded images", str(path)), replacing(path) as temporary:
         temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
     return path
 
 
 def copy_notes(copies: Copies, images: int) -> list[str]:
-    """Say which copies are in both parts, which have two labels, and how many other copies there are.
+    """Return notes on copies that are in both parts, on copies with two labels, and on copies in the training part.
 
-    A note names every pair on a line of its own. ``images``: the number of images.
+    The first two notes name every pair of images on a line. ``images``: the number of all images.
     """
     notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
     leaks = [(one, next(each for each in group if each.part == "train")) for group in copies

@@ -1,10 +1,11 @@
 """Fetching a dataset's files. Only ``data prepare`` and ``data add hf:`` call this code.
 
-``download`` and ``unpack`` know nothing of datasets; ``by_archive``, ``by_torchvision`` and ``by_hub`` fetch the
-files of one kind of route each. A new kind is one module here and one entry in ``FETCHERS``.
+``download`` and ``unpack`` know nothing of datasets. ``by_archive``, ``by_torchvision`` and ``by_hub`` each fetch the
+files of one kind of route. A new kind is one module here and one entry in ``FETCHERS``.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.fetching.by_archive import archive_size, fetch_archive
@@ -12,14 +13,24 @@ from orchestrator.datasets.fetching.by_hub import fetch_from_hub, hub_size
 from orchestrator.datasets.fetching.by_torchvision import fetch_by_torchvision
 from orchestrator.datasets.state import Fetched, StagingArea
 
-FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], Fetched]] = {
-    "archive": fetch_archive,
-    "torchvision": fetch_by_torchvision,
-    "huggingface": fetch_from_hub,
+
+class Fetcher(NamedTuple):
+    """How the files of one kind of route are fetched.
+
+    Attributes:
+        fetch: fetches all files into a staging area.
+        space: disk space per fetched byte; 2 where an archive is kept until its unpacked files are complete.
+        size: asks a server for the size of the download in bytes, for a catalog entry that does not state the size.
+    """
+
+    fetch: Callable[[DatasetEntry, StagingArea], Fetched]
+    space: int
+    size: Callable[[DatasetEntry], int | None] = lambda entry: None
+
+
+FETCHERS = {
+    "archive": Fetcher(fetch_archive, 2, archive_size),
+    "torchvision": Fetcher(fetch_by_torchvision, 2),
+    "huggingface": Fetcher(fetch_from_hub, 1, hub_size),
 }
-
-SIZES: dict[str, Callable[[DatasetEntry], int | None]] = {"archive": archive_size, "huggingface": hub_size}
-"""Functions that ask a server for the size of a download, for entries whose catalog does not say."""
-
-SPACE_PER_BYTE = {"archive": 2.0, "torchvision": 2.0, "huggingface": 1.0}
-"""Disk space per fetched byte: an archive is kept beside its unpacked files until they are complete."""
+"""Kind of a route -> how its files are fetched."""

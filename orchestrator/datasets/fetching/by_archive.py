@@ -32,6 +32,6 @@ def archive_size(entry: DatasetEntry) -> int | None:
 
 
 def file_name(url: str) -> str:
-    """Make a safe local file name of the last part of the address."""
+    """Return a safe local file name, made of the last part of the address."""
     last = PurePosixPath(unquote(urlsplit(url).path)).name
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in last).lstrip(".") or "archive"

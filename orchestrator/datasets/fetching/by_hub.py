@@ -1,6 +1,6 @@
-"""Fetch a Hugging Face dataset repository: only the needed files, of one commit, with checked checksums.
+"""Fetch the needed files of a Hugging Face dataset repository, all of one commit, and check their checksums.
 
-huggingface_hub resumes downloads. It keeps its state in ``.cache`` inside the folder, which is removed at the end.
+huggingface_hub resumes downloads. It keeps its state in the folder's ``.cache``, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILES_AT_ONCE = 4
 
 
 def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> Fetched:
-    """Fetch the files of the parts the entry names at its pinned commit, or at the newest one.
+    """Fetch the files of the entry's parts, at the commit that the route pins or at the newest commit.
 
     Raises ``UserError`` if the repository or a file cannot be fetched, or a file has the wrong checksum.
     """
@@ -69,7 +69,7 @@ def hub_size(entry: DatasetEntry) -> int | None:
 
 
 def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[str, RepoSibling]]:
-    """Return the commit, and path -> description of its files that hold the entry's parts.
+    """Return the commit, and path -> the hub's description of each file that holds a part of the dataset.
 
     Raises ``UserError`` when the hub cannot be asked, or has no such files.
     """
@@ -104,7 +104,10 @@ def repository(repo: str, revision: str | None, endpoint: str | None, where: str
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:
-    """Turn an error of huggingface_hub into a ``UserError`` with the dataset's page and licence; keep other errors."""
+    """Turn an error of huggingface_hub into a ``UserError`` with the dataset's page and licence.
+
+    Any other error is returned unchanged.
+    """
     found = explain_hub_error(error, image_origin(entry))
     if not isinstance(found, UserError):
         return found

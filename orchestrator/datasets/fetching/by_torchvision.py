@@ -1,8 +1,8 @@
-"""Fetch datasets of torchvision with its addresses, checksums and unpacking, but with our own download.
+"""Fetch datasets with torchvision's addresses, checksums and unpacking, but with our own :func:`download`.
 
-torchvision cannot resume a download, and it takes any existing folder for a complete one. Here :func:`download` fetches
-its files, so that they resume. They are kept outside the folder that torchvision works in, which is emptied before
-every attempt.
+torchvision cannot resume a download, and it takes any existing folder for a complete dataset. Therefore
+:func:`download`, which resumes, fetches the files into a folder of downloads. The folder that torchvision works in is
+emptied before every attempt.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import file_digest, fingerprint
 
 PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
-"""Archives that are deleted after unpacking. ``.gz`` alone is not among them: some readers open such files."""
+"""Suffixes of archives that are deleted after unpacking. Some readers open ``.gz`` files, so these are kept."""
 
 
 def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
-    """Instantiate the class once per argument set, fetching what is missing.
+    """Let torchvision's class fetch and unpack the files, once for every set of arguments in the route.
 
     Raises ``UserError`` if a file cannot be fetched, has the wrong checksum or cannot be unpacked, or if the archives
     of a gated dataset are not there.
@@ -49,7 +49,7 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
             except (URLError, RuntimeError, ValueError, EOFError) as error:
                 raise _explained(error, entry, fetched) from None
     for path in staging.folder.rglob("*"):
-        # With a second hard link, the archive stays in the folder of downloads.
+        # An archive with a second hard link stays in the folder of downloads when this link is removed.
         if path.name.endswith(PACKED) and path.stat().st_nlink > 1:
             path.unlink()
     return None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()}
@@ -59,7 +59,7 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
 def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
     """Let torchvision download through :func:`download`; ``fetched`` collects address -> file, in order.
 
-    A later torchvision without this private function uses its own download.
+    This replaces a private function of torchvision. A later torchvision without that function downloads by itself.
     """
     from torchvision.datasets import utils
 
@@ -84,7 +84,7 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
 
 
 def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) -> UserError:
-    """Turn an error of torchvision into a ``UserError``. A file with a wrong checksum goes to quarantine."""
+    """Turn an error of torchvision into a ``UserError``. A file with a wrong checksum is renamed to ``NAME.wrong``."""
     reason = str(error.reason) if isinstance(error, URLError) else str(error)
     hint = "complete files are kept; the same command continues from there"
     if isinstance(error, RuntimeError) and "corrupted" in reason and fetched:
@@ -95,7 +95,10 @@ def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) 
 
 
 def _place_by_hand(entry: DatasetEntry, staging: StagingArea, reader: Any) -> None:
-    """Link the archives of a gated dataset, which the user has downloaded. Raises ``UserError`` naming missing ones."""
+    """Link the archives of a gated dataset, which the user has downloaded, into the folder to unpack them in.
+
+    Raises ``UserError`` that names the missing archives.
+    """
     archives = getattr(inspect.getmodule(reader), "ARCHIVE_META", {})
     names = [name for name, _ in archives.values()]
     absent = [name for name in names if not (staging.downloads / name).is_file()]

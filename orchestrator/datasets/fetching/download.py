@@ -1,9 +1,9 @@
-"""Download one file over HTTP: resumed after an interruption, retried, checked, renamed when complete.
+"""Download one file over HTTP. An interrupted download continues, and a failed one is tried again.
 
-A partial file is ``NAME.part``. ``NAME.part.json`` beside it holds its address and the server's validator (ETag, else
-Last-Modified). The next attempt asks for the rest if the validator still matches (RFC 9110, Range and If-Range). A
-server without ranges sends everything, and the file starts again. A file is renamed to ``NAME`` when its length, and
-its checksum where one is known, are right.
+A partial file is called ``NAME.part``. Beside it, ``NAME.part.json`` holds the address and the server's validator: the
+ETag, or else Last-Modified. The next attempt asks for the missing bytes, on the condition that the validator still
+matches (RFC 9110, Range and If-Range). A server that does not support ranges sends the whole file again. A partial
+file is renamed to ``NAME`` when its length is right. After that, its checksum is compared if one is known.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TIMEOUT = 15.0, 60.0
 """Seconds to wait for a connection, and for the next bytes."""
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds to wait before each further attempt. The count starts again when an attempt has brought some bytes."""
+"""Seconds to wait before each further attempt. The first wait applies again after an attempt that got some bytes."""
 
 CHUNK = 128 << 10
 TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 NETWORK_FAULTS = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 
 HEADERS = {"User-Agent": "bolt-orchestrator", "Accept-Encoding": "identity"}
-"""Identity: byte ranges and lengths must be those of the file, not of its compressed form."""
+"""``identity`` asks for the file uncompressed, so that byte ranges and lengths are those of the file."""
 
 
 class _TryAgain(Exception):
@@ -42,7 +42,7 @@ class _TryAgain(Exception):
 
 
 def download(url: str, target: Path, *, checksum: str | None = None, console: Console) -> None:
-    """Fetch ``url`` to ``target``; a file that is there and has the right checksum is left as it is.
+    """Fetch ``url`` to ``target``. A file that is there already is not fetched again, but its checksum is compared.
 
     Args:
         checksum: ``sha256:...`` or ``md5:...``; ``None`` where none is published.
@@ -68,12 +68,15 @@ def download(url: str, target: Path, *, checksum: str | None = None, console: Co
 
 
 def quarantine(file: Path) -> Path:
-    """Rename a file with a wrong checksum, so that the next attempt fetches it again; returns the new path."""
+    """Rename a file with a wrong checksum to ``NAME.wrong``, so that the next attempt fetches it again.
+
+    Return the new path.
+    """
     return file.replace(file.with_name(f"{file.name}.wrong"))
 
 
 def announced_size(url: str) -> int | None:
-    """Ask the server for a URL's size in bytes; ``None`` if it states none or cannot be reached."""
+    """Return the size in bytes that a server states for a URL; ``None`` without one, or without an answer."""
     try:
         response = requests.head(url, headers=HEADERS, timeout=TIMEOUT, allow_redirects=True)
         is_page = response.headers.get("Content-Type", "").startswith("text/html")
@@ -87,7 +90,7 @@ def _size(part: Path) -> int:
 
 
 def _fetch(url: str, target: Path, console: Console) -> None:
-    """Try until the file is complete."""
+    """Fetch a file in as many attempts as it takes. Raises ``UserError`` after several failures in a row."""
     failures, part = 0, target.with_name(f"{target.name}.part")
     while True:
         before = _size(part)
@@ -113,7 +116,10 @@ def _fetch(url: str, target: Path, console: Console) -> None:
 
 
 def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
-    """Send one request: for the rest of a partial file if the server allows it, else for the whole file."""
+    """Send one request: for the missing bytes of a partial file if its validator is known, else for the whole file.
+
+    Raises ``_TryAgain`` for a failure that may pass, and ``UserError`` for any other.
+    """
     have = _size(part)
     validator = _recorded_validator(part, url) if have else ""
     headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": validator} if validator else HEADERS
@@ -129,9 +135,9 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
             part.unlink()
             raise _TryAgain(f"the server sent another range than requested (from byte {start})")
         if start == 0:
-            part.unlink(missing_ok=True)  # first, so that bytes of another version are never continued
+            part.unlink(missing_ok=True)  # before the state is written: bytes of another version must not stay
             _state_path(part).write_text(json.dumps({"url": url, "validator": _validator(response)}))
-        # urllib3 would discard the last partial chunk of a broken connection. The size is checked below instead.
+        # If it checked the length, urllib3 would discard the last partial chunk of a broken connection.
         response.raw.enforce_content_length = False
         found = start
         with show_progress(target.name, console, start=start, in_bytes=True) as report, open(part, "ab") as stream:
@@ -154,7 +160,7 @@ def _state_path(part: Path) -> Path:
 
 
 def _recorded_validator(part: Path, url: str) -> str:
-    """Read the validator of a partial file, for ``If-Range``; empty if none is recorded for this URL."""
+    """Return the recorded validator of a partial file, for ``If-Range``; empty if none is recorded for this URL."""
     try:
         state = json.loads(_state_path(part).read_text())
         return str(state["validator"]) if state["url"] == url else ""
@@ -163,7 +169,7 @@ def _recorded_validator(part: Path, url: str) -> str:
 
 
 def _refuse(response: requests.Response, url: str, target: Path) -> None:
-    """Raise ``UserError`` or ask for another try when the answer is not the file."""
+    """Raise an error if the answer is not the file: ``_TryAgain`` if the failure may pass, else ``UserError``."""
     code = response.status_code
     if code in TRY_AGAIN:
         raise _TryAgain(f"the server answered {code} {response.reason}")
@@ -192,7 +198,7 @@ def _extent(response: requests.Response) -> tuple[int, int | None]:
             raise _TryAgain("the server sent a part without a Content-Range header")
         return int(match[1]), None if match[2] == "*" else int(match[2])
     length = response.headers.get("Content-Length", "")
-    encoded = response.headers.get("Content-Encoding", "identity") != "identity"  # then it is not the file's length
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"  # the length is that of encoded bytes
     return 0, int(length) if length.isdigit() and not encoded else None
 
 

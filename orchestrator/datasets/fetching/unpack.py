@@ -1,7 +1,7 @@
 """Unpack untrusted archives safely: tar (plain, gzip, bzip2, xz) and zip, into one folder only.
 
-Refused: absolute paths, ``..``, links that leave the folder, paths that pass through a link, devices and pipes, and
-archives that grow beyond a ratio. An archive with one such member is refused as a whole.
+An archive is refused if one of its members has an absolute path or ``..``, is a link that leaves the folder, has a path
+that passes through a link, or is a device or a pipe. An archive that grows beyond ``MAX_GROWTH`` is refused too.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from orchestrator.datasets.tar_member import TarMember
+from orchestrator.datasets.routes.tar_shards import TarMember
 from orchestrator.util.errors import UserError
 
 MAX_GROWTH = 100
 """Largest ratio of unpacked to packed bytes. Photographs hardly grow, tables grow tenfold, zip bombs thousandfold."""
 
 ALWAYS_ALLOWED = 256 << 20
-"""Bytes that any archive may unpack to, so that small archives of blank images are not refused."""
+"""Bytes that any archive may unpack to at any ratio, so that a small archive of blank images is not refused."""
 
 DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
@@ -30,7 +30,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
     Raises:
         UserError: the archive is neither tar nor zip, is damaged or truncated, or is refused as this module's docstring
-            says. Files written before that stay in ``folder``; the caller removes them.
+            says. The files that were written by then stay in ``folder``; the caller removes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unpacking = _Unpacking(archive, folder)
@@ -48,7 +48,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 class _Unpacking:
-    """One archive, the folder that it is unpacked into, and the bytes that it may still take there."""
+    """The unpacking of one archive into a folder. ``left``: the bytes that further members may have."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive, self.folder = archive, folder
@@ -77,7 +77,7 @@ class _Unpacking:
                 opened.extract(member, self.folder)  # never more than file_size bytes
 
     def check(self, name: str, size: int) -> None:
-        """Raise ``UserError`` if a member of ``size`` bytes has an unsafe path, or is one byte too many."""
+        """Raise ``UserError`` if a member's path is unsafe, or if its ``size`` in bytes makes the archive too large."""
         plain = name.replace("\\", "/")
         path = PurePosixPath(plain)
         if path.is_absolute() or ".." in path.parts or (plain[1:2] == ":" and plain[:1].isalpha()):

@@ -1,14 +1,19 @@
-"""Readers of datasets, one for each kind of route or layout of files. A new kind is one function and one entry here.
+"""Readers of datasets, one for each kind of route or layout of files.
 
-A reader gets the catalog entry and the folder of its files. It decodes nothing and returns class names and parts.
-Everything after it (words, splits, decoding, features, supports) is the same for every dataset.
+A reader gets the catalog entry and the folder of the dataset's files. It decodes no image. It returns the data's class
+names in label order and the parts by name: ``train`` and ``test``, with ``val`` if the data has a validation part, or
+one part ``all`` that the entry's split recipe divides. All later steps (words for the classes, splits, decoding,
+features, supports) are the same for every dataset.
+
+A new layout is one function that returns ``(class names, parts)``, its entry in ``READERS``, and its name in the field
+``layout`` of a route (``orchestrator/catalog/routes.py``).
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import RouteContents
+from orchestrator.datasets.part import Part
 from orchestrator.datasets.routes.class_folders import (
     read_class_folders,
     read_folder,
@@ -21,7 +26,7 @@ from orchestrator.datasets.routes.parquet import read_parquet
 from orchestrator.datasets.routes.single_sets import read_cub, read_sklearn, read_toy
 from orchestrator.datasets.routes.torchvision_sets import read_torchvision
 
-READERS: dict[str, Callable[[DatasetEntry, Path], RouteContents]] = {
+READERS: dict[str, Callable[[DatasetEntry, Path], tuple[list[str], dict[str, Part]]]] = {
     "toy": read_toy,
     "sklearn": read_sklearn,
     "folder": read_folder,
@@ -36,4 +41,4 @@ READERS: dict[str, Callable[[DatasetEntry, Path], RouteContents]] = {
     "aircraft_lists": read_aircraft_lists,
     "imagenet_folders": read_imagenet_folders,
 }
-"""Layout of the files, or kind of a route that has one layout -> reader."""
+"""The layout of the files, or the kind of a route that has only one layout -> the reader."""

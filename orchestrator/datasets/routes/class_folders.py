@@ -1,8 +1,8 @@
 """Read images in class folders: under the data root, in unpacked archives and in repositories.
 
-Archives and repositories put their class folders at any depth. ``blanchon/AID`` has ``data/<class>/``, MLRSNet
-``Images/<class>/``, RSI-CB128 ``<super-class>/<class>/``: the folders that hold images themselves are the classes, and
-they must all be equally deep.
+Archives and repositories have their class folders at any depth. ``blanchon/AID`` has ``data/<class>/``, MLRSNet has
+``Images/<class>/``, and RSI-CB128 has ``<super-class>/<class>/``. Therefore a folder is a class if it holds images
+itself. All class folders of a dataset must be equally deep.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from pathlib import Path
 
 from bolt.image_folders import class_folders, images_below, is_image, is_system, part_folders
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Part, RouteContents, file_part
+from orchestrator.datasets.part import Part, file_part
 from orchestrator.util.errors import UserError
 
 ImagesOfClass = Mapping[str, list[Path]]
-"""Name of each class folder -> its images, both sorted."""
+"""Name of each class folder -> its images. Names and images are sorted."""
 
 
-def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read class folders side by side in ``train/`` and ``test/``, or in ``all/`` (or the folder itself) for a recipe.
+def read_folder(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read class folders that are side by side.
 
-    Raises ``UserError`` for a class without images, or a class that is in ``test/`` alone.
+    Under the split recipe ``official`` they are in ``train/`` and in ``test/``. Under any other recipe they are in
+    ``all/`` or, if there is no such folder, in ``folder`` itself.
+
+    Raises ``UserError`` for a class without images, and for a class that is in ``test/`` only.
     """
 
     def find(root: Path) -> ImagesOfClass:
@@ -38,10 +41,10 @@ def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
     return _contents({split: find(parts.get(split, folder / split)) for split in ("train", "test")}, folder)
 
 
-def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read class folders at any depth: one part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``.
+def read_class_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read class folders at any depth, as ``train/`` and ``test/`` under the recipe ``official``, else as one part.
 
-    Raises ``UserError`` when the class folders are ambiguous, or the two parts differ in their classes.
+    Raises ``UserError`` when the class folders are ambiguous, and when the two parts have different classes.
     """
     if entry.splits.recipe != "official":
         return _contents({"all": find_class_folders(folder)}, folder)
@@ -60,8 +63,11 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
         )
 
 
-def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents:
-    """Make parts of the images of each class. Labels follow the sorted names of the first part's classes."""
+def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Return the classes of the first part in ``found``, numbered in the order of their names, and all parts.
+
+    Raises ``UserError`` for a class that the first part does not have, and for a class without images.
+    """
     first = next(iter(found))
     label_of = {name: label for label, name in enumerate(found[first])}
     for split, classes in found.items():
@@ -74,29 +80,37 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents
     return list(label_of), parts
 
 
-def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read folders named by WordNet ids of ImageNet's 1,000 classes: one part ``test``, labels in 0..999."""
+def read_wnid_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read class folders that are named by the WordNet ids of ImageNet's classes, as one part ``test``."""
+    return list(wnids()), {"test": wnid_part(folder, folder)}
+
+
+def wnid_part(inside: Path, folder: Path) -> Part:
+    """Make a part of the class folders below ``inside``, which are named by WordNet ids; labels are 0 to 999.
+
+    ``folder``: the dataset's folder. Raises ``UserError`` for an id that is none of ImageNet's 1,000 classes.
+    """
     index = {wnid: label for label, wnid in enumerate(wnids())}
-    classes = find_class_folders(folder, re.compile(r"n\d{8}"))
+    classes = find_class_folders(inside, re.compile(r"n\d{8}"))
     if unknown := [name for name in classes if name not in index]:
-        raise UserError(f"the folder {unknown[0]} is none of the 1,000 classes of ImageNet", where=str(folder))
-    return list(index), {"test": _labelled(classes, index.__getitem__, folder)}
+        raise UserError(f"the folder {unknown[0]} is none of the 1,000 classes of ImageNet", where=str(inside))
+    return _labelled(classes, index.__getitem__, folder)
 
 
 @cache
 def wnids() -> tuple[str, ...]:
     """Return the WordNet ids of the 1,000 classes of ILSVRC-2012, in the order of the labels.
 
-    Labels follow the sorted ids, in torchvision's ImageFolder as in open_clip's ``IMAGENET_CLASSNAMES``. open_clip
-    ships names but no ids; timm, on which open_clip depends, ships them.
+    The order is that of the sorted ids, as in torchvision's ImageFolder and in open_clip's ``IMAGENET_CLASSNAMES``.
+    The ids come from timm, on which open_clip depends, because open_clip has the names only.
     """
     from timm.data import ImageNetInfo
 
     return tuple(sorted(ImageNetInfo("imagenet-1k").label_names()))
 
 
-def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read folders ``0``, ``1``, ... ``999``, whose number is the label: one part ``test``."""
+def read_numbered_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read the folders ``0``, ``1``, ..., whose names are the labels, as one part ``test``."""
     classes = find_class_folders(folder, re.compile(r"\d+"))
     if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
@@ -105,14 +119,14 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:
-    """Map class folders to their images: the folders below ``root`` that hold images themselves, all equally deep.
+    """Map the name of each class folder to its images. A class folder is a folder below ``root`` that holds images.
 
-    Images in ``root`` itself, and hidden and system files and folders, are ignored. So are the images of a folder
-    whose name does not match ``name``, but the folders in it are searched.
+    Ignored are the images in ``root`` itself, hidden and system files, and hidden and system folders. If ``name`` is
+    given, the images in a folder whose name does not match are ignored too, but its sub-folders are searched.
 
     Raises:
-        UserError: there are none, they are not equally deep, two have the same name, or a folder at their depth holds
-            neither images nor folders.
+        UserError: there are no class folders, they are not equally deep, two have the same name, or a folder at their
+            depth holds neither images nor folders.
     """
     images: dict[Path, list[Path]] = {}
     empty: list[Path] = []

@@ -1,20 +1,20 @@
-"""Read the few-shot benchmark of CoOp and Dassl where a lab has it: split files, lists, and ImageNet's folders.
+"""Read the datasets of the few-shot benchmark of CoOp and Dassl: split files, lists, and ImageNet's folders.
 
-The images keep the order of the files, because the published draws depend on it (``bolt/task/field_draws.py``).
+The images keep the order of the split files and lists, because the published draws depend on that order
+(``bolt/task/field_draws.py``).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import DasslRoute, is_inside
-from orchestrator.datasets.part import RouteContents, file_part
-from orchestrator.datasets.routes.class_folders import find_class_folders, wnids
+from orchestrator.datasets.part import Part, file_part
+from orchestrator.datasets.routes.class_folders import wnid_part, wnids
 from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
 
@@ -25,11 +25,11 @@ Rows = Sequence[tuple[str, int, str]]
 """Path, label and class name of each image of a part."""
 
 
-def read_zhou_split(entry: DatasetEntry, folder: Path) -> RouteContents:
+def read_zhou_split(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Read ``split_zhou_NAME.json``: ``train``, ``val`` and ``test``, each a list of [path, label, class name].
 
-    Raises ``UserError`` for a file that is damaged, labels that are not 0 to C - 1, two names of one label, a path that
-    leaves the folder, and images that are not there.
+    Raises ``UserError`` if the file is damaged, the labels are not 0 to C - 1, one label has two names, a path leaves
+    the folder, or an image is not there.
     """
     assert isinstance(entry.route, DasslRoute)
     assert entry.route.file is not None
@@ -47,10 +47,10 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> RouteContents:
     return _contents({part: split[part] for part in PARTS}, entry.route, folder, path)
 
 
-def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read FGVC Aircraft: ``variants.txt`` has the classes, and each part a list of lines ``ID variant``.
+def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read FGVC Aircraft. The classes are in ``variants.txt``, and each part has a file with lines ``ID variant``.
 
-    Raises ``UserError`` for a list that is damaged, an unknown variant, and images that are not there.
+    Raises ``UserError`` if a list is damaged, a variant is unknown, or an image is not there.
     """
     assert isinstance(entry.route, DasslRoute)
     assert entry.route.file is not None
@@ -74,34 +74,32 @@ def _lines(path: Path) -> list[str]:
         raise _damaged(path, f"cannot be read: {error}") from None
 
 
-def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
+def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Read ImageNet's ``train/`` and ``val/`` with a folder for each WordNet id; ``val`` is the test part.
 
-    Images of a class are sorted by name. CoOp lists them as the file system does, so its draws differ by machine.
+    The images of a class are sorted by name. CoOp takes the order of the file system, so its draws differ by machine.
     """
     assert isinstance(entry.route, DasslRoute)
-    index, parts = {wnid: label for label, wnid in enumerate(wnids())}, {}
-    root = image_folder(entry.route, folder, "train")
-    for part, name in (("train", "train"), ("test", "val")):
-        classes = find_class_folders(root / name)
-        if unknown := [wnid for wnid in classes if wnid not in index]:
-            raise UserError(f"{unknown[0]} is none of the 1,000 classes of ImageNet", where=str(root / name))
-        files = [path for paths in classes.values() for path in paths]
-        parts[part] = file_part(files, [index[wnid] for wnid, paths in classes.items() for _ in paths], folder)
-    return list(index), parts
+    root = _image_folder(entry.route, folder, "train")
+    return list(wnids()), {part: wnid_part(root / name, folder) for part, name in (("train", "train"), ("test", "val"))}
 
 
-def image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
-    """Return the folder that paths are relative to: as in CoOp's instructions, or the dataset's own folder.
+def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
+    """Return the folder of the images: the route's folder ``images`` or, if ``inside`` is there, the dataset's folder.
 
-    ``inside``: a path that exists in it.
+    ``inside``: the path of an image or of a folder of images.
     """
     named = folder / (route.images or ".")
     return folder if not (named / inside).exists() and (folder / inside).exists() else named
 
 
-def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: Path) -> RouteContents:
-    """Check labels, names and paths; returns the class names in label order, and the parts."""
+def _contents(
+    parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: Path
+) -> tuple[list[str], dict[str, Part]]:
+    """Return the class names in label order, and the parts.
+
+    Raises ``UserError`` as :func:`read_zhou_split`. ``path``: the file that lists the images.
+    """
     names: dict[int, str] = {}
     for part, rows in parts.items():
         for image, label, name in rows:
@@ -113,7 +111,7 @@ def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: 
         absent = min(set(range(len(names))) - names.keys())
         raise _damaged(path, f"no image has the label {absent}; labels are 0 to {len(names) - 1}")
     first = next((rows[0][0] for rows in parts.values() if rows), ".")
-    root = image_folder(route, folder, first)
+    root = _image_folder(route, folder, first)
     _refuse_missing([row[0] for rows in parts.values() for row in rows], root, path)
     return [names[label] for label in sorted(names)], {
         part: file_part([root / row[0] for row in rows], [row[1] for row in rows], folder)
@@ -122,16 +120,15 @@ def _contents(parts: Mapping[str, Rows], route: DasslRoute, folder: Path, path: 
 
 
 def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
-    """Raise ``UserError`` if images of a list are not there. Each folder is listed once."""
-    wanted = defaultdict(list)
-    for image in images:
-        place = PurePosixPath(image)
-        wanted[place.parent].append(place.name)
-    absent = []
-    for place, files in wanted.items():
-        there = set(os.listdir(root / place)) if (root / place).is_dir() else set()
-        absent += [str(place / name) for name in files if name not in there]
-    if absent:
+    """Raise ``UserError`` if one of the images is not below ``root``. ``path``: the file that lists the images."""
+    folders = {image.rpartition("/")[0] for image in images}  # each is listed once: asking for every image is slow
+    there = {
+        f"{inner}/{name}".lstrip("/")
+        for inner in folders
+        if (root / inner).is_dir()
+        for name in os.listdir(root / inner)
+    }
+    if absent := [image for image in images if image not in there]:
         raise UserError(
             f"{len(absent):,} of its {len(images):,} images are not in {root}: {listed(absent, SHOWN)}",
             where=str(path),

@@ -1,7 +1,7 @@
 """Read a table that lists images and their labels: CSV, parquet, or the samples in tar files.
 
-Images are found by their paths in the table's folder. Where these do not lead to files, they are taken for names of
-files anywhere below the folder, with or without suffix, or for paths that begin further up.
+A path in the table leads from the table's folder to an image. If paths do not lead to files, they are read as names of
+files anywhere below the folder, with or without suffix, or as paths that begin in a folder above the table's folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bolt.clip.image_files import ImageSource
 from bolt.image_folders import images_below, is_image, part_of
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
-from orchestrator.datasets.part import RouteContents, file_part, part_of_readers
+from orchestrator.datasets.part import Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import Shards, names_in
 from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.datasets.text_tables import read_rows
@@ -30,9 +30,12 @@ SHOWN = 10
 
 
 class Table(NamedTuple):
-    """A table as texts: column name -> values; and remarks on how it was read.
+    """A table whose values are texts.
 
-    ``readers``: path -> what gives that image, if images lie in tar files or in the table itself.
+    Attributes:
+        columns: name of a column -> its values.
+        notes: remarks on how the table was read.
+        readers: path -> function that returns the image, if the images are in tar files or in the table itself.
     """
 
     columns: Mapping[str, list[str]]
@@ -40,14 +43,16 @@ class Table(NamedTuple):
     readers: Mapping[str, Callable[[], ImageSource]] = {}
 
 
-def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read the images of a table: its own parts under the recipe ``official``, else one part ``all``.
+def read_manifest(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read the images of a table, as the parts that the table names under the recipe ``official``, else as one part.
 
-    Labels are texts. Classes are numbered in the order of their names; names that are all integers sort as numbers.
+    Labels are texts. Classes are numbered in the order of their names. If all names are integers, they are sorted as
+    numbers.
 
     Raises:
         UserError: the table cannot be read or lacks a column, a row is empty, a path leaves the folder or is listed
-            twice, a file is missing, a split is unknown, or there is a split column where a recipe splits.
+            twice, a file is missing, a split is unknown, or the table has a column for the split although a recipe
+            divides the images.
     """
     route = entry.route
     assert isinstance(route, ManifestRoute)
@@ -67,11 +72,15 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
             raise UserError(f"lists no images of the split {split!r}", where=str(table), hint=hint)
         chosen, numbers = [files[row] for row in rows], [label_of[labels[row]] for row in rows]
         parts[split] = (
-            part_of_readers(chosen, numbers, readers)
+            _part_of_readers([readers[file] for file in chosen], numbers, chosen)
             if readers
             else file_part([folder / file for file in chosen], numbers, folder)
         )
     return names, parts
+
+
+def _part_of_readers(readers: Sequence[Callable[[], ImageSource]], labels: Sequence[int], paths: Sequence[str]) -> Part:
+    return make_part(labels, lambda i: readers[i](), lambda i: paths[i])
 
 
 def read_table(path: Path) -> Table:
@@ -97,7 +106,10 @@ def read_table(path: Path) -> Table:
 
 
 def _read_parquet_table(path: Path) -> Table:
-    """Read a parquet file, whose images are paths or, in one column, encoded; classes then have the file's names."""
+    """Read a parquet file that has the paths of images, or one column with the encoded images themselves.
+
+    With encoded images, the numbers in a column are replaced by the class names that the file gives for them.
+    """
     import pyarrow.parquet as pq
 
     schema = pq.read_schema(path)
@@ -124,9 +136,10 @@ def _text(value: Any) -> str:
 def paths_and_labels(
     columns: Mapping[str, list[str]], names: Mapping[Any, str], table: Path
 ) -> tuple[list[str], list[str]]:
-    """Return the path and the label of each image. ``names``: the names of the columns ``path`` and ``label``.
+    """Return the path and the label of each image.
 
-    Without a column for the label, the only 1 among a row's columns of 0 and 1 marks its class.
+    ``names``: ``path`` and ``label`` -> the name of that column, if it differs. If no column has the labels, the class
+    of a row may be marked as :func:`marked_classes` says.
 
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """
@@ -153,14 +166,20 @@ def paths_and_labels(
 
 
 def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
-    """Return the columns that mark each row's class by the only 1 among zeros; none if the table is not so."""
+    """Return the columns of a table that has a column of 0 and 1 for each class, with a single 1 in every row.
+
+    For any other table, return no columns.
+    """
     marks = [name for name, values in columns.items() if values and set(values) <= {"0", "1", "0.0", "1.0"}]
     counts = {sum(map(float, row)) for row in zip(*(columns[name] for name in marks), strict=True)}
     return marks if len(marks) > 1 and counts == {1.0} else []
 
 
 def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str | None]:
-    """Return the part of each row: ``train``, ``test``, or ``val``, which is not used."""
+    """Return the part of each row: ``train``, ``test`` or ``val``, or ``all`` if a recipe divides the images.
+
+    ``given``: the values of the column for the split, if the table has one.
+    """
     official = entry.splits.recipe == "official"
     if given is None and official:
         raise UserError("has no column for the split", where=str(table),
@@ -169,7 +188,7 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
         return ["all"] * count
     if not official:
         raise UserError(f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again",
-                        where=str(table), hint="take 'splits: {recipe: official}', or drop the column")  # fmt: skip
+                        where=str(table), hint="write 'splits: {recipe: official}', or drop the column")  # fmt: skip
     parts = [part_of(text) for text in given]
     if None in parts:
         row = parts.index(None)
@@ -179,7 +198,10 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
 
 
 def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path) -> list[str]:
-    """Return the path of each row's image in the folder. Raises ``UserError`` for one that is missing or ambiguous."""
+    """Return the path of each row's image below ``folder``.
+
+    Raises ``UserError`` for an image that is missing or listed twice, and for a path that fits several images.
+    """
     given = [path.replace("\\", "/").removeprefix("./") for path in paths]
     for row, path in enumerate(given, start=1):
         if ".." in path.split("/"):
@@ -198,10 +220,12 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 
 
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
-    """Match paths that are not all files to the images below the folder.
+    """Return the image below ``folder`` that each path means. Some of the paths do not lead to a file.
 
-    A path may be the end of an image's path, or begin further up. In the second case, all paths begin with the same
-    folders, and the rest is a path in the folder: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
+    A path may be the end of an image's path. Or the paths may begin in a folder above ``folder``. Then all paths must
+    begin with the same folders, which are removed: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
+
+    Raises ``UserError`` if a path fits no image, or several images.
     """
     images = [path.relative_to(folder).as_posix() for path in images_below(folder)]
     ends: defaultdict[str, list[str]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """Read Hugging Face repositories: parquet shards whose rows hold an encoded image and a label.
 
-Labels are read without the images. An image is read with its row group. The last few row groups are cached, so that
-no reader holds a whole file, and a reader that goes in order reads nothing twice.
+Labels are read without the images. To read an image, its whole row group is read. The last ``KEPT_GROUPS`` row groups
+are cached: no reader holds a whole file, and a reader that takes the images in order reads nothing twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
-from orchestrator.datasets.part import Part, RouteContents, make_part, numbered_classes, refetch_hint
+from orchestrator.datasets.part import Part, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 _SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 
 KEPT_GROUPS = 2
-"""Row groups whose encoded images are kept per part; a row group is 100 to 1,000 images, and readers are in order."""
+"""Row groups per part whose encoded images are kept. A row group has 100 to 1,000 images."""
 
 
-def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read the parts of a repository whose files lie in ``folder`` at their own paths.
+def read_parquet(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read the parts of a repository whose files are in ``folder``, at the paths that they have in the repository.
 
-    Raises ``UserError`` for missing or unreadable shards, missing columns, and labels that neither the files nor the
-    entry name.
+    Raises ``UserError`` for missing or unreadable shards, for missing columns, and for classes that are named neither
+    by the files nor by the catalog entry.
     """
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
@@ -55,11 +55,14 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> list[str]:
-    """Return the parquet files of one part among a repository's ``paths``, in order.
+    """Return the parquet files of one part, in order. ``paths``: all files of the repository.
 
-    A split's files are ``data/train-00000-of-00004.parquet`` or ``train.parquet``, with the configuration as a folder
-    above where there are several, and ``<config>/train/0000.parquet`` on the branch that Hugging Face converts itself.
-    A route's ``files`` overrules this. Raises ``UserError`` if there is none, or a numbered shard is missing.
+    The files of the split ``train`` are called ``data/train-00000-of-00004.parquet`` or ``train.parquet``. A repository
+    with several configurations has a folder for each, which holds these files. On the branch that Hugging Face converts
+    itself, a file is called ``<config>/train/0000.parquet``. If the route has a pattern in ``files``, only the pattern
+    counts.
+
+    Raises ``UserError`` if no file is found, or if a numbered shard is missing.
     """
     given = route.files.get(part)
     split = route.splits[part]
@@ -77,7 +80,11 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
 
 
 def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> list[str]:
-    """Return them in label order: from the files' metadata, or the sorted texts of the labels, or plain numbers."""
+    """Return the class names in label order.
+
+    They are the names in the files' metadata. Without these, they are the sorted labels if the labels are texts, and
+    ``0``, ``1``, ... if the labels are numbers.
+    """
     names, *others = {part.names for part in parts}
     if others:
         raise UserError("the files of its parts do not name the same classes", where=str(folder))
@@ -90,7 +97,10 @@ def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> 
 
 
 class Shards:
-    """The parquet files of one part. Thread-safe: one file is read at a time, images are decoded in parallel."""
+    """The parquet files of one part.
+
+    Several threads may read from it. A lock lets one thread read at a time, and the threads decode in parallel.
+    """
 
     def __init__(self, folder: Path, paths: Sequence[str], image: str = "image", label: str = "label") -> None:
         import pyarrow as pa
@@ -125,7 +135,7 @@ class Shards:
         self.lock = threading.Lock()
 
     def part(self, names: Sequence[str]) -> Part:
-        """Return the labelled images. Raises ``UserError`` for a label that has no name."""
+        """Return the labelled images. Raises ``UserError`` for a label that is not in ``names``."""
         number = {name: label for label, name in enumerate(names)}
         labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
         if beyond := [row for row, label in enumerate(labels) if not 0 <= label < len(names)]:
@@ -143,14 +153,14 @@ class Shards:
         return io.BytesIO(encoded)
 
     def origin(self, index: int) -> str:
-        """File and row of an image."""
+        """Return the file and the row of an image."""
         file = bisect(self.file_starts, index) - 1
         return f"{self.paths[file]}[{index - self.file_starts[file]}]"
 
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
         """Return the encoded images of one row group, from the cache or from the file.
 
-        Raises ``OSError`` when it is damaged, as an image file would.
+        Raises ``OSError`` when the row group is damaged, because a damaged image file raises that too.
         """
         import pyarrow as pa
 
@@ -167,8 +177,14 @@ class Shards:
             return self.kept[group]
 
 
-def names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
-    """Return the class names of a column in Hugging Face's metadata, in label order; ``None`` if there are none."""
+def features_in(schema: pa.Schema) -> dict[str, Any]:
+    """Return Hugging Face's description of the columns of a file; empty if the file has none."""
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    names = metadata.get("info", {}).get("features", {}).get(column, {}).get("names")
+    features: dict[str, Any] = metadata.get("info", {}).get("features", {})
+    return features
+
+
+def names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
+    """Return the class names that Hugging Face's metadata give for a column, in label order; ``None`` if none."""
+    names = features_in(schema).get(column, {}).get("names")
     return tuple(names) if names else None

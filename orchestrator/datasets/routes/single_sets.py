@@ -1,41 +1,45 @@
-"""Read datasets that share their format with no other: the drawn world, scikit-learn's digits, and CUB-200-2011."""
+"""Read datasets whose format no other dataset has: the drawn world, scikit-learn's digits, and CUB-200-2011."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import RouteContents, array_part, file_part
+from orchestrator.datasets.part import Part, file_part, make_part
 from orchestrator.util.errors import UserError
 
 
-def read_toy(entry: DatasetEntry, folder: Path) -> RouteContents:
+def read_toy(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Draw a task of the demo's world."""
     from orchestrator.drawn_world.drawing import draw_split
     from orchestrator.drawn_world.tasks import TASKS
 
     task: str = entry.route.task  # type: ignore[union-attr]
-    parts = {}
-    for split in ("train", "test"):
-        pixels, labels = draw_split(task, split)
-        parts[split] = array_part(pixels, labels, f"{task}/{split}")
-    return TASKS[task].class_names, parts
+    parts = {split: _array_part(*draw_split(task, split), f"{task}/{split}") for split in ("train", "test")}
+    return list(TASKS[task].class_names), parts
 
 
-def read_sklearn(entry: DatasetEntry, folder: Path) -> RouteContents:
+def read_sklearn(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Load the handwritten digits of scikit-learn."""
     from sklearn.datasets import load_digits  # slow to import
 
     digits = load_digits()
     ink = np.rint(digits.images * (255.0 / 16.0)).astype(np.uint8)  # stored as 0 to 16, white on black
     pixels, labels = np.repeat(ink[..., None], 3, axis=-1), digits.target.astype(np.int64)
-    return [str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)}
+    return [str(digit) for digit in range(10)], {"all": _array_part(pixels, labels, entry.name)}
 
 
-def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read CUB-200-2011: lists of images, labels (from 1), parts and classes next to ``images/``.
+def _array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str) -> Part:
+    """Make a part of the images in one uint8 array, (N, H, W, 3)."""
+    return make_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
+
+
+def read_cub(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read CUB-200-2011: the images in ``images/``, and beside it the lists of classes, images, labels and parts.
 
     Raises ``UserError`` when a list is missing or the lists do not agree.
     """
@@ -59,12 +63,11 @@ def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
 
 
 def _table(path: Path) -> dict[str, str]:
-    """Read lines ``number rest`` of a text file."""
+    """Return the lines ``number text`` of a file as number -> text. Raises ``UserError`` for any other line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+        return dict(line.strip().split(" ", 1) for line in lines if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {error}", where=str(path)) from None
-    try:
-        return dict(line.strip().split(" ", 1) for line in lines if line.strip())
     except ValueError:
         raise UserError("needs lines of a number, a space and a text", where=str(path)) from None

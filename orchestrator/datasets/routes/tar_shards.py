@@ -1,6 +1,6 @@
-"""Read WebDataset shards: tar files whose members of one name, such as ``0017.jpg`` and ``0017.cls``, are a sample.
+"""Read WebDataset shards: tar files in which members of the same name, as ``0017.jpg`` and ``0017.cls``, are a sample.
 
-Images stay in the shards. A shard is read once, for the places of its images and its small files.
+Images stay in the shards. A shard is read once, to note where each image starts and to read the labels.
 """
 
 from __future__ import annotations
@@ -11,41 +11,54 @@ import os
 import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Self
 
 from bolt.clip.image_files import ImageSource
 from bolt.image_folders import image_suffixes, part_of
 from orchestrator.catalog.routes import expand_braces
-from orchestrator.datasets.tar_member import TarMember
 from orchestrator.util.errors import UserError
 
 TEXTS = ("cls", "txt", "json")
 MAX_TEXT = 1 << 20
-"""Bytes of a sample's label or description; a larger member is refused."""
+"""Largest size in bytes of a sample's label or description."""
+
+_Sample = tuple[dict[str, Callable[[], ImageSource]], dict[str, str]]
+"""Suffix -> function that returns the image; and column -> text."""
 
 
-class Place(NamedTuple):
-    """Where an image lies: its shard, its first byte and the number of its bytes."""
+class TarMember(tarfile.TarInfo):
+    """A tar member that reports a truncated archive; plain ``tarfile`` takes any invalid block for the end."""
 
-    shard: Path
-    start: int
-    size: int
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
+        """Return the next member. Raises ``tarfile.ReadError`` when the archive ends without its end mark."""
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed has only its base
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"it ends early ({error})") from None
 
-    def content(self) -> io.BytesIO:
-        """Return the image's file."""
-        with open(self.shard, "rb") as stream:
-            stream.seek(self.start)
-            return io.BytesIO(stream.read(self.size))
+
+def _image_bytes(shard: Path, start: int, size: int) -> io.BytesIO:
+    """Return the content of the image that starts at a byte of a shard."""
+    with open(shard, "rb") as stream:
+        stream.seek(start)
+        return io.BytesIO(stream.read(size))
 
 
 def folder_of(pattern: Path) -> Path:
-    """Return the folder that holds the shards of a pattern, or their folders."""
+    """Return the lowest folder that holds all shards of a pattern such as ``FOLDER/{000..099}.tar``."""
     return Path(str(pattern).partition("{")[0] + "*").parent if "{" in str(pattern) else pattern.parent
 
 
 def one_pattern(paths: Sequence[Path]) -> Path:
-    """Return the pattern of several shards, as a shell gives them. Raises ``UserError`` for other files."""
+    """Return one pattern, such as ``{000,001}.tar``, for several shards. A single path is returned unchanged.
+
+    Raises ``UserError`` if one of several paths is not a ``.tar`` file.
+    """
     if len(paths) == 1:
         return paths[0]
     if other := next((path for path in paths if path.suffix != ".tar" or set("{,}") & set(str(path))), None):
@@ -56,16 +69,16 @@ def one_pattern(paths: Sequence[Path]) -> Path:
 
 
 def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Callable[[], ImageSource]]]:
-    """Return the samples as a table, remarks, and what gives each image, by its path, ``000.tar/0017.jpg``.
+    """Return the samples as a table, remarks, and path -> function that returns the image.
 
-    Columns are ``path``, ``cls``, ``txt`` and the fields of ``json``; and ``split`` if the shards' names tell it, as
-    ``train-000.tar`` and ``test-000.tar``.
+    A path is ``000.tar/0017.jpg``. The columns are ``path``, ``cls``, ``txt`` and the fields of the ``json`` files. If
+    the shards' names say the split, as ``train-000.tar`` and ``test-000.tar`` do, there is a column ``split`` too.
 
     Raises ``UserError`` for a shard that is missing or damaged, and for a sample with two images.
     """
     root = folder_of(pattern)
     rows: list[dict[str, str]] = []
-    places: dict[str, Callable[[], ImageSource]] = {}
+    readers: dict[str, Callable[[], ImageSource]] = {}
     unused = Counter[str]()
     for shard in map(Path, expand_braces(str(pattern))):
         name = shard.relative_to(root).as_posix()
@@ -75,9 +88,9 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
             if len(images) > 1:
                 what = f"the sample {sample} has the images {' and '.join(sorted(images)[:2])}; it must have one"
                 raise UserError(what, where=str(shard))
-            for suffix, place in images.items():
+            for suffix, reader in images.items():
                 path = f"{name}/{sample}.{suffix}"
-                places[path] = place.content
+                readers[path] = reader
                 rows.append({"path": path, **({"split": split} if split else {}), **texts})
             unused["samples without an image"] += not images
     if not {"train", "test"} <= {row.get("split") for row in rows}:
@@ -85,12 +98,12 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
     columns = {
         name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
     }
-    return columns, [f"{kind}: {count}, not used" for kind, count in unused.items() if count], places
+    return columns, [f"{kind}: {count}, not used" for kind, count in unused.items() if count], readers
 
 
-def _samples(shard: Path, unused: Counter[str]) -> dict[str, tuple[dict[str, Place], dict[str, str]]]:
-    """Map the names of samples to their images by suffix, and to their texts by column; ``unused`` counts the rest."""
-    found: defaultdict[str, tuple[dict[str, Place], dict[str, str]]] = defaultdict(lambda: ({}, {}))
+def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:
+    """Return the samples of a shard by name; ``unused`` counts the members that are in no sample."""
+    found: defaultdict[str, _Sample] = defaultdict(lambda: ({}, {}))
     try:
         with tarfile.open(shard, "r:", tarinfo=TarMember) as stream:
             for member in stream:
@@ -112,7 +125,7 @@ def _samples(shard: Path, unused: Counter[str]) -> dict[str, tuple[dict[str, Pla
                 elif suffix in images:
                     raise UserError(f"{member.name} is there twice", where=str(shard))
                 else:
-                    images[suffix] = Place(shard, member.offset_data, member.size)
+                    images[suffix] = partial(_image_bytes, shard, member.offset_data, member.size)
     except FileNotFoundError:
         raise UserError("there is no such shard", where=str(shard)) from None
     except (tarfile.TarError, OSError, ValueError, RecursionError) as error:
@@ -121,7 +134,10 @@ def _samples(shard: Path, unused: Counter[str]) -> dict[str, tuple[dict[str, Pla
 
 
 def _texts(suffix: str, content: bytes) -> dict[str, str]:
-    """Return a sample's label or texts by column. Raises ``ValueError`` if it is no text, or no JSON."""
+    """Return the texts of a member, by the column of the table that they belong to.
+
+    Raises ``ValueError`` if the content is no text, or if a ``json`` member is no JSON.
+    """
     text = content.decode("utf-8-sig").strip()
     if suffix != "json":
         return {suffix: text}

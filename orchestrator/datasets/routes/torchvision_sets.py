@@ -1,8 +1,8 @@
-"""Read datasets with torchvision's classes, without their checksums and without decoding images for the labels.
+"""Read datasets with torchvision's classes. The checksums of files are not computed, and no image is decoded.
 
-torchvision computes checksums of whole files whenever it opens a dataset (170 MB for CIFAR, 3 GB for STL10).
-``data prepare`` has checked them once. The checksums also protect against a pickle that runs code, so CIFAR's pickles
-are scanned before they are opened.
+torchvision computes the checksums of whole files whenever it opens a dataset (170 MB for CIFAR, 3 GB for STL10).
+``data prepare`` has checked them once. The checksums also protect against a pickle that runs code. CIFAR's pickles are
+therefore scanned before they are opened.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
-from orchestrator.datasets.part import Part, RouteContents, concatenated, make_part, numbered_classes, refetch_hint
+from orchestrator.datasets.part import Part, make_part, numbered_classes, refetch_hint
 from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -27,11 +28,13 @@ ARRAY_PICKLE = frozenset(
     for module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray")
     for name in ("_reconstruct", "ndarray", "dtype")
 ) | {"_codecs encode"}
-"""All global names in a pickle of arrays and lists."""
+"""The only classes and functions that a pickle of arrays and lists names."""
 
 
-def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read a ``torchvision.datasets`` class whose ``root`` is ``folder``; each part joins its argument sets.
+def read_torchvision(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
+    """Read a class of ``torchvision.datasets`` whose ``root`` is ``folder``.
+
+    The class is opened once for every set of arguments in the route. A part joins the images of all its sets.
 
     Raises ``UserError`` for a class that torchvision does not have, and for files that are missing or unreadable.
     """
@@ -56,7 +59,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
                 raise UserError("its parts do not name the same classes", where=str(folder))
             names = found or names
             pieces.append(_piece(dataset, route, folder, arguments))
-        parts[name] = concatenated(pieces)
+        parts[name] = _joined(pieces)
     if names is None:
         names = numbered_classes(entry, (int(part.labels.max(initial=-1)) for part in parts.values()), folder)
     return names, parts
@@ -73,7 +76,10 @@ def torchvision_class(name: str) -> type[Any]:
 
 
 def _reader(name: str) -> type[Any]:
-    """Make torchvision's class without checksums and unpacking. Raises ``UserError`` for an unknown name."""
+    """Return a subclass of torchvision's class that checks no checksums and unpacks no archives.
+
+    Raises ``UserError`` for an unknown name.
+    """
     original = torchvision_class(name)
     fields: dict[str, Any] = {}
     for base in reversed(original.__mro__):
@@ -82,7 +88,7 @@ def _reader(name: str) -> type[Any]:
                 fields[key] = blank
     if name == "ImageNet":
         fields["parse_archives"] = _refuse_archives
-    return type(original.__name__, (original,), fields)  # the same name: torchvision makes paths of it
+    return type(original.__name__, (original,), fields)  # torchvision makes paths of the name
 
 
 def _without_checksums(value: Any) -> Any:
@@ -101,9 +107,9 @@ def _refuse_archives(dataset: Any) -> None:
 
 
 def refuse_foreign_pickle(path: Path) -> None:
-    """Scan a pickle of protocol 2 (CIFAR's) without running it.
+    """Scan a pickle of protocol 2, as CIFAR's are, without running it.
 
-    Raises ``ValueError`` when it names anything but arrays, or uses an opcode that hides the name.
+    Raises ``ValueError`` when the pickle names a class or function that arrays do not need, or hides such a name.
     """
     for opcode, argument, _ in pickletools.genops(path.read_bytes()):
         if opcode.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"):
@@ -113,16 +119,22 @@ def refuse_foreign_pickle(path: Path) -> None:
 
 
 def _class_names(dataset: Any) -> list[str] | None:
-    """Return class names in label order, of ImageNet's classes the first; ``None`` if torchvision has none."""
+    """Return the class names in label order, or ``None`` if torchvision has none.
+
+    torchvision has several names for a class of ImageNet. The first is taken.
+    """
     names: Sequence[Any] | None = getattr(dataset, "classes", None)
     return None if names is None else [name if isinstance(name, str) else name[0] for name in names]
 
 
 def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mapping[str, Any]) -> Part:
-    """Make a part of one argument set, with labels and files from torchvision's own lists, without decoding."""
+    """Make a part of a dataset that torchvision has opened with ``arguments``.
+
+    Labels and files come from torchvision's own lists, so that no image is decoded.
+    """
     samples = _first_of(dataset, "samples", "_samples") or ()
     labels = _first_of(dataset, "targets", "_labels", "labels")
-    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # none: one array of images
+    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # empty for an array
 
     def read(index: int) -> Image.Image:
         image: Image.Image = dataset[index][0]
@@ -136,8 +148,18 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
     return make_part([label for _, label in samples] if labels is None else labels, read, origin)
 
 
+def _joined(parts: Sequence[Part]) -> Part:
+    """Join the images of several parts, in their order."""
+    images = [(part, index) for part in parts for index in range(len(part))]
+    return make_part(
+        np.concatenate([part.labels for part in parts]),
+        lambda i: images[i][0].source(images[i][1]),
+        lambda i: images[i][0].origin(images[i][1]),
+    )
+
+
 def _first_of(dataset: Any, *names: str) -> Any:
-    """Return the first of these attributes that a dataset has; ``None`` if it has none."""
+    """Return the first of the named attributes that is not ``None``; ``None`` if the dataset has no such attribute."""
     return next((getattr(dataset, name) for name in names if getattr(dataset, name, None) is not None), None)
 
 
