@@ -18,9 +18,9 @@ class QuickGELU(nn.Module):
 
 
 class _QuickGELU(torch.autograd.Function):
-    """x * sigmoid(1.702 x), computed as silu(1.702 x) / 1.702 to halve the passes over memory; first derivative only.
+    """``x * sigmoid(1.702 x)``, computed as ``silu(1.702 x) / 1.702``, which needs half as many passes over the memory.
 
-    The constants cancel in the backward pass.
+    The two constants cancel in the backward pass. Only first derivatives are supported.
     """
 
     @staticmethod

@@ -3,8 +3,8 @@
 The parameters of a random crop depend on (dataset, seed, view, index) only, so every method sees the same pixels in
 every process. All functions work on uint8 tensors (3, H, W).
 
-Pixels have the bits of torchvision's ``resize`` and ``center_crop``. It is not imported here, because that would take
-every worker a second and 160 MiB.
+The pixels are bit-identical to those of torchvision's ``resize`` and ``center_crop``. This module does not import
+torchvision, because the import takes a worker one second and 160 MiB.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Crop:
 
 
 SUPPORT_CROP = Crop()
-"""For few-shot training: crops of 50 to 100 % of the image area, half of them mirrored."""
+"""Crops for few-shot training: 50 to 100 % of the image area, half of them mirrored."""
 
 SOURCE_CROP = Crop(smallest=0.9, flip=0.0)
-"""For fine-tuning sources: open_clip's training transform, crops of 90 to 100 % of the image area, none mirrored."""
+"""Crops for fine-tuning sources, as in open_clip: 90 to 100 % of the image area, none mirrored."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Box:
 
 
 def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
-    """Resize an image (antialiased), and crop its centre or pad it with black: uint8 (3, S, S).
+    """Resize an image with antialiasing, and crop its centre or pad it with black: uint8 (3, S, S).
 
-    An image that already has this size is returned unchanged.
+    An image of the right size is returned unchanged.
     """
     height, width = image_3HW.shape[-2:]
     side = size.side
@@ -77,7 +77,7 @@ def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
 def augmented_view(
     image_3HW: Tensor, size: int, dataset: str, seed: int, view: int, index: int, crop: Crop = SUPPORT_CROP
 ) -> Tensor:
-    """Make random crop number ``view`` >= 1 of the image at position ``index`` of its split: uint8 (3, size, size)."""
+    """Return random crop number ``view`` (from 1) of the image number ``index`` of a split: uint8 (3, size, size)."""
     height, width = image_3HW.shape[-2:]
     return crop_view(image_3HW, view_box(height, width, dataset, seed, view, index, crop), size)
 
@@ -90,7 +90,7 @@ def crop_view(image_3HW: Tensor, box: Box, size: int) -> Tensor:
 
 
 def view_box(height: int, width: int, dataset: str, seed: int, view: int, index: int, crop: Crop = SUPPORT_CROP) -> Box:
-    """Return the rectangle of random crop number ``view`` >= 1 of the image at position ``index`` of its split."""
+    """Return the rectangle of random crop number ``view`` (from 1) of the image number ``index`` of a split."""
     return draw_box(height, width, keyed_seed("view", dataset, seed, view, index), crop)
 
 

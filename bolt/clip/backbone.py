@@ -29,13 +29,13 @@ _PROMPT_BATCH = 256
 class Backbone:
     """A CLIP model that is never trained; methods train copies of its towers.
 
-    The text side is fetched when prompts are encoded. Most methods need the text head only.
+    The text tower is loaded when prompts are encoded, because most methods need the text head only.
 
     Attributes:
-        name: its name in grids and results.
+        name: name of the backbone in grids and results.
         tower: the frozen image tower, in evaluation mode.
         logit_scale: factor of the cosine in a logit, already exponentiated (100 for the original weights).
-        input_size: side S of the square input images, in pixels, and how an image is brought to it.
+        input_size: side S of the square input images, in pixels, and how an image is resized to S.
         embed_dim: width D of the joint embedding.
         mean, std: normalisation per channel, for pixels in [0, 1].
     """
@@ -86,15 +86,16 @@ class Backbone:
         resize: Resize | None = None,
         interpolation: Interpolation | None = None,
     ) -> Backbone:
-        """Convert an open_clip model; shares the tensors of its image tower and copies its text side.
+        """Convert an open_clip model. The backbone shares the image tower's tensors and copies the text side.
 
         Args:
-            load_again: loads the same model again. With it no text side is kept: it is loaded for the prompts, and
-                freed. That saves two fifths of the memory of ViT-B/32, for one or two seconds of loading.
-            mean, std: normalisation per channel; ``None`` takes the model's.
-            resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; ``None`` takes the model's.
+            load_again: loads the same model again. If given, no text side is kept. Instead the model is loaded whenever
+                prompts are encoded, and freed afterwards. That saves two fifths of the memory of ViT-B/32, and costs
+                one or two seconds.
+            mean, std: normalisation per channel; by default that of the model.
+            resize, interpolation: see :class:`bolt.clip.input_size.InputSize`; by default those of the model.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for an image tower that takes images that are not square.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` if the image tower's input is not square.
         """
         import open_clip  # takes seconds to import
 
@@ -112,7 +113,7 @@ class Backbone:
 
     @property
     def activation(self) -> Activation:
-        """``gelu`` or ``quick_gelu``; with the wrong one the features are wrong, and no error is raised."""
+        """``gelu`` or ``quick_gelu``. With the wrong activation, features are wrong without an error."""
         return self.tower.shape.activation
 
     @property
@@ -121,9 +122,9 @@ class Backbone:
         return self.tower.precision
 
     def at(self, precision: Precision | None) -> Backbone:
-        """Return the same backbone in another number format; it shares all tensors. ``None`` changes nothing.
+        """Return the same backbone in another number format, with shared tensors. ``None`` changes nothing.
 
-        Raises :class:`bolt.clip.precision.UnsupportedPrecision` if its device cannot compute in it.
+        Raises :class:`bolt.clip.precision.UnsupportedPrecision` if the device cannot compute in this format.
         """
         check_precision(precision, self.device)
         if precision is None or precision == self.precision:
@@ -139,11 +140,11 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        """Device of the image tower, and of the text side when it is used."""
+        """Device of the image tower, to which the text side is moved before use."""
         return next(self.tower.parameters()).device
 
     def to(self, device: torch.device | str) -> Backbone:
-        """Move the image tower now, and the text side when it is next used; returns the backbone itself."""
+        """Move the image tower to a device, and the text side before its next use; return the backbone itself."""
         self.tower.to(device)
         self.__dict__.pop("text_tower", None)
         self._at.clear()
@@ -151,17 +152,16 @@ class Backbone:
 
     @cached_property
     def text_tower(self) -> TextTower:
-        """The frozen text tower, which methods can differentiate. It is kept once it was used.
+        """The frozen text tower, through which methods can differentiate. It stays in memory after the first use.
 
-        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for a text tower other than open_clip's plain causal
-        transformer.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` if it is not open_clip's plain causal transformer.
         """
         tower = TextTower.from_open_clip(self._text().to(self.device))
         tower.precision = self.precision
         return tower
 
     def tokenize(self, prompts: Sequence[str]) -> Tensor:
-        """Tokenise prompts: (P, context length), on the backbone's device; the end token is the largest number."""
+        """Tokenise prompts: (P, context length), on the backbone's device. The end token has the largest number."""
         return self._tokenizer(list(prompts)).to(self.device)
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
@@ -171,15 +171,15 @@ class Backbone:
     def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
         """Encode uint8 pixels (B, 3, S, S) as raw (not normalised) float32 features (B, D).
 
-        The images are encoded in batches of ``batch_size``, cut from the start. The composition of a batch can change
-        the last bits of a feature, so only calls with the same images and batch size give identical bits.
+        The images are encoded in batches of ``batch_size``. The last bits of a feature can depend on the other images
+        in the batch, so only calls with the same images and batch size give identical bits.
 
         Args:
-            tower: the image tower to use; the frozen one by default.
+            tower: the image tower to use; by default the frozen tower.
         """
         tower = self.tower if tower is None else tower
         features_BD = torch.empty(len(pixels_B3SS), self.embed_dim, device=self.device)
-        # Allocated outside of inference mode, because inference tensors cannot be used in autograd later.
+        # Allocated outside of inference mode, because autograd cannot use tensors that were made in it.
         with torch.inference_mode():
             for start in range(0, len(pixels_B3SS), batch_size):
                 rows = slice(start, start + batch_size)
@@ -201,8 +201,8 @@ class Backbone:
     ) -> Tensor:
         """Return unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
 
-        Descriptions of each class (CuPL, https://arxiv.org/abs/2209.03320) are given by class name; ``{}`` may stand
-        in them. Each class then has the mean of its own sentences.
+        A mapping from class names to descriptions (CuPL, https://arxiv.org/abs/2209.03320) gives each class the mean of
+        its own sentences. In templates and sentences, the class name replaces ``{}``.
 
         Raises ``ValueError`` if a list is empty, a template has no ``{}``, or a class has no sentences.
         """

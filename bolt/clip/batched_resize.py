@@ -1,16 +1,16 @@
-"""Resizes a batch of crops on the device that holds them, equal to torchvision's resize bit for bit.
+"""Resizes a batch of crops on the device that holds the images, bit-identical to torchvision's resize.
 
 On one CPU thread a view of a photograph takes 0.8 ms, nearly all of it resizing. A GPU waits 22 ms for a batch of 32.
-Written as matrices, the resize of a whole batch is two batched products.
+Here the resize of a whole batch is two batched matrix products.
 
 torchvision resizes uint8 images (bicubic, antialiased) in two passes, across and then down, with integer weights. For
-each output position the weights of the cubic filter (a = -0.5, its support widened when the image shrinks) are
-normalised, multiplied by 2^p and rounded; p is the largest number for which the largest weight stays below 2^15. A pass
-adds 2^(p-1) to the weighted sum, shifts it by p bits and clamps it to 0 ... 255. All sums are integers below 2^53, so
-float64 computes them exactly, in any order.
+each output position, it normalises the weights of the cubic filter (a = -0.5, with a wider support when the image
+shrinks), multiplies them by 2^p and rounds them. The number p is the largest for which the largest weight stays below
+2^15. A pass adds 2^(p-1) to the weighted sum, shifts the sum by p bits and clamps it to 0 ... 255. All sums are
+integers below 2^53, so float64 computes them exactly, in any order.
 
-Nothing here waits for the device, and no pixel is copied to it: a caller whose images are on the device sends the
-rectangles of the crops, a few numbers per image.
+No function here waits for the device or copies pixels to it. For images that are on a GPU, only the rectangles of the
+crops are sent, a few numbers per image.
 
 Shape legend: B crops, S side of the views, n length of a crop's side, L longest side in the batch.
 """
@@ -28,17 +28,18 @@ _FILTER_RADIUS = 2.0
 _MOST_BITS = 22
 _WEIGHT_LIMIT = 2.0**15
 _MOST_PIXELS = 32 * 3 * 600 * 600
-"""Pixels that are resized at once, which bounds the memory: 280 MB in float64. No pixel depends on it."""
+"""Most pixels that are resized at once, which bounds the memory: 280 MB in float64. The results do not depend on it."""
 
 
 def resize_crops(images: Sequence[Tensor], boxes: Sequence[Box], size: int) -> Tensor:
-    """Resize the crops of the images to ``size``, mirrored where their box says so: uint8 (B, 3, S, S).
+    """Crop each image to its box, resize the crop and mirror it if the box says so: uint8 (B, 3, S, S).
 
-    Equal to :func:`bolt.clip.augment.crop_view` of each image.
+    The pixels are those of :func:`bolt.clip.augment.crop_view` for each image.
 
     Args:
         images: uint8 (3, H, W) each, all on one device.
-        boxes: the rectangle of each image.
+        boxes: the rectangle of each crop.
+        size: S.
     """
     most = max(1, _MOST_PIXELS // (3 * max(box.height for box in boxes) * max(box.width for box in boxes)))
     parts = [slice(start, start + most) for start in range(0, len(boxes), most)]
@@ -62,10 +63,10 @@ def _resize_together(images: Sequence[Tensor], boxes: Sequence[Box], size: int) 
 
 
 def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return a pass's integer weights, float64 (B, S, L), and by how many bits each crop's sums are shifted, (B,).
+    """Return the integer weights of a pass, float64 (B, S, L), and the number of bits p of each crop, (B,).
 
     Args:
-        lengths_B: n of each crop, float64. Columns beyond n are zero.
+        lengths_B: n of each crop, float64. A crop's weights are zero beyond n.
         longest: L.
         size: S.
     """

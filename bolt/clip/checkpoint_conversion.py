@@ -1,12 +1,12 @@
 """Converts the image tower in a checkpoint of another project to open_clip's tensor names.
 
-The layout is recognised by the name of the class embedding, which every layout has exactly once:
+The name of the class embedding, which occurs once in every layout, identifies the layout:
 
-- an open_clip image tower (``class_embedding``);
-- a whole open_clip or OpenAI CLIP (``visual.class_embedding``), or a part of one that has the image tower;
-- a CLIP of Hugging Face (``vision_model.embeddings.class_embedding``).
+- ``class_embedding``: an open_clip image tower;
+- ``visual.class_embedding``: a whole CLIP of open_clip or OpenAI, or a part that includes the image tower;
+- ``vision_model.embeddings.class_embedding``: a CLIP of Hugging Face.
 
-Any prefix may stand before it: ``model.``, ``image_encoder.``, ``state_dict.`` and so on.
+Names may have a prefix, such as ``model.``, ``image_encoder.`` or ``state_dict.``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors, la
 from bolt.clip.tower import ImageTower
 
 CONVERSION_VERSION = 1
-"""Increased whenever the conversion of the same file gives different numbers."""
+"""Version of the conversion. A change that gives other numbers for the same file raises it."""
 
 _CLASS_EMBEDDING = "class_embedding"
 _HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
 _AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?)([._]|\d|$)")
-"""Finds the names of a running average of the weights, such as ``state_dict_ema.`` and ``ema_model.``."""
+"""Matches names of tensors in a running average of the weights, such as ``state_dict_ema.`` and ``ema_model.``."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class ConvertedTower:
     """The result of :func:`convert_image_tower`.
 
     Attributes:
-        tensors: float32 on the CPU, by open_clip's visual names, in the tower's order.
+        tensors: the tower's tensors in float32 on the CPU, by open_clip's visual names, in the tower's order.
         layout: description of the checkpoint's layout.
-        notes: what the conversion left out, took from the frozen tower, or converted to float32.
+        notes: remarks on tensors that were left out, taken from the frozen tower, or converted to float32.
     """
 
     tensors: dict[str, Tensor]
@@ -55,13 +55,13 @@ def convert_image_tower(
 
     Args:
         checkpoint: the result of :func:`bolt.clip.checkpoint_reading.read_checkpoint`, or tensors by name.
-        frozen: the pre-trained tower, or its tensors by open_clip's visual names. ``proj`` is taken from it for a
-            Hugging Face vision model without a projection.
+        frozen: the pre-trained tower, or its tensors by open_clip's visual names. A Hugging Face vision model without a
+            projection gets the ``proj`` of this tower.
 
     Raises:
-        TensorMismatch: if no image tower is found, or several; if tensors are missing, unexpected or of the wrong shape
-            (the first of each are listed); if values are NaN, infinite or quantised; if the tensors are a task vector;
-            or for a LoRA whose scale or matrices are unknown.
+        TensorMismatch: if there is no image tower, or more than one; if tensors are missing, unexpected or of the wrong
+            shape; if values are NaN, infinite or quantised; if the tensors are a task vector; or if the scale or the
+            matrices of a LoRA are unknown.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
@@ -79,7 +79,7 @@ def convert_image_tower(
         layout = "Hugging Face CLIP" if VISUAL_PROJECTION in inner else "Hugging Face CLIP vision model"
         if PROJECTION not in converted:
             converted[PROJECTION] = state[PROJECTION].detach().cpu()
-            notes.append("it has no projection; the pre-trained one is used")
+            notes.append("the checkpoint has no projection; the pre-trained projection is used")
     else:
         converted = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         layout = "open_clip CLIP" if prefix.endswith("visual.") else "open_clip image tower"
@@ -91,7 +91,7 @@ def convert_image_tower(
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
     if kinds:
         notes.append(f"{' and '.join(kinds)} numbers were converted to float32")
-    # Copied, so that the result needs no memory-mapped file and shares no memory with the frozen tower.
+    # A copy depends neither on the memory-mapped file nor on the memory of the frozen tower.
     ordered = {
         name: converted[name].detach().to("cpu", torch.float32, copy=True, memory_format=torch.contiguous_format)
         for name in state
@@ -100,9 +100,9 @@ def convert_image_tower(
 
 
 def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the prefix of the image tower's tensor names, and the prefixes of its running averages' names.
+    """Return the prefix of the image tower's tensor names, and the prefixes of the names in its running averages.
 
-    ``mark`` is the name of a tensor that each tower of this kind has once.
+    ``mark``: the name of a tensor that occurs once in a tower.
     """
     found = [name for name in tensors if name == mark or name.endswith(f".{mark}")]
     averaged = [name for name in found if _AVERAGED.search(name)]
@@ -119,7 +119,7 @@ def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) ->
     if averaged:
         copy = averaged[0].removesuffix(mark).rstrip(".")
         notes.append(
-            f"a running average (EMA) of the weights is in it too, under {copy}; to use that, save it alone"
+            f"there is also a running average (EMA) of the weights, under {copy}; to use it, save it alone"
             if current
             else f"these weights are a running average (EMA), under {copy}"
         )
@@ -139,7 +139,7 @@ def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -
         more = f" and {len(not_finite) - 1} more" if len(not_finite) > 1 else ""
         raise TensorMismatch(f"NaN or infinity in {not_finite[0]}{more}")
     gains = [name for name in layer_norm_names(frozen) if name.endswith(".weight")]
-    # Fine-tuning changes layer norm weights by a few per cent, so a task vector has values close to zero there.
+    # Fine-tuning changes the weights of layer norms by a few per cent, so those of a task vector are near zero.
     if all(tensors[name].float().norm() < 0.2 * frozen[name].cpu().float().norm() for name in gains):
         raise TensorMismatch(
             "the weights of every layer norm are near zero: this is a task vector (the difference of two towers), "

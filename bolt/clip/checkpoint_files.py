@@ -9,10 +9,10 @@ from pathlib import Path
 from bolt.util.json_text import read_json
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pt.tar", ".pth.tar")
-"""Suffixes by which a folder's checkpoints are found. A file that is named may have any."""
+"""Suffixes of the checkpoints in a folder. A checkpoint that is named directly may have any suffix."""
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""Where peft states the scale of a LoRA, beside its weights."""
+"""File beside the weights of a LoRA in which peft states the scale."""
 
 FOLDER_WEIGHTS = (
     "model.safetensors",
@@ -28,17 +28,17 @@ FOLDER_WEIGHTS = (
 
 
 class UnreadableCheckpoint(ValueError):
-    """A checkpoint cannot be read, or is refused for safety; the message says what to do."""
+    """A checkpoint cannot be read, or reading it could run code. The message says what to do."""
 
 
 def checkpoint_files(path: Path) -> tuple[Path, ...]:
     """Return the files that hold a checkpoint's tensors, in a fixed order.
 
     Args:
-        path: a checkpoint file, the index file of a checkpoint in parts, or a folder with one of these.
+        path: a checkpoint file, the index file of a checkpoint in parts, or a folder with one of these files.
 
     Raises:
-        UnreadableCheckpoint: if there is no checkpoint, more than one, or an index file that cannot be used.
+        UnreadableCheckpoint: if there is no checkpoint, several checkpoints, or a damaged index file.
     """
     if path.is_dir():
         path = _file_in_folder(path)
@@ -51,13 +51,13 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
 
 
 def checkpoint_name(path: Path) -> str:
-    """Return a file's name without the suffix of a checkpoint, or a folder's name."""
+    """Return the name of a checkpoint's file without its suffix, or the name of a checkpoint's folder."""
     fitting = [suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)]
     return path.name if path.is_dir() or not fitting else path.name[: -max(map(len, fitting))]
 
 
 def files_digest(paths: Iterable[Path]) -> str:
-    """Return the SHA-256 of a file, or of several files one after the other."""
+    """Return the SHA-256 of the concatenated contents of some files."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as stream:

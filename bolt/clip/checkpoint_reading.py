@@ -1,7 +1,7 @@
-"""Reads the tensors of a checkpoint file; never runs code from the file.
+"""Reads the tensors of a checkpoint file, and never runs code from the file.
 
-The content of a file, not its suffix, says how it is read. Tensors in dictionaries within dictionaries are named by
-their path, such as ``state_dict.visual.proj``. What wrappers of PyTorch add to the names is taken out of them.
+The content of a file decides how it is read, not the suffix. A tensor in nested dictionaries is named by the path of
+keys, such as ``state_dict.visual.proj``. Name parts that PyTorch's wrappers add, such as ``module.``, are removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WRAPPERS = frozenset(
         "base_layer",  # peft
     }
 )
-"""Parts of names that wrappers around modules add."""
+"""Parts of tensor names that wrappers around modules add."""
 
 _MAX_DEPTH = 24
 _OPENAI_SIZES = frozenset({"input_resolution", "context_length", "vocab_size"})
@@ -45,9 +45,9 @@ class Checkpoint:
     """The content of a checkpoint.
 
     Attributes:
-        tensors: by their names, without what wrappers add.
+        tensors: the tensors by name, without the parts that wrappers add.
         settings: the numbers and words in the file, or in the ``adapter_config.json`` of a LoRA, by name.
-        of_openai: whether it is an archive as OpenAI publishes its models, which use QuickGELU.
+        of_openai: whether the file is an archive in the form in which OpenAI publishes its models, all with QuickGELU.
     """
 
     tensors: Mapping[str, Tensor]
@@ -59,12 +59,12 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
     """Read every tensor of a checkpoint onto the CPU.
 
     Args:
-        path: a safetensors file; a file of ``torch.save``, or a TorchScript archive; the index file of a checkpoint in
-            parts; or a folder with one of these.
+        path: a safetensors file, a file of ``torch.save``, a TorchScript archive, the index file of a checkpoint in
+            parts, or a folder with one of these files.
 
     Raises:
-        UnreadableCheckpoint: for any other file, for a damaged one, and for a pickled module. The message says how to
-            convert it.
+        UnreadableCheckpoint: for any other file, a damaged file, or a pickled module. The message says how to convert a
+            pickled module.
     """
     tensors: dict[str, Tensor] = {}
     settings: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
             raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {_kind_of(content)}")
         of_openai |= isinstance(content, Foreign) and found.keys() >= _OPENAI_SIZES
         for name, tensor in found.items():
-            if ".original_module." in name:  # peft keeps the module as it was before its training
+            if ".original_module." in name:  # peft keeps a copy of the untrained module
                 continue
             plain = _plain_name(name)
             if plain in tensors and not torch.equal(tensors[plain], tensor):
@@ -91,7 +91,7 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
 
 
 def _read_file(file: Path) -> Any:
-    """Return what is in one file; raises ``UnreadableCheckpoint``."""
+    """Return the content of one file. Raises ``UnreadableCheckpoint``."""
     with file.open("rb") as stream:
         start = stream.read(256)
     try:
@@ -103,11 +103,11 @@ def _read_file(file: Path) -> Any:
         elif start[8:9] == b"{":
             return dict(load_file(file))
         elif start[:1] == b"\x80":  # the format of PyTorch before 1.6
-            with warnings.catch_warnings(action="ignore"):  # PyTorch warns of plain pickles; they are refused
+            with warnings.catch_warnings(action="ignore"):  # PyTorch warns of plain pickles, which are refused anyway
                 content = torch.load(file, map_location="cpu", weights_only=True)
         else:
             raise UnreadableCheckpoint(
-                f"{file} is neither a safetensors file nor one of torch.save{_looks_like(start)}"
+                f"{file} is neither a safetensors file nor a file of torch.save{_looks_like(start)}"
             )
     except (MemoryError, UnreadableCheckpoint):
         raise
@@ -115,7 +115,7 @@ def _read_file(file: Path) -> Any:
         if isinstance(error, pickle.UnpicklingError):
             if "Unsupported global" in str(error):
                 raise _pickled(file, "") from None
-            raise UnreadableCheckpoint(f"{file} is a pickle, but not one of torch.save") from None
+            raise UnreadableCheckpoint(f"{file} is a pickle that torch.save did not write") from None
         what = "safetensors file" if isinstance(error, SafetensorError) else "file of torch.save"
         first = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise UnreadableCheckpoint(f"{file} is not a complete {what}: {first}") from None
@@ -123,25 +123,25 @@ def _read_file(file: Path) -> Any:
 
 
 def _named(value: Any, name: str, above: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors, numbers and words in dictionaries and TorchScript modules, by their paths."""
+    """Yield the tensors, numbers and words in nested dictionaries and TorchScript modules, each with its path."""
     if isinstance(value, Foreign) and value.is_script_module:
         value = value.state
     if isinstance(value, Tensor | bool | int | float | str):
         yield name, value
     elif isinstance(value, Mapping) and id(value) not in above and depth < _MAX_DEPTH:
-        above.add(id(value))  # each dictionary once: it may hold itself
+        above.add(id(value))  # a dictionary may contain itself
         for key, inner in value.items():
             yield from _named(inner, f"{name}.{key}" if name else str(key), above, depth + 1)
 
 
 def _plain_name(name: str) -> str:
-    """Take out of a name what wrappers add."""
+    """Return a tensor's name without the parts that wrappers add."""
     name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # a whole module that peft trained beside its adapters
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _refuse_pickled(content: Any, file: Path) -> None:
-    """Raise ``UnreadableCheckpoint`` if the weights are inside of pickled objects, and not beside them."""
+    """Raise ``UnreadableCheckpoint`` if the weights are attributes of pickled objects."""
     inner = [content, *content.values()] if isinstance(content, Mapping) else [content]
     foreign = [value for value in inner if isinstance(value, Foreign) and not value.is_script_module]
     names = [name for name, value in _named(content, "", set()) if isinstance(value, Tensor)]

@@ -1,7 +1,7 @@
-"""Image towers of open_clip that keep open_clip's own module and tensor names.
+"""Image towers of open_clip other than CLIP's vision transformer; they keep open_clip's modules and tensor names.
 
-A :class:`TimmTower` is a plain vision transformer of timm: methods train its weight matrices by name. Any other is a
-:class:`FeatureTower`, which is frozen.
+A plain vision transformer of timm becomes a :class:`TimmTower`, whose weight matrices methods can train by name. Any
+other tower becomes a :class:`FeatureTower`, which stays frozen.
 
 Shape legend: B images, S image side, D embedding width.
 """
@@ -24,10 +24,10 @@ from bolt.protocol import Precision
 
 
 class FeatureTower(ImageTower):
-    """open_clip's own module, of a ResNet, a ConvNeXt, SigLIP and so on: normalised images (B, 3, S, S) -> (B, D).
+    """A frozen module of open_clip, such as a ResNet or a ConvNeXt: normalised images (B, 3, S, S) -> features (B, D).
 
-    Methods on frozen features run on it. Its shape has no layers, and whatever asks for its matrices by name raises
-    ``UnsupportedTower``.
+    Only methods on frozen features can use this tower. Its shape has no layers, so asking for the names of its weight
+    matrices raises ``UnsupportedTower``.
     """
 
     def __init__(self, visual: nn.Module, shape: TowerShape) -> None:
@@ -44,17 +44,17 @@ class FeatureTower(ImageTower):
             return _features(self.visual, images_B3SS).float()
 
     def state_dict_open_clip(self) -> dict[str, Tensor]:
-        """Return every tensor by its name in open_clip's *visual* tower, detached and shared."""
+        """Return every tensor by its name in open_clip's *visual* tower, detached but not copied."""
         return {name: tensor.detach() for name, tensor in self.visual.state_dict().items()}
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
-        """Return a tower that shares all tensors. Raises ``UnsupportedTower`` if some are to be trainable."""
+        """Return a copy that shares all tensors. Raises ``UnsupportedTower`` if ``trainable`` has a name."""
         if list(trainable):
             raise UnsupportedTower(f"the tensors of a {type(self.visual).__name__} cannot be trained")
         return copy.copy(self)
 
     def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
-        raise UnsupportedTower(f"learned tokens have no place in a {type(self.visual).__name__}")
+        raise UnsupportedTower(f"a {type(self.visual).__name__} cannot take learned tokens")
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the values of all tensors into this tower. Raises ``TensorMismatch`` for other names or shapes."""
@@ -66,9 +66,9 @@ class FeatureTower(ImageTower):
 
 
 class TimmTower(FeatureTower):
-    """A plain vision transformer of timm in open_clip (SigLIP, PE-Core, EVA-02), whose linear modules have names.
+    """A plain vision transformer of timm in open_clip (SigLIP, PE-Core, EVA-02), whose matrices methods can train.
 
-    Names are open_clip's own of its *visual* tower, and each matrix is stored as (out, in), as its module holds it.
+    Tensors have the names of open_clip's *visual* tower. Every matrix is stored as (out, in), as in its module.
     """
 
     block_names: ClassVar[str] = "trunk.blocks"
@@ -100,12 +100,12 @@ class TimmTower(FeatureTower):
 
 
 def image_tower_of(model: nn.Module) -> ImageTower:
-    """Return the frozen image tower of an open_clip model. A plain vision transformer gets named matrices.
+    """Return the frozen image tower of an open_clip model, in the class that fits its architecture.
 
-    For any other tower than CLIP's own, the activation is read from the whole model, text side included: a ResNet, for
-    example, has only ReLU.
+    For a tower other than CLIP's own, ``quick_gelu`` is stated as activation if any module of the whole model, text
+    side included, is a QuickGELU. A ResNet, for example, has no GELU itself.
 
-    Raises ``UnsupportedTower`` if the images that the tower takes are not square.
+    Raises ``UnsupportedTower`` if the tower's input is not square.
     """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
@@ -125,11 +125,11 @@ def image_tower_of(model: nn.Module) -> ImageTower:
 
 def _features(visual: nn.Module, images_B3SS: Tensor) -> Tensor:
     made = visual(images_B3SS)
-    return cast(Tensor, made[0] if isinstance(made, tuple) else made)  # CoCa returns its tokens beside them
+    return cast(Tensor, made[0] if isinstance(made, tuple) else made)  # CoCa also returns its tokens
 
 
 def _encode_black(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
-    """Encode a black image; return the embedding width, and the linear modules that were called."""
+    """Encode a black image; return the embedding width, and the linear modules that the forward pass called."""
     computing: set[nn.Module] = set()
     linear = [part for part in visual.modules() if isinstance(part, nn.Linear)]
     hooks = [part.register_forward_hook(lambda part, *_: computing.add(part)) for part in linear]
@@ -142,11 +142,11 @@ def _encode_black(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
 
 
 def _has_named_matrices(visual: nn.Module, computing: set[nn.Module]) -> bool:
-    """Return whether an image tower is a plain vision transformer of timm that methods can train by name.
+    """Return whether an image tower is a plain vision transformer of timm whose matrices can be trained by name.
 
     Every matrix of such a tower is the weight of a linear module of a known kind, and the forward pass calls that
-    module. If it read the weight and did not call the module, an adapter in the module's place would have no effect.
-    The tower has no dropout, and no statistics of batches.
+    module. If the forward pass only read the weight, an adapter in place of the module would have no effect. Such a
+    tower has neither dropout nor statistics of batches.
     """
     trunk: Any = getattr(visual, "trunk", None)
     patches = getattr(getattr(trunk, "patch_embed", None), "patch_size", (0, 1))

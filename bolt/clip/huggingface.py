@@ -1,8 +1,8 @@
-"""Converts CLIPs between open_clip and Hugging Face transformers: tensors and configuration, image towers both ways.
+"""Converts the tensors and configurations of CLIPs of Hugging Face transformers to open_clip's, and image towers back.
 
-transformers has separate query, key and value matrices and stores the projection as (embed, width). open_clip stacks
-the three matrices and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
-``CLIPVisionModelWithProjection`` have a projection; ``CLIPVisionModel``, the class of the published fine-tuned models,
+transformers has separate query, key and value matrices, and stores the projection as (embed, width). open_clip stacks
+the three matrices, and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
+``CLIPVisionModelWithProjection`` have a projection. ``CLIPVisionModel``, the class of the published fine-tuned models,
 has none.
 
 Shape legend: W width, D embedding width.
@@ -21,7 +21,7 @@ from bolt.clip.tensor_names import PROJECTION, TensorMismatch
 from bolt.clip.tower_shape import TowerShape
 
 VISION = "vision_model."
-"""Prefix of the image tower's tensor names, except in a ``CLIPVisionModel`` written by transformers 5."""
+"""Prefix of the image tower's tensor names. A ``CLIPVisionModel`` that transformers 5 wrote has no prefix."""
 
 TEXT = "text_model."
 """Prefix of the text tower's tensor names."""
@@ -63,9 +63,8 @@ _SHAPE_KEYS = {
     "activation": "hidden_act",
     "epsilon": "layer_norm_eps",
 }
-"""Field of a tower's shape -> its key in the configuration of a vision model."""
+"""Field of a tower's shape -> key in the configuration of a vision model."""
 
-# The defaults of transformers' CLIPVisionConfig.
 _DEFAULTS = {
     "image_size": 224,
     "patch_size": 32,
@@ -77,13 +76,14 @@ _DEFAULTS = {
     "hidden_act": "quick_gelu",
     "layer_norm_eps": 1e-5,
 }
+"""The defaults of transformers' CLIPVisionConfig."""
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert the image tower of a Hugging Face CLIP to open_clip's visual names.
 
-    The result has ``proj`` (W, D) only if the model has a projection. Unknown names are kept, so that
-    :func:`bolt.clip.tensor_names.check_tensors` reports them. Tensors outside the vision model are left out.
+    The result has ``proj`` (W, D) only if the model has a projection. Unknown names in the vision model are kept, so
+    that :func:`bolt.clip.tensor_names.check_tensors` reports them. Tensors outside the vision model are left out.
     """
     prefix = VISION if any(name.startswith(VISION) for name in tensors) else ""
     vision = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -114,7 +114,7 @@ def whole_from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def take_blocks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the tensors of the transformer blocks out of one tower's; returns them by open_clip's names."""
+    """Move the tensors of the transformer blocks out of ``tensors``; return them by open_clip's names."""
     layers = _layers(tensors, r"encoder\.layers\.(\d+)\.")
     found = {ours: tensors.pop(theirs) for ours, theirs in _block_names(layers).items() if theirs in tensors}
     for ours, separate in _fused_names(layers).items():
@@ -144,7 +144,7 @@ def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _block_names(layers: int) -> dict[str, str]:
-    """Map open_clip's names of the blocks' tensors to transformers' names, without query, key and value."""
+    """Map open_clip's names of the blocks' tensors to transformers' names; query, key and value are not included."""
     return {
         f"transformer.resblocks.{index}.{ours}.{part}": f"encoder.layers.{index}.{theirs}.{part}"
         for index in range(layers)
@@ -154,7 +154,7 @@ def _block_names(layers: int) -> dict[str, str]:
 
 
 def _fused_names(layers: int) -> dict[str, list[str]]:
-    """Map open_clip's names of the fused query-key-value tensors to transformers' names of the three parts."""
+    """Map open_clip's names of the fused query-key-value tensors to the names of the three parts in transformers."""
     return {
         f"transformer.resblocks.{index}.attn.in_proj_{part}": [
             f"encoder.layers.{index}.{name}.{part}" for name in _QUERY_KEY_VALUE
@@ -200,8 +200,8 @@ _TEXT_DEFAULTS = {
 def open_clip_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return open_clip's model configuration for the ``config.json`` of a ``CLIPModel``.
 
-    Raises ``ValueError`` if the model is no CLIP, if its activation is neither GELU nor QuickGELU, if its two towers
-    have different activations, or if its vocabulary is not CLIP's: open_clip could not make the tokens.
+    Raises ``ValueError`` if the model is no CLIP, if the activation is neither GELU nor QuickGELU, if the two towers
+    have different activations, or if the vocabulary is not CLIP's, for which open_clip has a tokenizer.
     """
     shape, text = shape_from_config(config), {**_TEXT_DEFAULTS, **(config.get("text_config") or {})}
     if text["hidden_act"] != shape.activation:
@@ -244,6 +244,6 @@ def config_from_shape(shape: TowerShape) -> dict[str, Any]:
 
 
 def _layers(names: Mapping[str, Tensor], pattern: str) -> int:
-    """Count the transformer blocks in the tensor names."""
+    """Return the number of transformer blocks: the highest number that ``pattern`` finds in the names, plus one."""
     found = (re.match(pattern, name) for name in names)
     return 1 + max((int(match[1]) for match in found if match), default=-1)

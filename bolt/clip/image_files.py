@@ -1,27 +1,26 @@
-"""One reader of pixels: from an image file of any kind to an upright picture in RGB or grey.
+"""Reads an image file of any kind as an upright picture in RGB or grey.
 
-For RGB and grey images the result is bit-identical to open_clip's. Images of other modes are converted at their full
-size:
+For RGB and grey images the result is bit-identical to open_clip's. Other images are converted before they are resized:
 
 =====================  ===============================================================================================
-palette, 1-bit         to RGB or grey. Pillow would resize the palette indices, by nearest neighbour
+palette, 1-bit         to RGB or grey. Otherwise Pillow would resize palette indices, by nearest neighbour
 CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
-transparent            composited on white. Colours under transparent pixels are arbitrary; open_clip shows them or
+transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
                        black, depending on whether the image had to be resized. An opaque alpha channel is dropped
-a fourth band          of a TIFF, JPEG 2000, BMP or TGA: opacity only if most pixels that it does not hide are opaque
-                       altogether. Near infrared has the same tags
-16-bit grey            v / 257, rounded. Pillow would clip at 255, which makes most images white. 12 bits: v / 16.06
-32-bit integers        like 16-bit grey if all values are in 0 to 65535, else an error: their range is unknown
-floating point         255 v, rounded, if all values are in 0 to 1, else an error
+a fourth band          of a TIFF, JPEG 2000, BMP or TGA: it is opacity if at least half of the visible pixels are fully
+                       opaque. Otherwise it is another band, such as near infrared, which has the same tags
+16-bit grey            v / 257, rounded. Pillow would clip at 255, so most images would be white. 12 bits: v / 16.06
+32-bit integers        like 16-bit grey if all values are in 0 to 65535, otherwise an error: their range is unknown
+floating point         255 v, rounded, if all values are in 0 to 1, otherwise an error
 with a stated range    255 (v - low) / (high - low), rounded and clipped. NaN and the file's "no data" are black
 several frames         the first frame
 EXIF orientation       applied, except to a benchmark's images, whose published numbers were measured without it.
-                       (Pillow always applies that of a TIFF)
-damaged metadata       ignored. Truncated pixels are an error, and so is an image beyond Pillow's limit for
+                       (Pillow itself always applies the orientation of a TIFF)
+damaged metadata       ignored. Truncated pixels are an error, and so is an image that exceeds Pillow's limit for
                        decompression bombs
 =====================  ===============================================================================================
 
-A TIFF that Pillow does not read (other bands, planar, other numbers) is read with tifffile where it is installed.
+If tifffile is installed, it reads TIFFs that Pillow does not: with other bands, planes or number formats.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ UNREADABLE = (
 """The exceptions that Pillow raises for an image that is damaged, truncated or too large."""
 
 ImageSource = Image.Image | PictureFile
-"""An open image, or a file, or the content of one."""
+"""An open image, the path of an image file, or an open binary file."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -59,7 +58,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # fmt: skip
-"""EXIF orientation -> what turns the picture upright."""
+"""EXIF orientation -> the operation that turns the picture upright."""
 
 _INFO = "read as"
 
@@ -74,7 +73,7 @@ class Reading:
         range: the values that become black and white; ``None`` for the range of the number format.
 
     Raises:
-        ValueError: for other numbers of bands than one or three, and for a range that does not ascend.
+        ValueError: if there are neither one nor three bands, or if the range does not ascend.
     """
 
     upright: bool = True
@@ -85,7 +84,7 @@ class Reading:
         if self.bands is not None and (len(self.bands) not in (1, 3) or min(self.bands) < 1):
             raise ValueError("bands are three (red, green, blue) or one (grey), counted from 1, such as 4,3,2")
         if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
-            raise ValueError("a range is the value that becomes black, and a larger one that becomes white: 0,3000")
+            raise ValueError("a range is the value that becomes black, and the larger value that becomes white: 0,3000")
 
 
 UPRIGHT = Reading()
@@ -95,9 +94,9 @@ class ReadAs(NamedTuple):
     """How an image was read.
 
     Attributes:
-        turned: whether its EXIF orientation asks for a turn.
-        remarks: which parts of the file are not used.
-        low, high: the range of its values without the lowest and the highest 0.5 %.
+        turned: whether the EXIF orientation demands a turn.
+        remarks: notes on the parts of the file that are not used.
+        low, high: the range of the values, without the lowest and the highest 0.5 % if the values were scaled.
         white: the value that becomes white.
     """
 
@@ -119,7 +118,7 @@ def open_image(source: ImageSource, reading: Reading = UPRIGHT) -> Image.Image:
 
 
 def open_named(source: ImageSource, reading: Reading = UPRIGHT) -> Image.Image:
-    """Open an image as :func:`open_image` does; the ``OSError`` for a damaged file names its path."""
+    """Open an image with :func:`open_image`. The ``OSError`` for a damaged file names the file."""
     try:
         return open_image(source, reading)
     except FileNotFoundError:
@@ -136,22 +135,22 @@ def to_rgb_or_grey(image: Image.Image) -> Image.Image:
 
 
 def read_as(image: Image.Image) -> ReadAs:
-    """Return how an image of :func:`open_image` was read."""
+    """Return how :func:`open_image` read the given image, which it returned."""
     found: ReadAs = image.info.get(_INFO, ReadAs())
     extrema = np.ravel(image.getextrema())
     return found if found.white != ReadAs().white else found._replace(low=min(extrema), high=max(extrema))
 
 
 def reading_notes(found: Iterable[ReadAs], reading: Reading = UPRIGHT) -> list[str]:
-    """Return notes on unused parts of a dataset's images, with counts, and a note if most images are dark."""
+    """Return notes on the unused parts of a dataset's images, with counts, and a note if most images are dark."""
     images = list(found)
     counts = Counter(remark for one in images for remark in one.remarks)
     notes = [f"{remark}: {count} of {len(images)} images" for remark, count in counts.items()]
     if images and reading.range is None and float(np.median([one.high / one.white for one in images])) < 0.5:
         low, high = min(one.low for one in images), max(one.high for one in images)
         notes.append(
-            f"most values lie in {low:g} to {high:g}, where white is {images[0].white:g}, so the images are dark; if "
-            f"they are measured in another range, {STATE_RANGE}"
+            f"the images are dark: most values lie in {low:g} to {high:g}, and white is {images[0].white:g}; if white "
+            f"is another value, {STATE_RANGE}"
         )
     return notes
 
@@ -160,7 +159,7 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     image: Image.Image | None
     remarks: tuple[str, ...]
     if isinstance(source, Image.Image):
-        source.load()  # which turns a TIFF
+        source.load()  # turns a TIFF
         image, remarks = source, ()
     else:
         image, remarks = load_picture(source)

@@ -1,4 +1,4 @@
-"""The images that an image tower takes, and how an image of any size is brought to them."""
+"""The size of an image tower's input, and how images are resized to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ Interpolation = Literal["bicubic", "bilinear"]
 
 @dataclass(frozen=True)
 class InputSize:
-    """The images that a tower takes, and how an image is brought to that size. Names are as in open_clip.
+    """The size of a tower's input, and how images are resized to it. Names are those of open_clip.
 
     Attributes:
-        side: of the square images, in pixels.
-        resize: ``shortest`` brings the shortest side to ``side`` and crops the centre, as CLIP does; ``squash`` brings
-            both sides to it, as SigLIP does; ``longest`` brings the longest side to it and pads the other with black.
-        interpolation: of the resize.
+        side: side of the square input, in pixels.
+        resize: ``shortest`` resizes the shortest side to ``side`` and crops the centre, as CLIP does. ``squash``
+            resizes both sides to ``side``, as SigLIP does. ``longest`` resizes the longest side to ``side`` and pads
+            the other side with black.
+        interpolation: interpolation of the resize.
     """
 
     side: int
@@ -25,7 +26,7 @@ class InputSize:
     interpolation: Interpolation = "bicubic"
 
     def encoded(self) -> Any:
-        """Return the side alone if the images are resized as CLIP does: older artifacts are named by it."""
+        """Return the form in identities: only the side for CLIP's own way of resizing, as in older artifacts."""
         plain = self == InputSize(self.side)
         return self.side if plain else {"side": self.side, "resize": self.resize, "interpolation": self.interpolation}
 
@@ -34,9 +35,9 @@ class InputSize:
         return "-".join([str(self.side), *(word for word in others if word not in ("shortest", "bicubic"))])
 
     def resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that an image is resized to, before it is cropped or padded.
+        """Return the height and width to which an image is resized, before it is cropped or padded.
 
-        The shortest side is rounded as in torchvision, and the longest side as in open_clip.
+        With ``shortest``, sizes are rounded as in torchvision; with ``longest``, as in open_clip.
         """
         if self.resize == "squash":
             return self.side, self.side

@@ -1,7 +1,7 @@
-"""Merges a LoRA (low-rank adapter) of a CLIP into the weights that it changes.
+"""Merges a LoRA (low-rank adapter) of a CLIP into the weights that the LoRA changes.
 
 A LoRA adds ``scale * B @ A`` to a matrix, with A (rank, inputs), B (outputs, rank) and ``scale = alpha / rank``
-(https://arxiv.org/abs/2106.09685), or ``alpha / sqrt(rank)`` where peft's ``use_rslora`` says so.
+(https://arxiv.org/abs/2106.09685). With peft's ``use_rslora``, the scale is ``alpha / sqrt(rank)``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def merge_lora(
     """Merge a LoRA into the weights beside it, or into the pre-trained tower if it is stored alone.
 
     Args:
-        tensors: of the checkpoint, by name.
-        settings: numbers and words beside them: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
-        frozen: the pre-trained image tower, by open_clip's visual names.
+        tensors: the tensors of the checkpoint, by name.
+        settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
+        frozen: the tensors of the pre-trained image tower, by open_clip's visual names.
 
     Returns:
-        All tensors without the LoRA's, and a note on what was merged.
+        The merged weights with all other tensors of the checkpoint, and a note on what was merged.
 
-    Raises ``TensorMismatch`` if the scale, a matrix, or the kind of adapter is unknown; the message says how to merge.
+    Raises ``TensorMismatch`` if the scale, a matrix, or the kind of adapter is unknown. The message says how to merge.
     """
     tensors, settings = _clip_lora(tensors, settings, frozen)
     pairs: dict[str, dict[str, Tensor]] = {}
@@ -66,7 +66,7 @@ def merge_lora(
         if (target := _target(name, base, whole)) is None:
             if whole or _of_vision(name) or not any(map(_of_vision, pairs)):
                 raise _refused(f"{name} is no matrix of this CLIP")
-            continue  # the text tower's
+            continue  # a matrix of the text tower
         weight, a, b = base[target], pair.get("A"), pair.get("B")
         fits = a is not None and b is not None and a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] <= 2**16
         if a is None or b is None or not fits or (len(b), a.shape[1]) != weight.shape:
@@ -86,10 +86,10 @@ def merge_lora(
 def _clip_lora(
     tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
-    """Rename the tensors of a LoRA that CLIP-LoRA wrote (https://arxiv.org/abs/2405.18541) to peft's names.
+    """Rename the tensors of a LoRA in the format of CLIP-LoRA (https://arxiv.org/abs/2405.18541) to peft's names.
 
-    A LoRA of any other program is returned unchanged. CLIP-LoRA numbers the blocks of the text tower first, and scales
-    an update by ``alpha / sqrt(rank)``.
+    Any other LoRA is returned unchanged. CLIP-LoRA numbers the blocks of the text tower before those of the image
+    tower, and its scale is ``alpha / sqrt(rank)``.
     """
     found = {name: match for name in tensors if (match := _CLIP_LORA.fullmatch(name))}
     stated = {name.rpartition(".")[2]: value for name, value in settings.items()}
@@ -107,14 +107,14 @@ def _clip_lora(
 
 
 def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the pre-trained tower in the layout whose names the LoRA uses."""
+    """Return the pre-trained tower's tensors by the names that the LoRA uses, transformers' or open_clip's."""
     if any("self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs):
         return to_huggingface({name: tensor.detach().cpu() for name, tensor in frozen.items()})
     return {f"visual.{name}": tensor.detach().cpu() for name, tensor in frozen.items()}
 
 
 def _target(name: str, base: Mapping[str, Tensor], whole: bool) -> str | None:
-    """Return the name of the tensor that a LoRA changes. Prefixes such as ``base_model.model.`` are not in ``base``."""
+    """Return the name in ``base`` of the matrix that a LoRA calls ``name``; a prefix is dropped unless ``whole``."""
     parts = name.split(".")
     for start in range(1 if whole else len(parts)):
         stem = ".".join(parts[start:])
@@ -129,7 +129,7 @@ def _of_vision(name: str) -> bool:
 
 
 def _scale(rank: int, settings: Mapping[str, Any], alpha: float | None) -> float:
-    """Return the factor of ``B @ A``; raises ``TensorMismatch`` if the file does not say it."""
+    """Return the factor of ``B @ A``. Raises ``TensorMismatch`` if the checkpoint does not state it."""
     stated = {name.rpartition(".")[2]: value for name, value in settings.items()}
     of_lora = [
         name for name in settings if settings.keys() & {f"{name.removesuffix('alpha')}{r}" for r in ("r", "rank")}
@@ -139,9 +139,9 @@ def _scale(rank: int, settings: Mapping[str, Any], alpha: float | None) -> float
     if alpha is None:
         alpha = stated.get("lora_alpha", next((settings[n] for n in of_lora if n.endswith("alpha")), None))
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise _refused("its scale is not in the file, nor in an adapter_config.json beside it")
+        raise _refused("neither the file nor an adapter_config.json beside the file states its scale")
     if stated.get("r", rank) != rank:
-        raise _refused(f"it states the rank {stated['r']}, and its matrices have the rank {rank}")
+        raise _refused(f"it states the rank {stated['r']}, but its matrices have the rank {rank}")
     if stated.get("fan_in_fan_out") is True:
         raise _refused("its matrices are stored transposed (fan_in_fan_out)")
     return alpha / (math.sqrt(rank) if stated.get("use_rslora") is True else rank)

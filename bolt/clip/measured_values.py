@@ -1,4 +1,4 @@
-"""Measured values of several bands and any range, as satellites and microscopes give them, as pixels of 8 bits.
+"""Converts measured values, as from satellites and microscopes, with any bands and any range, to pixels of 8 bits.
 
 Shape legend: H, W height and width, C bands.
 """
@@ -15,12 +15,12 @@ from PIL import Image
 
 from bolt.clip.picture_files import BITS, NO_DATA, PictureFile, both_bytes, file_content, tiff_tag
 
-CHOOSE_BANDS = "choose those of red, green and blue (or one), such as --bands 4,3,2, or bands: [4, 3, 2] in the entry"
-STATE_RANGE = "state it: --range LOW,HIGH, or range: [LOW, HIGH] in the entry"
+CHOOSE_BANDS = "choose one, or those for red, green and blue: --bands 4,3,2, or bands: [4, 3, 2] in the entry"
+STATE_RANGE = "state the range: --range LOW,HIGH, or range: [LOW, HIGH] in the entry"
 
 
 def white_of(image: Image.Image | None, values_HWC: NDArray[np.generic]) -> float:
-    """Return the value that is white in the number format of a file."""
+    """Return the value that is white in the number format of an image: 255, 4095, 65535 or 1."""
     if values_HWC.dtype == np.uint8:
         return 255
     if image and tiff_tag(image, BITS, 16) == 12:
@@ -31,10 +31,10 @@ def white_of(image: Image.Image | None, values_HWC: NDArray[np.generic]) -> floa
 def read_values(
     source: PictureFile | Image.Image, image: Image.Image | None, bands: Sequence[int] | None
 ) -> tuple[NDArray[np.generic], float | None]:
-    """Return an image's values as stored, (H, W, C) in the chosen bands, and the value that means no data.
+    """Return an image's stored values in the chosen bands, (H, W, C), and the value that means "no data".
 
-    ``image``: the image as Pillow decoded it, if it could. Raises ``ValueError`` if it is not clear which bands are
-    meant.
+    ``image``: the image as decoded by Pillow; ``None`` if Pillow cannot decode it. Raises ``ValueError`` if a band does
+    not exist, or if ``bands`` have to be chosen.
     """
     last, no_data = max(bands or (1,)), None
     if not isinstance(source, Image.Image) and (
@@ -54,17 +54,14 @@ def read_values(
             values_HWC = values_HWC[..., :-1]
     count = values_HWC.shape[2]
     if last > count:
-        raise ValueError(f"band {last} is asked for, and the image has {count}")
+        raise ValueError(f"there is no band {last}: the image has {count}")
     if not bands and count not in (1, 3):
         raise ValueError(f"it has {count} bands; {CHOOSE_BANDS}")
     return values_HWC[..., [band - 1 for band in bands]] if bands else values_HWC, no_data
 
 
 def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None]:
-    """Return all bands of a TIFF, and the value that stands for missing data; ``None`` if the file names none.
-
-    The bands may be stored as samples, as planes or as pages.
-    """
+    """Return all bands of a TIFF, be they samples, planes or pages, and the value that means "no data" if any."""
     try:
         import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
@@ -74,7 +71,7 @@ def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None
         values, axes = np.asarray(file.series[0].asarray()), file.series[0].axes
         no_data = file.pages.first.tags.valueof(NO_DATA)
     if values.ndim not in (2, 3) or not {"Y", "X"} <= set(axes) or np.iscomplexobj(values):
-        raise ValueError(f"it is no picture: its {values.dtype} values have the axes {axes}")
+        raise ValueError(f"the file is no picture: its {values.dtype} values have the axes {axes}")
     values_HWC = np.atleast_3d(np.moveaxis(values, [axes.index("Y"), axes.index("X")], [0, 1]))
     with suppress(TypeError, ValueError):
         return values_HWC, float(no_data)
@@ -84,20 +81,20 @@ def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None
 def to_8_bit(
     values_HWC: NDArray[np.generic], no_data: float | None, stated: tuple[float, float] | None, white: float
 ) -> tuple[Image.Image, tuple[float, float], bool]:
-    """Scale values to grey or RGB, by the stated range or from 0 to ``white``.
+    """Scale values to a grey or RGB image of 8 bits, from the range ``stated`` or from 0 to ``white``.
 
-    Returns also the values at 0.5 and 99.5 %, and whether every pixel has one. Pixels without one become black.
+    Return the image, the values at 0.5 and 99.5 %, and whether every pixel has a value. A pixel without one is black.
 
-    Raises ``ValueError`` for values beyond a range that is not stated.
+    Raises ``ValueError`` if no range is stated and values lie outside of 0 to ``white``.
     """
     values = values_HWC.astype(np.float64)
     known = np.isfinite(values) & (True if no_data is None else values != no_data)
     low, high = stated or (0.0, white)
     seen = values[known] if known.any() else np.zeros(1)
     if stated is None and not (0 <= seen.min() <= seen.max() <= white and np.isfinite(values).all()):
-        others = "" if np.isfinite(values).all() else ", and some are no numbers"
+        others = "" if np.isfinite(values).all() else ", and some are not finite"
         span = f"{values_HWC.dtype} pixels range from {seen.min():g} to {seen.max():g}{others}"
-        raise ValueError(f"{span}; the allowed range is 0 to {white:g}, unless you {STATE_RANGE}")
+        raise ValueError(f"{span}; without a stated range, values from 0 to {white:g} are allowed; {STATE_RANGE}")
     scaled = np.clip((np.where(known, values, low) - low) * (255 / (high - low)), 0, 255)
     pixels = np.rint(scaled).astype(np.uint8)
     outer = np.percentile(seen, (0.5, 99.5))

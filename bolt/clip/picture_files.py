@@ -1,7 +1,7 @@
-"""Decodes picture files with Pillow, and helps it with files that only other programs read.
+"""Decodes picture files with Pillow, and works around Pillow's limits.
 
-Damaged metadata does not make a picture unreadable. Numbers of 16 bits keep their values. A fourth band keeps its
-values if it is not opacity.
+Damaged metadata does not make a picture unreadable, numbers of 16 bits keep their values, and a fourth band that is not
+opacity keeps its values too.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 PictureFile = str | Path | BinaryIO
-"""A file, or the content of one."""
+"""The path of a file, or an open binary file."""
 
 BITS, SAMPLES, NO_DATA = 258, 277, 42113
-"""Tags of a TIFF file."""
+"""Numbers of the TIFF tags for bits per sample, samples per pixel and the value of missing data."""
 
 _PLANAR, _EXTRA_SAMPLES, _NUMBERS = 284, 338, 339
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 _WITH_OPACITY = frozenset({None, "AVIF", "GIF", "HEIF", "ICNS", "ICO", "PNG", "WEBP"})
-"""Formats whose last channel is opacity whenever there is one; ``None``: an image made in memory."""
+"""Formats in which an additional channel is always opacity; ``None`` is the format of an image made in memory."""
 
 
 @cache
 def register_formats() -> None:
-    """Let Pillow read HEIC and JPEG XL where a package for them is installed."""
+    """Register the installed packages that let Pillow read HEIC and JPEG XL."""
     with suppress(ImportError):
         import pillow_heif  # type: ignore[import-not-found,unused-ignore]
 
@@ -45,7 +45,7 @@ def register_formats() -> None:
 
 
 def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
-    """Decode a file with Pillow, and return remarks; no image for a TIFF that Pillow does not read."""
+    """Decode a file with Pillow. Return the image, or ``None`` for a TIFF that Pillow cannot read, and remarks."""
     register_formats()
     try:
         return _decode(source)
@@ -67,10 +67,9 @@ def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
     if image.format == "TIFF":
         signed = tiff_tag(image, _NUMBERS, 1) == 2 and tiff_tag(image, BITS, 1) == 8
         if signed or (tiff_tag(image, _PLANAR, 1) == 2 and tiff_tag(image, BITS, 1) > 8):
-            return None, ()  # Pillow mistakes them
-        if (
-            tiff_tag(image, _EXTRA_SAMPLES, 0) == 1 and image.mode == "RGBA"
-        ):  # colours are divided by opacity, if it is one
+            return None, ()  # Pillow would return wrong pixels
+        if tiff_tag(image, _EXTRA_SAMPLES, 0) == 1 and image.mode == "RGBA":
+            # Pillow has divided the colours by the fourth band, which is right only if the band is opacity.
             as_stored = _load_as(source, lambda mode: mode.replace("RGBa", "RGBA"))
             image = image if has_opacity(as_stored) else as_stored
     animated = image.format != "MPO" and image.info.pop("animated")
@@ -78,7 +77,7 @@ def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
 
 
 def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.Image:
-    """Decode a file, whose tiles are unpacked in another of Pillow's raw modes if ``mode_of`` changes it."""
+    """Decode a file with Pillow. ``mode_of`` maps the raw mode that Pillow chooses for a tile to the mode to use."""
     if not isinstance(source, str | Path):
         source.seek(0)
     with Image.open(source) as image:
@@ -99,7 +98,7 @@ def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.
 
 
 def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
-    """Return Pillow's raw mode among a tile's arguments, and what puts another one there."""
+    """Return the raw mode in the arguments of a tile, and a function that returns the arguments with another mode."""
     if isinstance(arguments, str):
         return arguments, str
     if isinstance(arguments, tuple) and arguments and isinstance(arguments[0], str):
@@ -108,7 +107,7 @@ def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
 
 
 def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
-    """Return the pixels of an image. The low byte of 16 bits is restored where Pillow has dropped it."""
+    """Return the pixels of an image. If Pillow has reduced 16 bits to the high byte, decode again for the low byte."""
     pixels = np.asarray(image)
     if "16 bits" not in image.info:
         return pixels
@@ -119,7 +118,7 @@ def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
 
 
 def file_content(source: PictureFile) -> bytes:
-    """Return the content of a file."""
+    """Return the whole content of a file."""
     if isinstance(source, str | Path):
         return Path(source).read_bytes()
     source.seek(0)
@@ -127,7 +126,7 @@ def file_content(source: PictureFile) -> bytes:
 
 
 def _without_metadata(content: bytes) -> list[bytes]:
-    """Return a PNG or JPEG file without the parts that its pixels do not need, first with and then without EXIF."""
+    """Return two versions of a PNG or JPEG file without its metadata: with EXIF, and without. Other files: none."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         chunks, at = [], 8
         while at + 12 <= len(content):
@@ -154,7 +153,7 @@ def _without_metadata(content: bytes) -> list[bytes]:
 
 
 def tiff_tag(image: Image.Image, number: int, default: int) -> int:
-    """Return the first value of a TIFF's tag."""
+    """Return the first value of a tag of a TIFF, or ``default`` for other files and missing tags."""
     with suppress(Exception):
         value = image.tag_v2.get(number, default)  # type: ignore[attr-defined]
         return int(value[0] if isinstance(value, tuple) else value)
@@ -162,7 +161,7 @@ def tiff_tag(image: Image.Image, number: int, default: int) -> int:
 
 
 def has_opacity(image: Image.Image) -> bool:
-    """Return whether an image has transparent colours, or a last channel that can only be opacity."""
+    """Return whether an image has a transparent colour or an opacity channel, see :mod:`bolt.clip.image_files`."""
     if not image.has_transparency_data or image.format in _WITH_OPACITY or image.mode == "P":
         return image.has_transparency_data
     if image.format == "TIFF" and tiff_tag(image, _EXTRA_SAMPLES, 0) not in (1, 2):

@@ -1,17 +1,17 @@
 """The number format of a tower's matrix products: ``float32``, ``tf32`` or ``bfloat16``.
 
 Weights, gradients, optimisers, text heads and losses are float32 in every format. ``tf32`` rounds the factors of
-float32 products to 10 bits of mantissa, on NVIDIA GPUs since Ampere. ``bfloat16`` runs a tower under autocast. Without
-a choice, such a GPU computes in TF32 and any other device in float32.
+float32 products to 10 bits of mantissa; NVIDIA GPUs have it since Ampere. ``bfloat16`` runs a tower under autocast. By
+default, a GPU that has TF32 computes in TF32, and any other device in float32.
 
-The context managers here change PyTorch's global switches for a GPU only, and put them back.
+The context managers of this module change global switches of PyTorch for GPUs only, and restore them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -24,11 +24,11 @@ _AMPERE = (8, 0)
 
 
 class UnsupportedPrecision(ValueError):
-    """The device cannot compute in the number format that was asked for."""
+    """The device cannot compute in the requested number format."""
 
 
 def used_precision(precision: Precision | None, device: torch.device | str) -> Precision:
-    """Return the number format that a tower computes in on a device; ``None`` stands for the device's default."""
+    """Return ``precision``, or the default number format of the device for ``None``."""
     if precision is not None:
         return precision
     return "tf32" if _has_tf32(torch.device(device)) else "float32"
@@ -37,13 +37,11 @@ def used_precision(precision: Precision | None, device: torch.device | str) -> P
 def check_precision(precision: Precision | None, device: torch.device | str) -> None:
     """Raise ``UnsupportedPrecision`` if the device cannot compute in this number format."""
     where = torch.device(device)
-    if precision == "tf32" and not _has_tf32(where):
+    needs_ampere = precision == "tf32" or (precision == "bfloat16" and where.type == "cuda")
+    if needs_ampere and not _has_tf32(where):
         raise UnsupportedPrecision(
-            f"{where} cannot compute in tf32, which NVIDIA GPUs have since Ampere; leave precision out, or take float32"
-        )
-    if precision == "bfloat16" and where.type == "cuda" and not _has_tf32(where):
-        raise UnsupportedPrecision(
-            f"{where} cannot compute in bfloat16, which NVIDIA GPUs have since Ampere; leave precision out"
+            f"{where} cannot compute in {precision}: of GPUs, only NVIDIA's since Ampere can; leave precision out, or "
+            "take float32"
         )
 
 
@@ -52,31 +50,23 @@ def _has_tf32(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _AMPERE
 
 
-def forward_pass(precision: Precision | None, device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which a tower's forward pass computes in this number format."""
-    used = used_precision(precision, device)
-    if device.type != "cuda" and used != "bfloat16":
-        return nullcontext()
-    return _forward_pass(used, device)
-
-
 @contextmanager
-def _forward_pass(used: Precision, device: torch.device) -> Iterator[None]:
-    with ExitStack() as stack:
-        if device.type == "cuda":
-            stack.enter_context(_float32_products(used))
-        if used == "bfloat16":
-            stack.enter_context(torch.autocast(device.type, torch.bfloat16))
+def forward_pass(precision: Precision | None, device: torch.device) -> Iterator[None]:
+    """Compute a tower's forward pass in this number format inside the ``with`` block."""
+    used = used_precision(precision, device)
+    products = _float32_products(used) if device.type == "cuda" else nullcontext()
+    autocast = torch.autocast(device.type, torch.bfloat16) if used == "bfloat16" else nullcontext()
+    with products, autocast:
         yield
 
 
 @contextmanager
 def training_step(precision: Precision | None, device: torch.device) -> Iterator[None]:
-    """Compute the forward and backward pass of a training step, on a GPU with deterministic kernels.
+    """Compute the forward and backward pass of a training step in the ``with`` block, with the same bits every time.
 
-    The backward pass runs outside of :func:`forward_pass`, so it needs the switch of float32 products too. The
-    backward pass of attention adds in an order that changes from run to run unless deterministic algorithms are asked
-    for; an operation that has none raises a ``RuntimeError``.
+    The backward pass runs outside of :func:`forward_pass`, so it also needs the switch of float32 products. On a GPU,
+    the backward pass of attention adds in an order that changes from run to run, unless deterministic algorithms are
+    requested. An operation without a deterministic algorithm then raises a ``RuntimeError``.
     """
     if device.type != "cuda":
         yield
@@ -88,27 +78,19 @@ def training_step(precision: Precision | None, device: torch.device) -> Iterator
 @contextmanager
 def _float32_products(used: Precision) -> Iterator[None]:
     """Compute float32 products on a GPU in TF32 or, for ``float32``, without rounding their factors."""
-    cuda: Any = torch.backends.cuda
     cudnn: Any = torch.backends.cudnn
-    if hasattr(cuda.matmul, "fp32_precision"):
-        products, convolutions, switch = cuda.matmul, cudnn.conv, "fp32_precision"
-        value: object = "ieee" if used == "float32" else "tf32"
-    else:  # PyTorch before 2.9
-        products, convolutions, switch = cuda.matmul, cudnn, "allow_tf32"
-        value = used != "float32"
-    before = getattr(products, switch), getattr(convolutions, switch)
+    products, convolutions = torch.backends.cuda.matmul, cudnn.conv
+    before = products.fp32_precision, convolutions.fp32_precision
     try:
-        setattr(products, switch, value)
-        setattr(convolutions, switch, value)
+        products.fp32_precision = convolutions.fp32_precision = "ieee" if used == "float32" else "tf32"
         yield
     finally:
-        setattr(products, switch, before[0])
-        setattr(convolutions, switch, before[1])
+        products.fp32_precision, convolutions.fp32_precision = before
 
 
 @contextmanager
 def _deterministic_kernels() -> Iterator[None]:
-    """Ask for deterministic algorithms. The environment variable that cuBLAS needs for it stays set."""
+    """Request deterministic algorithms inside the ``with`` block. The environment variable for cuBLAS stays set."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     switches: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), switches.fill_uninitialized_memory

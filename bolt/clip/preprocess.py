@@ -1,7 +1,7 @@
 """Image preprocessing: from an open image to the normalised input of an image tower.
 
-For RGB and grey images the pixels are bit-identical to open_clip's evaluation transform;
-:mod:`bolt.clip.image_files` says how images of other kinds become RGB or grey.
+For RGB and grey images the pixels are bit-identical to those of open_clip's evaluation transform.
+:mod:`bolt.clip.image_files` says how other images become RGB or grey.
 
 Shape legend: B images, H, W height and width, S side of the tower's images.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
-    """Resize an image, crop or pad it to a square and convert it to RGB, as open_clip does: uint8 (3, S, S)."""
+    """Resize an image, crop or pad it to a square, and convert it to RGB, as open_clip does: uint8 (3, S, S)."""
     found = to_rgb_or_grey(image)
     height, width = size.resized(found.height, found.width)
     resample = Image.Resampling.BILINEAR if size.interpolation == "bilinear" else Image.Resampling.BICUBIC
@@ -36,23 +36,23 @@ def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
 
 
 def centre(length: int, size: int) -> int:
-    """Return where the middle ``size`` of ``length`` pixels begin; negative where pixels have to be added in front.
+    """Return the first of the ``size`` pixels in the middle of ``length`` pixels; negative if pixels have to be added.
 
-    Halves round to even, as in torchvision. If an odd number of pixels is added, the end gets one more, as in
-    open_clip.
+    Halves round to even, as in torchvision. If an odd number of pixels has to be added, the end gets one more than the
+    front, as in open_clip.
     """
     return round((length - size) / 2) if length >= size else -((size - length) // 2)
 
 
 def rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:
-    """Open an image in RGB at its own size: uint8 (3, H, W)."""
+    """Convert an image to RGB at its own size: uint8 (3, H, W)."""
     rgb = to_rgb_or_grey(image).convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
 def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
-    """Convert uint8 pixels (B, 3, S, S) to float32 tower input on a device, normalised per channel as in CLIP."""
-    from bolt.clip.transfer import to_device  # imports PyTorch, which decoding does without
+    """Convert uint8 pixels (B, 3, S, S) to the float32 input of a tower on a device, normalised per channel."""
+    from bolt.clip.transfer import to_device  # imports PyTorch, which decoding does not need
 
     images = to_device(pixels_B3SS, device).float().div_(255)
     mean_311, std_311 = (_per_channel(tuple(values), images.device) for values in (mean, std))
@@ -61,7 +61,7 @@ def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], 
 
 @lru_cache(maxsize=16)
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return values per channel, (3, 1, 1), copied to the device once."""
+    """Return one value per channel, (3, 1, 1), on a device. The cache avoids a copy for every batch."""
     import torch
 
     with torch.inference_mode(False):

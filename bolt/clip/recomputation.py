@@ -1,8 +1,8 @@
-"""Activation checkpointing of single operations: a trained linear module's input is computed twice, not kept.
+"""Activation checkpointing of single operations: the input of a trained linear module is computed again, not kept.
 
-In a training, a linear module keeps its input for the gradient of its weight. In a transformer block these inputs are
-the outputs of layer norms and of the activation, whose own inputs are kept as well. :func:`linear_after` keeps only
-those, and computes the outputs again in the backward pass.
+In training, a linear module keeps its input for the gradient of its weight. In a transformer block, this input is the
+output of a layer norm or of the activation, and autograd keeps the input of that operation as well.
+:func:`linear_after` keeps only the input of the operation, and computes the output again in the backward pass.
 
 Shape legend: ... leading axes, k input width, n input and m output width of a linear module.
 """
@@ -17,15 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RECOMPUTED_FROM = 2**20
-"""An input with at least this many numbers is computed again. At ViT-B/32 that takes 2 % of a training step, and saves
-two
-fifths of its activations. In the demo's small tower it would take 10 % of a step."""
+"""Inputs with at least this many numbers are computed again. At ViT-B/32, computing them takes 2 % of a training step
+and saves two fifths of the memory of its activations. In the demo's small tower it would take 10 % of a step."""
 
 
 def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:
-    """Return ``linear(module(x))`` for x (..., k), giving (..., m), with the same bits and the same gradients.
+    """Return ``linear(module(x))``, (..., m), for x (..., k), with the same bits and gradients as the plain call.
 
-    If ``linear`` is a plain linear module whose weight is trained, and x is large, ``module(x)`` is not kept.
+    ``module(x)`` is not kept if x is large and ``linear`` is a plain linear module with a trained weight.
 
     Args:
         module: a layer norm with weight and bias, or a module without parameters.
@@ -44,7 +43,7 @@ def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:
 
 
 class _LinearAfter(torch.autograd.Function):
-    """function(x, *own) W^T + b (..., m), with gradients for W, b, x (..., k) and the function's own tensors."""
+    """``function(x, *own) W^T + b``, (..., m), with gradients for W, b, x (..., k) and the tensors ``own``."""
 
     @staticmethod
     def forward(

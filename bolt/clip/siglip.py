@@ -1,7 +1,7 @@
 """Converts SigLIP and SigLIP 2 of Hugging Face transformers (``SiglipModel``) to open_clip's models of that name.
 
-open_clip's image tower is timm's. transformers separates query, key and value in the blocks, and fuses them in the head
-that pools the image tokens; timm does the opposite.
+open_clip takes the image tower from timm. transformers has separate query, key and value matrices in the blocks, and
+one fused matrix in the head that pools the image tokens. In timm it is the other way round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from bolt.clip.huggingface import TEXT, VISION, take_blocks
 
 PROBE = "vision_model.head.probe"
-"""The tensor that only a SigLIP has: the query that pools the image tokens."""
+"""Name of a tensor that only SigLIP has: the query that pools the image tokens."""
 
 _IN_BLOCKS = (
     (r"transformer\.resblocks", "trunk.blocks"),

@@ -1,4 +1,4 @@
-"""Writes safetensors files and reports a full or read-only disk as ``OSError``."""
+"""Writes safetensors files, and reports a full or read-only disk as ``OSError``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch import Tensor
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write named tensors, of any device and memory layout, to a safetensors file with mode 0644.
+    """Write named tensors, on any device and in any memory layout, to a safetensors file with mode 0644.
 
-    Raises ``OSError`` with the system's ``errno`` if writing fails; safetensors gives the number in its message only.
+    Raises ``OSError`` with the system's ``errno`` if writing fails. safetensors itself only mentions that number in its
+    message.
     """
     try:
         on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

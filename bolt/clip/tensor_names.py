@@ -1,4 +1,4 @@
-"""open_clip's names for the tensors of an image tower, and the parameters of :mod:`bolt.clip.tower` they belong to.
+"""Maps open_clip's names of an image tower's tensors to the parameters of :mod:`bolt.clip.tower`.
 
 Task vectors, checkpoints and saved models use the names of open_clip's *visual* tower.
 """
@@ -15,13 +15,13 @@ from bolt.clip.tower_shape import UnsupportedTower
 from bolt.util.ranges import some_of
 
 PROJECTION = "proj"
-"""The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
+"""The only matrix that open_clip stores as (in, out), for ``x @ proj``. All other matrices are (out, in)."""
 
 DEEP_PROMPTS = "prompts"
-"""Learned tokens of an image tower, :attr:`bolt.clip.tower.ImageTower.prompts`; open_clip's towers have none."""
+"""Name of the learned tokens :attr:`bolt.clip.tower.ImageTower.prompts`, which open_clip's towers do not have."""
 
 BLOCKS = "transformer.resblocks"
-"""What stands before the number of a block in open_clip's names of its tensors."""
+"""Prefix of the tensor names of a transformer block in open_clip; the number of the block follows."""
 
 MATRIX_KINDS = {
     "attention_in": (
@@ -33,7 +33,7 @@ MATRIX_KINDS = {
     "mlp_out": (".mlp.c_proj.weight", ".mlp.fc2.weight"),
     "projection": (PROJECTION, "head.proj.weight", "trunk.head.weight"),
 }  # fmt: skip
-"""Kind of weight matrix, as settings name it -> the ends of open_clip's and timm's names of such matrices."""
+"""Kind of weight matrix, as in settings -> endings of the names that open_clip and timm give to such matrices."""
 
 MatrixKinds = Annotated[tuple[str, ...], some_of(MATRIX_KINDS)]
 """The type of a setting that names kinds of weight matrices."""
@@ -46,19 +46,23 @@ _BLOCK_MODULES = {
     "mlp.c_fc.": "c_fc",
     "mlp.c_proj.": "c_proj",
 }
-"""open_clip's name of a block's tensor, without ``weight`` or ``bias`` -> the module of the block that has it here."""
+"""Name of a module in open_clip's block, up to ``weight`` or ``bias`` -> name of the module in our block."""
 
 _LAYER_NORM = re.compile(r"ln_.*|norm\d*|fc_norm|norm_pre|[qk]_norm")
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 
 
 class TensorMismatch(ValueError):
-    """The names or shapes of some tensors do not fit the image tower."""
+    """Tensors do not fit the image tower, by their names or shapes."""
 
 
 def tensor_names(layers: int) -> dict[str, str]:
-    """Map open_clip's tensor names to those of :class:`bolt.clip.tower.ImageTower`, in open_clip's order."""
-    _check_named(layers)
+    """Map open_clip's tensor names to those of :class:`bolt.clip.tower.ImageTower`, in open_clip's order.
+
+    Raises ``UnsupportedTower`` for the shape of a :class:`bolt.clip.feature_tower.FeatureTower`, which has no layers.
+    """
+    if not layers:
+        raise UnsupportedTower("this image tower gives features only: its weight matrices have no names")
     names = {name: name for name in ("class_embedding", "positional_embedding")}
     names[PROJECTION] = "proj.weight"
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
@@ -71,31 +75,23 @@ def tensor_names(layers: int) -> dict[str, str]:
 
 def matrix_module_paths(layers: int) -> dict[str, str]:
     """Map open_clip's matrix names to the paths of the image tower's linear modules, in network order."""
-    _check_named(layers)
     paths = {
-        f"{BLOCKS}.{index}.{theirs}weight": f"blocks.{index}.{own}"
-        for index in range(layers)
-        for theirs, own in _BLOCK_MODULES.items()
-        if not own.startswith("ln_")
+        name: path.removesuffix(".weight")
+        for name, path in tensor_names(layers).items()
+        if name.startswith(BLOCKS) and name.endswith("weight") and ".ln_" not in name
     }
     return paths | {PROJECTION: "proj"}
-
-
-def _check_named(layers: int) -> None:
-    """Raise ``UnsupportedTower`` for the shape of a :class:`bolt.clip.feature_tower.FeatureTower`."""
-    if not layers:
-        raise UnsupportedTower("this image tower gives features only: its weight matrices have no names")
 
 
 def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MATRIX_KINDS)) -> list[str]:
     """Return the names of the image tower's weight matrices, in the order of ``state``.
 
-    These are the two-dimensional tensors without the embeddings: per block the fused query-key-value, the attention
-    output and the two feed-forward matrices, and the visual projection; 49 in ViT-B, 97 in ViT-L/14.
+    The matrices of a ViT are the visual projection and four in each block: the fused query-key-value, the attention
+    output and the two feed-forward matrices. ViT-B has 49, ViT-L/14 has 97. Embeddings do not count.
 
     Args:
         state: the state dictionary of a visual tower, or of a whole CLIP, whose text tower is ignored.
-        kinds: only matrices of these kinds, out of :data:`MATRIX_KINDS`.
+        kinds: the kinds of matrices to return, from :data:`MATRIX_KINDS`.
     """
     endings = tuple(ending for kind in kinds for ending in MATRIX_KINDS[kind])
     return [
@@ -106,7 +102,7 @@ def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MAT
 
 
 def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Return the image tower's weights and biases of layer norms by name; ``state`` as in :func:`matrix_names`."""
+    """Return the names of the weights and biases of layer norms. ``state`` is that of :func:`matrix_names`."""
     tensors = _image_tower_tensors(state)
     return [name for name in tensors if any(_LAYER_NORM.fullmatch(part) for part in name.split("."))]
 
@@ -122,12 +118,13 @@ def check_tensors(
     """Check the names and shapes of a model's tensors.
 
     Args:
-        tensors: by open_clip's names.
-        expected: shape of each tensor.
+        tensors: the tensors by name.
+        expected: name of each tensor of the model -> its shape.
         of: the model, for the message.
 
     Raises:
-        TensorMismatch: if they differ; the message lists the first missing, unexpected and wrongly shaped tensors.
+        TensorMismatch: if names or shapes differ. The message lists the first missing, unexpected and wrongly shaped
+            tensors.
     """
     problems = [
         *_list_first("missing", [name for name in expected if name not in tensors]),
@@ -146,7 +143,7 @@ def check_tensors(
 
 
 def _list_first(what: str, names: list[str]) -> list[str]:
-    """Describe tensors in three groups at most; the same tensor of several blocks makes one group."""
+    """Return a line with the first three tensors. The same tensor of several blocks counts as one."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)

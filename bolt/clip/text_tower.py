@@ -1,7 +1,7 @@
-"""CLIP's text tower: token embeddings in, text embeddings out, differentiable in its input and in its weights.
+"""CLIP's text tower, which maps token embeddings to text embeddings, so that its input and its weights can be trained.
 
-open_clip's text tower takes tokens, so it cannot take trained context vectors, and no adapter can be attached to its
-attention (see :mod:`bolt.clip.tower`). Here both are possible, and the outputs are the same.
+open_clip's text tower takes token numbers, so trained context vectors cannot be its input. No adapter can be attached
+to its attention either (see :mod:`bolt.clip.tower`). This tower allows both and has the same outputs.
 
 Shape legend: P prompts, L tokens of the longest prompt, W width of the text tower, D joint embedding width, J blocks
 with learned tokens, K learned tokens.
@@ -23,7 +23,7 @@ from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
 from bolt.protocol import Precision
 
 PROMPTS_AT_ONCE = 256
-"""More prompts than this pass the tower in parts. In training, each part is computed again in the backward pass."""
+"""Most prompts in one pass. More prompts pass in parts, each of which is computed again in the backward pass."""
 
 
 class TextTower(nn.Module):
@@ -31,9 +31,9 @@ class TextTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
-        prompts: learned tokens (J, K, W) that stand behind the start token instead of words: each of the first J
-            blocks has K of its own. ``None``, as in CLIP, for no such tokens.
-        block_names: what stands before the number of a block in the names of its tensors.
+        prompts: learned tokens (J, K, W) in place of the words behind the start token, K for each of the first J
+            blocks. ``None`` for no such tokens, as in CLIP.
+        block_names: prefix of the tensor names of a block, before the block's number.
     """
 
     block_names: ClassVar[str] = BLOCKS
@@ -51,11 +51,12 @@ class TextTower(nn.Module):
 
     @classmethod
     def from_open_clip(cls, model: nn.Module) -> TextTower:
-        """Convert the text tower of an open_clip model; all tensors but the transposed projection are shared.
+        """Convert the text tower of an open_clip model to a frozen tower in evaluation mode.
 
-        The tower is frozen and in evaluation mode. Raises ``UnsupportedTower`` for any other architecture.
+        Both share all tensors except the projection, which is transposed. Raises ``UnsupportedTower`` for any other
+        architecture.
         """
-        text = getattr(model, "text", model)  # models with a text tower of their own keep it in this attribute
+        text = getattr(model, "text", model)  # some models of open_clip keep the text tower in this attribute
         with torch.device("meta"):  # allocates no memory and draws no random numbers
             tower = cls(text_shape_from_open_clip(text))
         paths = {name: name for name in ("positional_embedding", "token_embedding.weight")}
@@ -69,20 +70,20 @@ class TextTower(nn.Module):
         return tower.requires_grad_(False).eval()
 
     def matrix_paths(self) -> dict[str, str]:
-        """Map the names of the blocks' weight matrices to this module's linear modules, in network order."""
+        """Map open_clip's names of the blocks' weight matrices to the paths of the linear modules, in network order."""
         return matrix_module_paths(self.shape.layers)
 
     def copy(self) -> TextTower:
-        """Return a copy that shares all tensors, to attach adapters to."""
+        """Return a copy that shares all tensors; adapters can be attached to the copy."""
         shared = {id(tensor): tensor for tensor in self.parameters()}
         return copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
 
     def with_prompts(self, prompts_JKW: Tensor) -> TextTower:
-        """Return a copy with these learned tokens, which are trainable; it shares all tensors.
+        """Return a copy with these learned tokens, which are trainable. All other tensors are shared.
 
-        Raises ``TensorMismatch`` if they do not fit.
+        Raises ``TensorMismatch`` if the tokens do not fit.
         """
-        check_prompts(prompts_JKW, self.shape, self.shape.layers)
+        check_prompts(prompts_JKW, self.shape)
         clone = self.copy()
         clone.prompts = nn.Parameter(prompts_JKW.detach())
         return clone
@@ -96,8 +97,8 @@ class TextTower(nn.Module):
 
         Args:
             embeddings_PLW: embeddings of the tokens, without the embeddings of the positions.
-            ends_P: position of each prompt's end token, where its embedding is read. Tokens behind it have no effect.
-                The caller cuts the tokens behind the last end token, which would cost time.
+            ends_P: position of each prompt's end token, where the prompt's embedding is read. Tokens behind the end
+                token have no effect. The caller cuts off the tokens behind the last end token to save time.
         """
         if len(ends_P) <= PROMPTS_AT_ONCE:
             return self._encode(embeddings_PLW, ends_P)

@@ -1,8 +1,8 @@
-"""Reads a file of ``torch.save`` or a TorchScript archive without running anything that is in it.
+"""Reads a file of ``torch.save`` or a TorchScript archive without running code from the file.
 
-Both are zip archives with a pickle, ``data.pkl``, and one uncompressed member for each storage. The unpickler makes
-tensors and plain values only. Any other object becomes a :class:`Foreign`: its state is kept, its code is not loaded.
-Storages are mapped from the file, so a tensor that nobody uses takes no memory.
+Both are zip archives with a pickle, ``data.pkl``, and one uncompressed member for each storage. The unpickler here
+creates tensors and plain values only. An object of any other class becomes a :class:`Foreign`, which keeps the object's
+state; the class is not loaded. Storages are mapped from the file, so an unused tensor takes no memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 _LARGEST_PICKLE = 64 * 2**20
-"""The pickle of a state dictionary has about 100 bytes a tensor."""
+"""Largest pickle that is read. The pickle of a state dictionary has about 100 bytes per tensor."""
 
 _STORAGES = {
     "FloatStorage": torch.float32,
@@ -42,7 +42,8 @@ class Foreign:
     """An object of a class that is not loaded.
 
     Attributes:
-        state: the state in the file, ``None`` if there is none.
+        state: the object's state in the file; ``None`` if there is none.
+        class_name: module and name of the class.
     """
 
     state: Any = None
@@ -66,37 +67,36 @@ class Foreign:
 
     @property
     def is_script_module(self) -> bool:
-        """Whether it is a module of TorchScript, whose state holds its tensors and modules by name."""
+        """Whether the object is a module of TorchScript, whose state holds tensors and modules by name."""
         return self.class_name.startswith("__torch__.")
 
     @property
     def is_module(self) -> bool:
-        """Whether it is a pickled ``torch.nn.Module``."""
+        """Whether the object is a pickled ``torch.nn.Module``."""
         return isinstance(self.state, dict) and "_modules" in self.state
 
 
 class UnsafeFile(ValueError):
-    """An archive is damaged, or is built as ``torch.save`` never builds one."""
+    """An archive is damaged, or has a structure that ``torch.save`` never writes."""
 
 
 def read_zip(file: Path) -> Any:
-    """Return the object in a zip archive of PyTorch; its tensors are mapped from the file.
+    """Return the object in a zip archive of PyTorch. Its tensors are mapped from the file.
 
     Raises ``UnsafeFile``, or what zipfile and pickle raise for a damaged file.
     """
     with file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
         pickles = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise UnsafeFile("it is a zip archive, but not one of PyTorch: unpack it, and name a file in it")
+            raise UnsafeFile("it is a zip archive, but not of PyTorch: unpack it, and give a file in it")
         folder = pickles[0].removesuffix("data.pkl")
-        if f"{folder}byteorder" in archive.namelist() and archive.getinfo(f"{folder}byteorder").file_size > 6:
-            raise UnsafeFile("its byte order is unknown")
-        if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
-            raise UnsafeFile("its byte order is that of another machine")
+        order = f"{folder}byteorder"
+        if order in archive.namelist() and (archive.getinfo(order).file_size > 6 or archive.read(order) != b"little"):
+            raise UnsafeFile("its byte order is not that of this machine")
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
 
         def record(name: str) -> tuple[int, int]:
-            """Return where a member's bytes begin, and their number."""
+            """Return the position of a member's first byte, and the number of bytes."""
             member = archive.getinfo(folder + name)
             if member.compress_type != zipfile.ZIP_STORED:
                 raise UnsafeFile("its members are compressed, which torch.save never does")
@@ -113,18 +113,18 @@ def read_zip(file: Path) -> Any:
         def storage(key: str, dtype: torch.dtype, numel: int) -> Tensor:
             start, size = record(f"data/{key}")
             if not 0 <= numel * dtype.itemsize <= size:
-                raise UnsafeFile(f"its tensor {key} states {numel} elements, and has {size} bytes")
-            return (
-                torch.frombuffer(mapped, dtype=dtype, count=numel, offset=start) if numel else torch.empty(0).to(dtype)
-            )
+                raise UnsafeFile(f"its tensor {key} states {numel} elements, but has {size} bytes")
+            if numel == 0:
+                return torch.empty(0, dtype=dtype)
+            return torch.frombuffer(mapped, dtype=dtype, count=numel, offset=start)
 
         return _Unpickler(io.BytesIO(mapped[start : start + size]), storage).load()
 
 
 def read_pickle(stream: BinaryIO) -> Any:
-    """Return the plain values in a pickle; an object of any class is a :class:`Foreign`, and no code is run.
+    """Return the plain values in a pickle without running code; an object of a class becomes a :class:`Foreign`.
 
-    Raises ``UnsafeFile`` for a tensor, or what pickle raises for a damaged file.
+    Raises ``UnsafeFile`` for a tensor, and what pickle raises for a damaged file.
     """
 
     def no_storage(key: str, dtype: torch.dtype, numel: int) -> Tensor:
@@ -136,7 +136,7 @@ def read_pickle(stream: BinaryIO) -> Any:
 class _Unpickler(pickle._Unpickler):
     """Unpickles tensors and plain values.
 
-    It derives from Python's unpickler: the unpickler in C allocates as much as a damaged file asks for.
+    The base class is Python's unpickler, because the unpickler in C allocates as much memory as a damaged file demands.
     """
 
     stack: list[Any]
@@ -167,11 +167,11 @@ class _Unpickler(pickle._Unpickler):
     def persistent_load(self, pid: Any) -> Tensor:
         kind, dtype, key, _, numel, *_ = pid
         if kind != "storage" or not isinstance(dtype, torch.dtype):
-            raise UnsafeFile("it refers to something that is no tensor")
+            raise UnsafeFile("it refers to an external object that is no tensor")
         return self._storage(str(key), dtype, int(numel))
 
     def load_build(self) -> None:
-        """Keep a foreign object's state. Drop any other object's state, so that no attribute is set."""
+        """Keep the state of a foreign object, and drop that of any other object, so that no attribute is set."""
         state = self.stack.pop()
         if isinstance(self.stack[-1], Foreign):
             self.stack[-1].state = state

@@ -1,9 +1,9 @@
 """CLIP's image tower, in which every weight matrix is a plain ``nn.Linear``.
 
-In open_clip the attention projections are raw tensors of ``nn.MultiheadAttention`` and the output projection is a bare
-parameter, so no adapter can be attached to them (a LoRA around ``attn.out_proj`` has no effect and gives no error).
-Here each of them is an ``nn.Linear``, and the outputs are the same. State dictionaries use open_clip's tensor names
-(:mod:`bolt.clip.tensor_names`).
+In open_clip the attention projections are raw tensors of ``nn.MultiheadAttention``, and the output projection is a bare
+parameter. So no adapter can be attached to these matrices: a LoRA around ``attn.out_proj`` has no effect and gives no
+error. Here every matrix is an ``nn.Linear``, and the outputs are the same. State dictionaries use open_clip's tensor
+names (:mod:`bolt.clip.tensor_names`).
 
 Shape legend: B images, S image side, T tokens (the class token first), W width, H heads, D embedding width, J blocks
 with prompts, K tokens of a prompt.
@@ -37,9 +37,9 @@ from bolt.protocol import Precision
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with a fused query-key-value projection, in open_clip's order of rows.
+    """Multi-head self-attention with a fused query-key-value projection, whose rows have open_clip's order.
 
-    With ``causal``, a token attends to itself and the tokens before it, as in the text tower.
+    If ``causal``, a token attends to itself and to the tokens before it only, as in the text tower.
     """
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
@@ -77,18 +77,19 @@ class Block(nn.Module):
         return cast(Tensor, x + linear_after(self.activation, hidden, self.c_proj))
 
 
-def check_prompts(prompts_JKW: Tensor, shape: BlockShape, layers: int) -> None:
-    """Raise ``TensorMismatch`` unless deep prompts (J, K, W) fit a tower of this shape and number of blocks."""
-    if prompts_JKW.ndim != 3 or prompts_JKW.shape[2] != shape.width or not 1 <= len(prompts_JKW) <= layers:
+def check_prompts(prompts_JKW: Tensor, shape: BlockShape) -> None:
+    """Raise ``TensorMismatch`` if deep prompts (J, K, W) do not fit a tower of this shape."""
+    found = tuple(prompts_JKW.shape)
+    if prompts_JKW.ndim != 3 or found[2] != shape.width or not 1 <= found[0] <= shape.layers:
         raise TensorMismatch(
-            f"deep prompts {tuple(prompts_JKW.shape)} do not fit a tower of {layers} blocks and width {shape.width}"
+            f"deep prompts {found} do not fit a tower of {shape.layers} blocks and width {shape.width}"
         )
 
 
 def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
-    """Put a block's prompt into its input: K tokens from position ``at`` on, in place of the tokens there.
+    """Write the prompt of block number ``block`` into the block's input, over the K tokens from position ``at`` on.
 
-    A block without its own prompt keeps the tokens that the block before it returned.
+    A block without a prompt gets the output of the block before it unchanged.
     """
     if prompts_JKW is None or block >= len(prompts_JKW):
         return x_BTW
@@ -101,9 +102,9 @@ class ImageTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
-        prompts: learned tokens (J, K, W) behind the patches: the first J blocks have K of their own (deep visual
-            prompts, Jia et al., 2022, arXiv:2203.12119). ``None``, as in CLIP, for no such tokens.
-        block_names: what stands before the number of a block in the names of its tensors.
+        prompts: learned tokens (J, K, W) behind the patches, K for each of the first J blocks (deep visual prompts, Jia
+            et al., 2022, arXiv:2203.12119). ``None`` for no such tokens, as in CLIP.
+        block_names: prefix of the tensor names of a block, before the block's number.
     """
 
     block_names: ClassVar[str] = BLOCKS
@@ -124,21 +125,25 @@ class ImageTower(nn.Module):
 
     @classmethod
     def from_open_clip(cls, visual: nn.Module) -> ImageTower:
-        """Convert an open_clip ``VisionTransformer``; the tower shares its tensors, except the transposed ``proj``.
+        """Convert an open_clip ``VisionTransformer`` to a frozen tower in evaluation mode.
 
-        The tower is frozen and in evaluation mode. Raises ``UnsupportedTower`` for any other architecture.
+        Both share all tensors except ``proj``, which is transposed. Raises ``UnsupportedTower`` for any other
+        architecture.
         """
         tensors = {name: tensor.detach() for name, tensor in visual.state_dict().items()}
         return cls.from_tensors(shape_from_open_clip(visual), tensors)
 
     @classmethod
     def from_tensors(cls, shape: TowerShape, tensors: Mapping[str, Tensor]) -> ImageTower:
-        """Return a frozen tower in evaluation mode of tensors with open_clip's names; it shares them, except ``proj``.
+        """Return a frozen tower in evaluation mode that shares the given tensors, except ``proj``.
 
-        Raises ``TensorMismatch``, which lists the first missing, unexpected and wrongly shaped tensors.
+        ``tensors`` have open_clip's names; deep prompts may be among them. Raises ``TensorMismatch``, which lists the
+        first missing, unexpected and wrongly shaped tensors.
         """
         with torch.device("meta"):  # allocates no memory and draws no random numbers
             tower = cls(shape)
+            if DEEP_PROMPTS in tensors:
+                tower = tower.with_prompts(tensors[DEEP_PROMPTS])
         tower._assign(tensors)
         return tower.requires_grad_(False).eval()
 
@@ -170,7 +175,7 @@ class ImageTower(nn.Module):
         return matrix_module_paths(self.shape.layers)
 
     def state_dict_open_clip(self) -> dict[str, Tensor]:
-        """Return every tensor by its name in open_clip's *visual* tower, detached; all but ``proj`` are shared."""
+        """Return every tensor by its name in open_clip's *visual* tower, detached; only ``proj`` is a copy."""
         own = dict(self.named_parameters())
         return {
             name: own[path].detach().T.contiguous() if name == PROJECTION else own[path].detach()
@@ -178,7 +183,7 @@ class ImageTower(nn.Module):
         }
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the values of tensors with open_clip's names into this tower.
+        """Copy the values of all tensors, which have open_clip's names, into this tower.
 
         Raises ``TensorMismatch``, which lists the first missing, unexpected and wrongly shaped tensors.
         """
@@ -189,10 +194,10 @@ class ImageTower(nn.Module):
                 own[path].copy_(tensors[name].T if name == PROJECTION else tensors[name])
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
-        """Copy the tower with new tensors for the ``trainable`` names; the copy shares all other tensors.
+        """Return a copy in which the ``trainable`` tensors are new and trainable. All other tensors are shared.
 
-        Names are those of :meth:`state_dict_open_clip`; ``copy(tower.state_dict_open_clip())`` makes every tensor
-        trainable. Shared tensors are frozen, so training the copy never changes the original.
+        Names are those of :meth:`state_dict_open_clip`, so ``copy(tower.state_dict_open_clip())`` makes every tensor
+        trainable. Shared tensors are frozen in the copy, so training it never changes the original.
         """
         names = self.tensor_paths()
         wanted = {names[name] for name in trainable}
@@ -203,12 +208,11 @@ class ImageTower(nn.Module):
         return clone
 
     def with_prompts(self, prompts_JKW: Tensor) -> ImageTower:
-        """Return a frozen tower with these deep prompts, which are trainable; it shares all tensors.
+        """Return a frozen copy with these deep prompts, which are trainable. All other tensors are shared.
 
-        Raises ``TensorMismatch`` if they do not fit, and ``UnsupportedTower`` for a transformer other than CLIP's
-        own.
+        Raises ``TensorMismatch`` if the prompts do not fit, and ``UnsupportedTower`` if the transformer is not CLIP's.
         """
-        check_prompts(prompts_JKW, self.shape, self.shape.layers)
+        check_prompts(prompts_JKW, self.shape)
         clone = self.copy()
         clone.prompts = nn.Parameter(prompts_JKW.detach())
         return clone
@@ -230,7 +234,7 @@ class ImageTower(nn.Module):
 
 
 def tower_digest(tower: ImageTower) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of a tower's activation and tensors (names, shapes, values)."""
+    """Return 16 hexadecimal digits of a SHA-256 over the activation and the names, shapes and values of all tensors."""
     digest = hashlib.sha256(tower.shape.activation.encode())
     for name, tensor in tower.state_dict_open_clip().items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -239,16 +243,15 @@ def tower_digest(tower: ImageTower) -> str:
 
 
 def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
-    """Map open_clip's matrix names to the tower's linear modules that hold them, in network order.
+    """Map open_clip's names of the weight matrices to the tower's linear modules, in network order.
 
-    open_clip's tensor is the module's ``weight`` (out, in), except for ``proj``: open_clip stores it as (width, embed),
-    the transpose of the module's weight.
+    The matrix is the module's ``weight`` (out, in). Only ``proj`` is transposed in open_clip: (width, embed).
     """
     return {name: cast(nn.Linear, tower.get_submodule(path)) for name, path in tower.matrix_paths().items()}
 
 
 class NamedMatrices(Protocol):
-    """A tower whose weight matrices have names: an :class:`ImageTower` or a text tower."""
+    """An :class:`ImageTower` or a text tower, whose weight matrices have names."""
 
     def matrix_paths(self) -> dict[str, str]: ...
 
@@ -256,7 +259,7 @@ class NamedMatrices(Protocol):
 
 
 def replace_matrix(tower: NamedMatrices, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    """Replace the linear module of one matrix by ``make(linear)``; returns the new module."""
+    """Replace the linear module of the matrix ``name`` by ``make(linear)``; return the new module."""
     owner, _, attribute = tower.matrix_paths()[name].rpartition(".")
     parent = tower.get_submodule(owner)
     module = make(cast(nn.Linear, getattr(parent, attribute)))

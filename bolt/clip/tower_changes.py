@@ -12,9 +12,9 @@ from bolt.clip.tower import ImageTower
 
 
 def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
-    """Return the tensors in which a tower differs from the frozen one, in open_clip's names and orientation.
+    """Return the tensors in which a tower differs from the frozen tower, in open_clip's names and orientation.
 
-    Tensors that share memory are not compared, so this is fast if little was trained.
+    Tensors that share memory are not compared, so the function is fast if few tensors were trained.
     """
     own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
     changed = [
@@ -28,11 +28,11 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
 
 
 def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
-    """Return a copy of a frozen tower with some tensors replaced, by open_clip's names; it shares the other tensors.
+    """Return a copy of a frozen tower in which ``tensors``, by open_clip's names, replace the tower's own.
 
-    If the tensors include deep prompts, the copy has them.
+    The copy shares all other tensors. Deep prompts can be among the new tensors.
 
-    Raises ``bolt.clip.tensor_names.TensorMismatch`` for tensors that do not fit.
+    Raises ``bolt.clip.tensor_names.TensorMismatch`` if tensors do not fit.
     """
     if DEEP_PROMPTS in tensors:
         frozen = frozen.with_prompts(tensors[DEEP_PROMPTS])

@@ -1,4 +1,4 @@
-"""The architectures of an image tower and of a text tower: sizes and activation, also read from an open_clip model."""
+"""Sizes and activation of image towers and text towers, and how they are read from a model of open_clip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnsupportedTower(ValueError):
 
 @dataclass(frozen=True)
 class TowerShape:
-    """Sizes, activation and layer norm epsilon of a vision transformer; they fix its tensors and its computation."""
+    """Sizes, activation and layer norm epsilon of a vision transformer. They determine its tensors and computation."""
 
     image_size: int
     patch_size: int
@@ -31,7 +31,7 @@ class TowerShape:
 
 @dataclass(frozen=True)
 class TextShape:
-    """Sizes, activation and layer norm epsilon of a text tower; ``context_length`` is in tokens."""
+    """Sizes, activation and layer norm epsilon of a text tower. ``context_length`` is in tokens."""
 
     context_length: int
     vocabulary: int
@@ -45,13 +45,13 @@ class TextShape:
 
 
 BlockShape = TowerShape | TextShape
-"""Either shape has all that defines a transformer block: width, heads, MLP width, activation and epsilon."""
+"""A shape with the fields that define transformer blocks: width, heads, MLP width, activation and epsilon."""
 
 
 def shape_from_open_clip(visual: nn.Module) -> TowerShape:
     """Return the shape of an open_clip vision transformer.
 
-    Raises ``UnsupportedTower``, naming what is not supported: another class of network, blocks of a custom kind,
+    Raises ``UnsupportedTower``, which names the unsupported part: another class of network, blocks of a custom kind,
     pooling other than the class token, patch dropout, layer scale, no layer norm before the blocks, no output
     projection, images or patches that are not square, or an activation other than GELU and QuickGELU.
     """
@@ -59,7 +59,7 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
 
     if not isinstance(visual, open_clip_transformer.VisionTransformer):
         raise UnsupportedTower(
-            f"only open_clip's VisionTransformer can be adapted, this image tower is a {type(visual).__name__}"
+            f"only open_clip's VisionTransformer can be adapted, and this image tower is a {type(visual).__name__}"
         )
     blocks = list(visual.transformer.resblocks)
     _refuse(
@@ -83,14 +83,14 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
 
 
 def text_shape_from_open_clip(text: nn.Module) -> TextShape:
-    """Return the shape of open_clip's text tower: the part of a model that has ``token_embedding`` and ``transformer``.
+    """Return the shape of open_clip's text tower: the module that has ``token_embedding`` and ``transformer``.
 
-    Raises ``UnsupportedTower``, naming what is not supported: another class of network such as one of Hugging Face,
+    Raises ``UnsupportedTower``, which names the unsupported part: another class of network, such as Hugging Face's,
     attention without the causal mask, pooling other than the end token, or a projection other than a plain matrix.
     """
     tower: Any = text
     if not all(hasattr(tower, part) for part in ("token_embedding", "transformer", "text_projection", "attn_mask")):
-        raise UnsupportedTower(f"only open_clip's text transformer can be adapted, this is a {type(text).__name__}")
+        raise UnsupportedTower(f"only open_clip's text transformer can be adapted, and this is a {type(text).__name__}")
     blocks = list(tower.transformer.resblocks)
     pool = getattr(tower, "pool_type", None) or getattr(tower, "text_pool_type", None)
     _refuse(
@@ -112,7 +112,7 @@ def text_shape_from_open_clip(text: nn.Module) -> TextShape:
 
 
 def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
-    """Raise ``UnsupportedTower`` if something unsupported was found, or the blocks are not plain ones."""
+    """Raise ``UnsupportedTower`` if ``found`` has unsupported parts, or if blocks are not open_clip's plain blocks."""
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
     unsupported = [what for what, is_there in found.items() if is_there]
@@ -125,7 +125,7 @@ def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
 
 
 def _shape_of(which: str, blocks: list[Any]) -> dict[str, Any]:
-    """Return the fields that the blocks define. Raises ``UnsupportedTower`` unless they use GELU or QuickGELU."""
+    """Return the fields that blocks define. Raises ``UnsupportedTower`` if they use neither GELU nor QuickGELU."""
     import open_clip.transformer as open_clip_transformer
 
     mlp, activation = blocks[0].mlp, blocks[0].mlp.gelu

@@ -1,7 +1,7 @@
-"""Asynchronous copies from the host to a GPU: neither waits for the other.
+"""Copies images to a GPU without making the host wait, and reads the next images meanwhile.
 
-A copy from pageable memory blocks the host. A copy from pinned memory does not, and a thread can read the next images
-meanwhile. On a CPU nothing is copied, and no thread is started.
+A copy from pageable memory blocks the host. A copy from pinned memory does not block it, so a thread can read the next
+images at the same time. On a CPU nothing is copied, and no thread is started.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 Job = TypeVar("Job")
 
 _AHEAD = 2
-"""The number of batches that are read ahead of the request."""
+"""Number of batches that are read before they are requested."""
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Move a tensor to a device, to a GPU through pinned memory and without waiting for the copy."""
+    """Move a tensor to a device. A copy to a GPU goes through pinned memory, and the host does not wait for it."""
     where = torch.device(device)
     if where.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(where, non_blocking=True)
@@ -30,15 +30,16 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 
 class ReadAhead(Generic[Job]):
-    """Reads batches of images in a thread, in a known order, some of them before they are asked for.
+    """Reads batches of images in a thread, in a known order, before they are requested.
 
-    Leave it with ``close`` or as a context manager; batches that are then still being read are dropped.
+    It is a context manager. At the end of the block, the batches that are still being read are dropped.
 
     Args:
         read: ``read(job)`` -> the images of a batch, on the host.
-        jobs: the jobs in the order in which they will be asked for. They are taken from the iterable as they are read.
-        device: a GPU to which the batches will be copied; they are then in pinned memory. For another device, every
-            batch is read when it is asked for.
+        jobs: the jobs in the order in which they will be requested. A job is taken from the iterable when its batch is
+            read.
+        device: the device to which the batches will be copied. For a GPU, batches are read ahead into pinned memory.
+            For any other device, a batch is read when it is requested.
     """
 
     def __init__(self, read: Callable[[Job], Tensor], jobs: Iterable[Job], device: torch.device | str) -> None:
@@ -48,23 +49,19 @@ class ReadAhead(Generic[Job]):
         self._fill()
 
     def __call__(self, job: Job) -> Tensor:
-        """Return the images of the next batch; read them now if another job is next. Raises what ``read`` raises."""
+        """Return the images of a job, which are read now unless they were read ahead. Raises what ``read`` raises."""
         if not self._waiting or self._waiting[0][0] != job:
             return self._read(job)
         _, found = self._waiting.popleft()
         self._fill()
         return found.result()
 
-    def close(self) -> None:
-        """End the thread."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
     def __enter__(self) -> ReadAhead[Job]:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _fill(self) -> None:
         if self._pool is not None:

@@ -19,23 +19,22 @@ from bolt.clip.tensor_names import TensorMismatch, check_tensors
 from bolt.util.json_text import read_json
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
-"""Ends of the names of constants that some programs store beside the weights."""
-
+"""Endings of the names of constants that some programs store beside the weights."""
 
 _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
 """open_clip's names of preprocessing steps -> the arguments of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
 
 
 class UnknownActivation(ValueError):
-    """Nothing says which activation a file of weights was trained with, or two places contradict each other."""
+    """The activation that a file of weights was trained with is unknown, or two statements about it contradict."""
 
 
 def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module:
-    """Build a model of open_clip and load the weights of a file, in any wrapping, half precision included.
+    """Build a model of open_clip, and load weights from a file in any known format and precision.
 
     Args:
         architecture: a name that open_clip knows.
-        quick_gelu: whether the towers use QuickGELU; :func:`file_activation` finds it.
+        quick_gelu: whether the towers use QuickGELU, see :func:`file_activation`.
 
     Raises:
         bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
@@ -44,7 +43,7 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
     import open_clip  # takes seconds to import
 
     found = dict(read_checkpoint(file).tensors)
-    logging.disable(logging.WARNING)  # open_clip warns of the random weights that are replaced here
+    logging.disable(logging.WARNING)  # open_clip warns of random weights, which are replaced below
     try:
         model = cast(nn.Module, open_clip.create_model(architecture, force_quick_gelu=quick_gelu, device="cpu"))
     finally:
@@ -67,20 +66,20 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
     """Return whether the weights in a file need QuickGELU.
 
     Args:
-        file: the weights. ``open_clip_config.json`` or ``config.json`` beside the file states the activation. An
-            archive in OpenAI's own form needs QuickGELU.
-        architecture: a model's name, or the path of a configuration. The ending ``-quickgelu`` of a name states the
-            activation, and so does the key ``quick_gelu`` of a configuration.
-        asked: the activation that the user states, if any.
+        file: the file of weights. ``open_clip_config.json`` or ``config.json`` beside the file states the activation.
+            An archive in OpenAI's own form needs QuickGELU.
+        architecture: a model's name, or the path of a configuration. The ending ``-quickgelu`` of a name states
+            QuickGELU. In a configuration, the key ``quick_gelu`` states the activation.
+        asked: the user's statement; ``None`` if there is none.
 
-    Raises ``UnknownActivation`` if nothing states the activation, or if the user contradicts it.
+    Raises ``UnknownActivation`` if nothing states the activation, or if the user's statement contradicts another.
     """
     stated, said_by = _stated(file, architecture)
     if stated is None and asked is None:
         raise UnknownActivation(
-            f"the activation of the weights {file} is not known, and with the wrong one features are wrong without an "
-            "error: say quick_gelu=True, --quick-gelu (OpenAI's weights and what descends from them), or "
-            "quick_gelu=False, --gelu (LAION's and most others)"
+            f"the activation of the weights {file} is not known, and a wrong activation gives wrong features without "
+            "an error: state quick_gelu=True or --quick-gelu for OpenAI's weights and models fine-tuned from them; "
+            "state quick_gelu=False or --gelu for LAION's and most others"
         )
     if stated is not None and asked not in (None, stated):
         raise UnknownActivation(
@@ -90,11 +89,11 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 
 
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
-    """Return the preprocessing that weights expect, where it differs from CLIP's: resize, interpolation, mean, std.
+    """Return those of resize, interpolation, mean and std in which the weights' preprocessing differs from CLIP's.
 
-    For a pre-trained tag, open_clip lists them. For a file, ``open_clip_config.json`` or ``preprocessor_config.json``
-    beside it has them. Without either file, the values are used in which all tags of the architecture agree. open_clip
-    itself takes OpenAI's values for any file, which is wrong for SigLIP and others.
+    For a pre-trained tag, open_clip lists the values. For a file, ``open_clip_config.json`` or
+    ``preprocessor_config.json`` beside the file has them. If there is neither, the values are those in which all tags
+    of the architecture agree. open_clip itself takes OpenAI's values for any file, which is wrong for SigLIP.
 
     Args:
         config: open_clip's configuration of the model.
@@ -125,7 +124,7 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
 
 def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``preprocessor_config.json`` of transformers says, by open_clip's names."""
+    """Return the preprocessing in transformers' ``preprocessor_config.json``, by open_clip's names."""
     size = config.get("size")
     squash = isinstance(size, Mapping) and "shortest_edge" not in size
     return {
@@ -137,7 +136,7 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
-    """Return whether the model uses QuickGELU, and what states so; ``None`` if nothing states an activation."""
+    """Return whether the model uses QuickGELU, and the source of this statement; ``None`` if there is no statement."""
     folder = file if file.is_dir() else file.parent
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         if (config := folder / "open_clip_config.json").is_file():
@@ -159,7 +158,7 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
 
 
 def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
-    """Return the tensors of the CLIP in a checkpoint, by open_clip's names; ``first`` is one of these names."""
+    """Return the tensors of the CLIP in a checkpoint, by open_clip's names, of which ``first`` is one."""
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
     if all(any(name.startswith(tower) for name in tensors) for tower in (VISION, TEXT)):

@@ -1,4 +1,4 @@
-"""Loads a model that :mod:`bolt.model.saving` saved, in any of its forms."""
+"""Loads a model from a folder that :mod:`bolt.model.saving` wrote, in any form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
-from bolt.clip.tensor_names import DEEP_PROMPTS, TensorMismatch
+from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import TowerShape
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class UnreadableModel(ValueError):
-    """A folder holds no complete model, or something that is needed to load it was not given."""
+    """A folder holds no complete model, or an argument that its form needs is missing."""
 
 
 class BackboneMismatch(ValueError):
@@ -49,15 +49,15 @@ def load_model(
     """Load a saved model of any form.
 
     Args:
-        folder: written by :func:`bolt.model.saving.save`.
-        backbone: the backbone it was adapted from; required for an ``adapter``, and for any form of a tower of timm.
-        sources: the source models of its basis; required for an ``adapter`` of coefficients without basis.
-        device: device of the model; with a backbone, the backbone's device is used.
+        folder: a folder written by :func:`bolt.model.saving.save`.
+        backbone: the CLIP that the model was adapted from. An ``adapter`` needs it, and any form with a tower of timm.
+        sources: the source models of the model's basis. An ``adapter`` of coefficients without basis needs them.
+        device: device of the model; if a backbone is given, its device is used instead.
 
     Raises:
         UnreadableModel: if a file is missing, damaged or of another format version, or a required argument is missing.
-        BackboneMismatch: if the backbone is not the one it was adapted from; the message has both digests.
-        bolt.spectral.spectral_change.BasisMismatch: if the sources are not those of its basis.
+        BackboneMismatch: if the model was adapted from another backbone; the message has both digests.
+        bolt.spectral.spectral_change.BasisMismatch: if the sources are not those of the basis.
     """
     folder = Path(folder)
     index = read_index(folder)
@@ -72,8 +72,8 @@ def load_model(
         _check_files(folder, index["files"])
         if index["form"] == "adapter":
             return _read_adapter(folder, index, about, backbone, sources, device)
-        classifier = _classifier(index, _aligned_copies(load_file(folder / CLASSIFIER), device))
-        tower = _read_tower(folder, index, backbone).to(device)
+        classifier = _classifier(index, _aligned_copies(folder / CLASSIFIER, device))
+        tower = _read_tower(folder, index, backbone, device)
         tower.precision = backbone.precision if backbone else None
         return Model(tower, classifier, about, backbone.tower if backbone else None)
     except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
@@ -112,22 +112,18 @@ def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Clas
     return build_classifier(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
 
 
-def _read_tower(folder: Path, index: Mapping[str, Any], backbone: Backbone | None) -> ImageTower:
+def _read_tower(
+    folder: Path, index: Mapping[str, Any], backbone: Backbone | None, device: torch.device | str
+) -> ImageTower:
     if index["form"] == "huggingface":
-        tensors = from_huggingface(load_file(folder / HUGGINGFACE_WEIGHTS))
+        tensors = from_huggingface(_aligned_copies(folder / HUGGINGFACE_WEIGHTS, device))
     else:
-        tensors = load_file(folder / VISUAL)
+        tensors = _aligned_copies(folder / VISUAL, device)
     if next(iter(tensors)).startswith("trunk."):
         if backbone is None:
-            raise UnreadableModel(f"{folder} holds a tower of timm, which needs the backbone it was adapted from")
+            raise UnreadableModel(f"{folder} holds a tower of timm: pass the backbone that the model was adapted from")
         return replace_tensors(backbone.tower, tensors)
-    with torch.device("meta"):  # allocates no memory and draws no random numbers
-        tower = ImageTower(TowerShape(**index["tower"]))
-        if DEEP_PROMPTS in tensors:
-            tower = tower.with_prompts(torch.empty(tensors[DEEP_PROMPTS].shape))
-    tower = tower.to_empty(device="cpu")
-    tower.load_open_clip(tensors)
-    return tower.requires_grad_(False).eval()
+    return ImageTower.from_tensors(TowerShape(**index["tower"]), tensors)
 
 
 def _read_adapter(
@@ -140,11 +136,11 @@ def _read_adapter(
 ) -> Model:
     if backbone is None:
         raise UnreadableModel(
-            f"{folder} holds an adapter, which needs the backbone it was adapted from: {about.backbone} with the "
+            f"{folder} holds an adapter: pass the backbone that the model was adapted from, {about.backbone} with the "
             f"digest {about.backbone_digest}"
         )
     frozen = backbone.tower
-    groups = _group_by_prefix(_aligned_copies(load_file(folder / ADAPTER), device))
+    groups = _group_by_prefix(_aligned_copies(folder / ADAPTER, device))
     classifier = _classifier(index, groups["classifier"])
     changed = groups.get("tower", {})
     tower = replace_tensors(frozen, changed) if changed else frozen
@@ -169,8 +165,8 @@ def _spectral_change(
         return SpectralChange(coefficients, bases, recipe, saved, digests)
     if sources is None:
         raise UnreadableModel(
-            f"{folder} holds coefficients without their basis, which is built from the source models "
-            f"{', '.join(saved)}; pass them as sources, or save the model with its basis"
+            f"{folder} holds coefficients without their basis, which is built from source models: pass "
+            f"{', '.join(saved)} as sources, or save the model with its basis"
         )
     fitting = _fitting_sources(sources, saved, digests)
     try:
@@ -181,10 +177,10 @@ def _spectral_change(
 
 
 def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
-    """Return the source models of a saved basis, in its order.
+    """Return the source models of a saved basis, in the order of the basis.
 
-    They are found by the digests of their files, else by their names. If neither fits, as for renamed files of another
-    format, ``sources`` is returned unchanged.
+    The digests of the files select the sources, or else their names do. If neither fits, as for renamed files of
+    another format, return ``sources`` unchanged.
     """
     for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
         if wanted == found:
@@ -194,12 +190,12 @@ def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[st
     return sources
 
 
-def _aligned_copies(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
-    """Copy tensors to new memory.
+def _aligned_copies(file: Path, device: torch.device | str) -> dict[str, Tensor]:
+    """Read the tensors of a file into new memory.
 
-    Tensors from a file may be unaligned, and their matrix-vector products can then differ in the last bits.
+    Tensors that are mapped from a file may be unaligned, and matrix-vector products can then differ in the last bits.
     """
-    return {name: tensor.clone().to(device) for name, tensor in tensors.items()}
+    return {name: tensor.clone().to(device) for name, tensor in load_file(file).items()}
 
 
 def _group_by_prefix(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -398,7 +398,7 @@ def test_other_weights_are_refused(backbone: Backbone, sources: CheckpointSource
                 load_model(tmp_path / form, wrong, sources)
             assert backbone.digest in str(caught.value)
             assert wrong.digest in str(caught.value)
-    with pytest.raises(UnreadableModel, match=f"needs the backbone .* {backbone.digest}"):
+    with pytest.raises(UnreadableModel, match=f"pass the backbone .* {backbone.digest}"):
         load_model(tmp_path / "adapter")
 
 
