@@ -1,52 +1,36 @@
-"""The overhead of orchestration per cell: cells of a method that does nothing, with a stop and a resume in the middle.
+"""Cells of a method that does nothing, and three ways to run them. Not a command; ``scale.py`` measures the ways.
 
-    python benchmarks/fanout.py                          # 100, 1,000 and 5,000 cells, two workers
-    python benchmarks/fanout.py --sizes 100 1000         # quicker
-
-Each way writes one real result file per cell through the store (atomic, synced to disk). Compared in the same run:
-    ours      run_cells: interrupted after half of the cells; then the other half is planned from the store and run
-    grid      Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
-    pool      ray.util.ActorPool, two actors, without trials, retries or resume; about the minimum for Ray
-`start` is the time until the first cell has finished (workers start, modules load, a grid is expanded). `ms/cell` is
-the time of each further cell, both halves together. `growth` is ms/cell relative to that of 1,000 cells. `whole` is the
-time of everything per cell, start included. ``scale.py`` measures a whole session, with plan, MLflow and report.
+Each way writes one real result file per cell through the store (atomic, synced to disk):
+    run_on_tune   run_cells, as a session runs cells
+    grid          Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
+    pool          ray.util.ActorPool, two actors, without trials, retries or resume; about the minimum for Ray
 """
 
-import argparse
 import logging
 import os
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bolt.protocol import STRICT  # noqa: E402
-from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
-from orchestrator.core.events import CellEvent, Resources  # noqa: E402
-from orchestrator.core.settings import RunSettings  # noqa: E402
-from orchestrator.execution.cluster import connect  # noqa: E402
-from orchestrator.store import Store  # noqa: E402
-from orchestrator.store.results import Evaluation, Manifest, Result, Timings  # noqa: E402
+from bolt.protocol import STRICT
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.core.events import CellEvent, Resources
+from orchestrator.core.settings import RunSettings
+from orchestrator.store import Store
+from orchestrator.store.results import Evaluation, Manifest, Result, Timings
 
 WORKERS = 2
 RUNNER = "benchmarks.fanout:record_nothing"
-GRID_LIMIT = 1000
-"""tune.grid_search takes quadratic time in the number of cells, so it is left out above this number."""
-
 CLASSES = 100
 
 SOURCES = tuple(SourceRef(f"source-{number}", f"{number:08x}") for number in range(16))
 
 
 def make_cells(count: int) -> list[Cell]:
-    """Make cells with usual fields that differ in their seed."""
+    """Return cells with usual fields that differ in their seed."""
     target = DatasetRef("target", "00000000")
     method = MethodRef("bolt", 1, (("epochs", 20), ("learning_rate", 0.001), ("top_k", 12)))
     return [
@@ -90,13 +74,11 @@ class Run:
         start: seconds until the first cell had finished.
         rest: seconds from there to the end.
         cells: cells that finished.
-        planning: seconds to plan a resume.
     """
 
     start: float = 0.0
     rest: float = 0.0
     cells: int = 0
-    planning: float = 0.0
 
     @property
     def per_cell(self) -> float:
@@ -110,7 +92,7 @@ def run_on_tune(
     stop_after: int | None = None,
     on_event: Callable[[CellEvent], None] = lambda event: None,
 ) -> Run:
-    """Run cells with ``run_cells``, and stop after ``stop_after`` of them. Raises ``RuntimeError`` when one fails."""
+    """Run cells with ``run_cells``, and stop after ``stop_after`` of them. Raises ``RuntimeError`` if a cell fails."""
     from orchestrator.execution.tune.driver import run_cells
 
     run, begun = Run(), time.perf_counter()
@@ -132,27 +114,13 @@ def run_on_tune(
     return run
 
 
-def ours(cells: list[Cell], folder: Path) -> Run:
-    """Run half of the cells, interrupt, plan the open cells, and run them."""
-    store = Store(str(folder))
-    first = run_on_tune(cells, store, len(cells) // 2)
-    begun = time.perf_counter()
-    done = store.result_ids()
-    todo = [cell for cell in cells if cell.id not in done]
-    planning = time.perf_counter() - begun
-    second = run_on_tune(todo, store)
-    if store.result_ids() != {cell.id for cell in cells} or first.cells + second.cells > len(cells):
-        raise RuntimeError("a cell was forgotten, or run again")
-    return Run(first.start + second.start, first.rest + second.rest, len(cells), planning)
-
-
 def bare_tune(
     items: Sequence[Any],
     work: Callable[[Any], object],
     folder: Path,
     request: Callable[[Any], dict[str, float]] | None = None,
 ) -> float:
-    """Run ``work`` on each item with Tune as its documentation shows it; return when the first item was done."""
+    """Run ``work`` on each item with Tune as its documentation shows it; return the time when the first ended."""
     from ray import tune
 
     first: list[float] = []
@@ -189,14 +157,14 @@ def bare_tune(
     return first[0]
 
 
-def grid(cells: list[Cell], folder: Path) -> Run:
+def grid(cells: Sequence[Cell], folder: Path) -> Run:
     """Run the cells with a bare ``tune.grid_search``."""
     begun, settings = time.perf_counter(), RunSettings(str(folder))
     first = bare_tune([c.to_dict() for c in cells], lambda c: record_nothing(Cell.from_dict(c), settings), folder)
     return Run(first - begun, time.perf_counter() - first, len(cells))
 
 
-def pool(cells: list[Cell], folder: Path) -> Run:
+def pool(cells: Sequence[Cell], folder: Path) -> Run:
     """Run the cells with two actors and a queue."""
     import ray
     from ray.util import ActorPool
@@ -212,43 +180,3 @@ def pool(cells: list[Cell], folder: Path) -> Run:
     for _ in actors.map_unordered(lambda actor, cell: actor.run.remote(cell), cells):
         first = first or time.perf_counter()
     return Run(first - begun, time.perf_counter() - first, len(cells))
-
-
-WAYS: dict[str, Callable[[list[Cell], Path], Run]] = {"ours": ours, "grid": grid, "pool": pool}
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """Make a temporary folder for the store of one measurement."""
-    with tempfile.TemporaryDirectory(prefix="bolt-bench-") as folder:
-        yield Path(folder)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 5000])
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    options = parser.parse_args()
-    print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
-    print(f"{'way':>8} {'cells':>6} {'start s':>8} {'ms/cell':>8} {'whole':>7} {'growth':>7} {'plan s':>7} {'load':>5}")
-    found: dict[tuple[str, int], Run] = {}
-    with connect(None, cpus=WORKERS):
-        for way in options.ways:
-            for size in options.sizes:
-                if way == "grid" and size > GRID_LIMIT:
-                    continue
-                with scratch() as folder:
-                    measured = found[way, size] = WAYS[way](make_cells(size), folder)
-                base = found.get((way, 1000))
-                growth = f"{measured.per_cell / base.per_cell:.2f}" if base and size > 1000 else ""
-                whole = 1000 * (measured.start + measured.rest) / size
-                planning = f"{measured.planning:.2f}" if measured.planning else ""
-                print(
-                    f"{way:>8} {size:>6} {measured.start:>8.1f} {measured.per_cell:>8.1f} {whole:>7.1f} {growth:>7} "
-                    f"{planning:>7} {os.getloadavg()[0]:>5.1f}",
-                    flush=True,
-                )
-
-
-if __name__ == "__main__":
-    main()

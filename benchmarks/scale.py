@@ -1,6 +1,7 @@
 """Whole sessions of 1,000, 10,000 and 50,000 cells (a lab's yearly sweep) of a method that does nothing.
 
     python benchmarks/scale.py                                      # 40 minutes on two cores, 30 of them 50,000
+    python benchmarks/scale.py --sizes 1000
 
 A real grid file is expanded over the catalog's image datasets and planned against a real store, and every cell writes
 one real result. Each size has a process of its own:
@@ -10,8 +11,10 @@ one real result. Each size has a process of its own:
     resume    plan the open cells, reading half of the results, and run them as a session does: with the terminal view,
               the status file, and every cell tracked in MLflow (SQLite) in the background
 
-For comparison the same process measures the least that each could take: `pool_ms`, the cells on `ray.util.ActorPool`
-without trials, retries or resume; `plain_ms`, a run logged with MLflow's plain client.
+For comparison the same process measures other ways with at most 1,000 cells: `grid_ms`, a bare tune.grid_search, whose
+time is quadratic in the number of cells; `pool_ms`, a ray.util.ActorPool without trials, retries or resume, about the
+least for Ray; `plain_ms`, a run logged with MLflow's plain client. `start_s` is the time until the first cell of the
+resume has ended; `ms` are of each further cell.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -30,7 +34,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.fanout import WORKERS, pool, run_on_tune, scratch  # noqa: E402
+from benchmarks.fanout import WORKERS, grid, pool, run_on_tune  # noqa: E402
 from bolt.methods.base import register  # noqa: E402
 from orchestrator.catalog import Catalog, load_catalog  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
@@ -41,7 +45,7 @@ from orchestrator.store import Store  # noqa: E402
 from orchestrator.tracking.grid_runs import GridRuns  # noqa: E402
 
 COMPARED, PLAIN_RUNS = 1000, 20
-"""The most cells of the ActorPool, and the runs of MLflow's plain client."""
+"""The most cells of the bare ways of Ray, and the runs of MLflow's plain client."""
 DOMAINS = ("general", "remote_sensing")
 VARIANTS, LEAST_SEEDS = 8, 3
 """As in the few-shot grid. Larger grids have more seeds."""
@@ -85,7 +89,7 @@ def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
 
 
 def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> Measured:
-    """Run half of the cells on Tune, then some of them on an ActorPool with a store of its own."""
+    """Run half of the cells with ``run_cells``, then some of them in two bare ways, with stores of their own."""
     from ray.tune.experiment import Trial
 
     from orchestrator.execution.cluster import connect
@@ -94,8 +98,9 @@ def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> Measured:
     with connect(None, cpus=WORKERS):
         run = run_on_tune(cells, store, half)
         held = sum(type(thing) is Trial for thing in gc.get_objects())
-        compared = pool(list(cells[: min(half, COMPARED)]), folder / "pool")
-    return {"fanout_ms": run.per_cell, "held": held, "pool_ms": compared.per_cell}
+        some = cells[: min(half, COMPARED)]
+        bare = {"grid_ms": grid(some, folder / "grid").per_cell, "pool_ms": pool(some, folder / "pool").per_cell}
+    return {"fanout_ms": run.per_cell, "held": held, **bare}
 
 
 def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
@@ -170,7 +175,7 @@ def session(size: int, folder: Path) -> Measured:
     return {**found, **plain(folder)}
 
 
-COLUMNS = ("plan_s", "fanout_ms", "held", "pool_ms", "replan_s", "start_s", "tracked_ms", "plain_ms")
+COLUMNS = ("plan_s", "fanout_ms", "held", "grid_ms", "pool_ms", "replan_s", "start_s", "tracked_ms", "plain_ms")
 
 
 def main() -> None:
@@ -184,8 +189,8 @@ def main() -> None:
     print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
     print(f"{'cells':>6}  {'  '.join(COLUMNS)}", flush=True)
     for size in options.sizes:
-        with scratch() as folder:
-            command = [sys.executable, __file__, "--folder", str(folder), "--sizes", str(size)]
+        with tempfile.TemporaryDirectory(prefix="bolt-bench-") as folder:
+            command = [sys.executable, __file__, "--folder", folder, "--sizes", str(size)]
             done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"the process of {size} cells ended with {done.returncode}:\n{done.stderr}")
