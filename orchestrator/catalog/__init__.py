@@ -1,8 +1,8 @@
 """The catalog: datasets, domains, backbones and checkpoints as data, read from ``grids/`` before anything runs.
 
-Start with ``load.py``, which reads the files, and ``dataset_entry.py``, the fields of a dataset. ``references.py``
-gives entries their identities, ``availability.py`` says what is missing on this machine. The catalog is read without
-importing torch or open_clip, so that a plan or an error message takes no seconds.
+Start with ``load.py``, which reads the files, and with ``dataset_entry.py``, which has the fields of a dataset.
+``references.py`` gives entries their identities, and ``availability.py`` says what is missing on this machine. The
+catalog is read without importing torch or open_clip, whose import would delay a plan or an error message by seconds.
 """
 
 from orchestrator.catalog.availability import image_origin, missing_checkpoint, missing_data, missing_weights

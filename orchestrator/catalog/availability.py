@@ -1,4 +1,4 @@
-"""What a grid needs that is not on this machine, with the command or step that gets it."""
+"""Find out which images and weights of a grid are not on this machine, and say how to get them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed
 
 DASSL_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
-"""Where the folders of the few-shot benchmark are described, with links to the images and the split files."""
+"""The page that describes the folders of the few-shot benchmark, with links to the images and the split files."""
 
 
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
     """Return ``None`` if a dataset's images are on this machine, otherwise an error that says how to get them.
 
-    Drawn datasets and datasets of scikit-learn always are. A folder dataset needs its folder under ``data_root``, with
-    the sub-folders that its split recipe reads. A manifest needs its table. Any other dataset needs
-    ``data_root/<name>``, which ``data prepare`` makes in one step when all images are there.
+    Drawn datasets and datasets of scikit-learn need no files. A folder dataset needs its folder under ``data_root``,
+    with the sub-folders that its split recipe reads. A manifest needs its table. A dataset of the few-shot benchmark
+    needs its split file and its folder of images. Any other dataset needs ``data_root/<name>``, which ``data prepare``
+    makes in one step when all images are there.
     """
     route = entry.route
     if entry.is_bundled:
@@ -34,7 +35,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
         hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
         if not entry.is_own and not isinstance(route, DasslRoute):
             hint += f"\n  {_how_to_prepare(entry, None)}"
-        return UserError(f"dataset {entry.name} lies in a folder, and no data root is given", hint=hint)
+        return UserError(f"dataset {entry.name} is read from a folder, and no data root is given", hint=hint)
     if isinstance(route, FolderRoute):
         return _missing_folders(entry, route, folder)
     if isinstance(route, ManifestRoute):
@@ -50,7 +51,10 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
 
 
 def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> UserError | None:
-    """Say what a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
+    """Return an error if a folder dataset lacks the sub-folders that its split recipe reads.
+
+    The recipe ``official`` reads ``train/`` and ``test/``. Any other recipe reads ``all/`` or class folders.
+    """
     official = entry.splits.recipe == "official"
     wanted = ("train", "test") if official else ("all",)
     parts = part_folders(folder) if folder.is_dir() else {}
@@ -67,7 +71,7 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
 
 
 def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> UserError | None:
-    """Say what a dataset of the few-shot benchmark lacks, where it goes, and what is there instead."""
+    """Return an error that names the first file or folder that a dataset of the few-shot benchmark lacks."""
     files = [route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
     images = [route.images] if route.images and not (folder / "train").is_dir() else []
     absent = [name for name in dict.fromkeys([*files, *images]) if not (folder / name).exists()]
@@ -84,14 +88,14 @@ def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> 
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
-    """Return ``None`` if the files of a backbone exist or can be fetched, otherwise an error that names the file."""
+    """Return an error that names a file of a backbone which neither exists nor can be fetched, otherwise ``None``."""
     for path in (architecture_path(entry), weights_path(entry)):
         if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
             hint = "put the file there, or correct the catalog's entry"
             if entry.weights.by_hand is not None:
                 hint = f"no program can fetch it; by hand: {entry.weights.by_hand}"
             elif path.is_relative_to(grids_folder()):
-                hint = "it comes with the project: run from a complete checkout or reinstall"
+                hint = "the file comes with the project: run from a complete checkout or reinstall"
             return UserError(f"backbone {entry.name} is not there: {display_path(path)} does not exist", hint=hint)
     return None
 
@@ -110,7 +114,7 @@ def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
 
 
 def _how_to_prepare(entry: DatasetEntry, data_root: Path | None) -> str:
-    """Say which command gets a dataset's images, what to do before it, where they come from, and their licence."""
+    """Return lines with the command that gets a dataset's images, the step before it, their origin and licence."""
     root = shlex.quote(str(data_root)) if data_root else "PATH"
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
     if isinstance(entry.route, ManualRoute):

@@ -12,10 +12,13 @@ from orchestrator.catalog.validation import Key, NonNegativeInt, PositiveInt, Po
 
 
 class Weights(StrictModel):
-    """Where a backbone's weights come from.
+    """The origin of a backbone's weights: a file, a file in a repository of the hub, or a tag of open_clip.
 
-    They are a file, a file of a repository of the hub (``hub``, OWNER/NAME), or a pre-trained tag of open_clip.
-    ``by_hand`` says how a person gets a file that no program fetches.
+    Attributes:
+        file: path relative to ``grids/``, or absolute; with ``hub``, the path in the repository.
+        hub: the repository, OWNER/NAME.
+        pretrained: the pre-trained tag of open_clip.
+        by_hand: how a person gets a file that no program fetches.
     """
 
     file: str | None = None
@@ -38,24 +41,23 @@ class Weights(StrictModel):
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
-"""Tags whose activation is known without importing open_clip. Its own table is read when weights are loaded."""
+"""Tags of weights that were trained with QuickGELU. open_clip's own table is read later, when weights are loaded."""
 
 
 class BackboneEntry(StrictModel):
     """One CLIP.
 
     Attributes:
-        name: its key.
+        name: the key of the entry.
         title: the name printed in tables.
         architecture: an open_clip model name, or the path of a model-config json relative to ``grids/``.
-        weights: a file (relative to ``grids/``, or absolute), a file of a repository of the hub, or a pre-trained tag
-            of open_clip.
+        weights: the origin of the weights.
         quick_gelu: whether the towers use QuickGELU. Weights trained with one activation are wrong with the other.
         image_size: side of the square input in pixels.
         resize, interpolation: how an image is brought to this size, see :class:`bolt.clip.input_size.InputSize`.
         embed_dim: width of the joint embedding.
-        width, layers, patch: shape of the image tower; the patch side is in pixels. 0 for a tower whose weight matrices
-            have no names here, such as a ResNet: methods that read or train matrices refuse it.
+        width, layers, patch: shape of the image tower; the patch side is in pixels. They are 0 for a tower whose weight
+            matrices have no names in this project, such as a ResNet. Methods that read or train matrices refuse it.
         timm: whether the tower is timm's vision transformer (SigLIP, PE-Core, EVA-02), whose tensors have timm's names.
         trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
         mean, std: normalisation per channel, for pixels in [0, 1]; left out if the model states them.
@@ -89,20 +91,20 @@ class BackboneEntry(StrictModel):
 
     @property
     def input_size(self) -> InputSize:
-        """The images that the image tower takes."""
+        """The size of the image tower's input, and how images are brought to it."""
         return InputSize(self.image_size, self.resize, self.interpolation)
 
     @property
     def has_matrices(self) -> bool:
-        """Whether the weight matrices of the image tower have names, by which methods read and train them."""
+        """Whether the weight matrices of the image tower have names, which methods need to read and train them."""
         return self.layers > 0
 
     @model_validator(mode="after")
     def _activation_of_tag(self) -> BackboneEntry:
         if self.weights.pretrained in QUICK_GELU_TAGS and not self.quick_gelu:
             raise ValueError(
-                f"the weights {self.weights.pretrained} were trained with QuickGELU and lose points without a word "
-                "under plain GELU: write quick_gelu: true (the protocol's switch 'activation' swaps it on purpose)"
+                f"the weights {self.weights.pretrained} were trained with QuickGELU, and plain GELU silently costs "
+                "accuracy: write quick_gelu: true (the protocol's switch 'activation' swaps the activation on purpose)"
             )
         return self
 
@@ -117,11 +119,11 @@ class CheckpointEntry(StrictModel):
             eurosat: {file: eurosat.pt, sha256: ...}  # the dataset's key; the path is relative to the catalog file
 
     Attributes:
-        backbone, dataset: the catalog's keys of the backbone and of the dataset it was fine-tuned on.
-        file: path of the file, of the index of a checkpoint in parts, or of the folder that holds either. Absolute
-            once the catalog is read.
-        sha256: digest of its content, see :func:`checkpoint_digest`; part of the source's identity.
-        note: where it comes from.
+        backbone, dataset: keys of the backbone and of the dataset that the checkpoint was fine-tuned on.
+        file: path of the file, of the index of a checkpoint in parts, or of the folder that holds one of these. The
+            path is absolute once the catalog is read.
+        sha256: digest of the content, see :func:`checkpoint_digest`; part of the source's identity.
+        note: where the checkpoint comes from.
     """
 
     backbone: Key
@@ -137,5 +139,5 @@ class CheckpointEntry(StrictModel):
 
 
 def swap_activation(entry: BackboneEntry) -> BackboneEntry:
-    """Return the entry with GELU and QuickGELU exchanged, as newer open_clip versions misread OpenAI's weights."""
+    """Return the entry with GELU in place of QuickGELU, or the reverse: the mistake of newer open_clip versions."""
     return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})

@@ -1,4 +1,4 @@
-"""The fields of domains and datasets in a catalog file, and the places of a dataset under the data root."""
+"""The fields of domains and datasets in a catalog file, and the paths of a dataset's files under the data root."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DomainEntry(StrictModel):
     """A family of datasets. By default, the sources for a dataset are the other datasets of its domain.
 
     Attributes:
-        name: its key.
+        name: the key of the entry.
         title: the name printed in tables.
     """
 
@@ -48,37 +48,38 @@ class DatasetEntry(StrictModel):
     """One dataset.
 
     Attributes:
-        name: its key, lower-case.
+        name: the key of the entry, in lower case.
         title: the name printed in tables.
-        domain: key of its domain.
-        route: where its images come from.
-        class_names: names in label order, or folder -> name, or ``open_clip.NAME``. ``None``: the data's own names.
-        prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``,
-            or sentences by class word, in which ``{}`` may stand.
-        renamed: data's own class name -> better name, for some of the classes; not together with ``class_names``.
+        domain: key of the dataset's domain.
+        route: where the images come from.
+        class_names: names in label order, or the data's own name -> words, or ``open_clip.NAME``; by default the data's
+            own names.
+        prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``, or class
+            word -> sentences, which may contain ``{}``.
+        renamed: the data's own name of a class -> a better name, for some classes; not together with ``class_names``.
         classes: number of classes of the head.
-        mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow does not, so views of such
-            supports are never flipped.
+        mirrorable: whether a mirrored image keeps its class. Mirrored letters or arrows do not, so the views of such a
+            dataset's supports are never flipped.
         exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, because their published
             numbers were measured without rotation. Images of the user's own folders and tables are always rotated.
         bands: numbers of the red, green and blue bands in the files, or of the grey band, from 1; by default the first
             bands.
         range: the values that become black and white, for measured data; by default the range of the number format.
-        image_side: typical shortest side of its images in pixels, to estimate their bytes.
+        image_side: typical shortest side of the images in pixels, to estimate their bytes.
         sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
         smallest_class: training images of the smallest class, if known.
-        splits: the recipe that divides the images; the official splits by default.
+        splits: the recipe that divides the images; by default the official splits.
         also_called: other names that published checkpoints have for the dataset.
-        images_of: key of the dataset that has the same images in another split; neither is a source of the other.
-        kin: key of a group of datasets with shared images; ``leave_group_out`` leaves all of them out together.
+        images_of: key of the dataset that has the same images in other splits; neither is a source of the other.
+        kin: name of a group of datasets that share images; ``leave_group_out`` leaves the whole group out.
         licence: the terms of the images.
         gated: what the user must do before the images can be fetched (an account, an agreement), if anything.
-        download_bytes: size of the download, or a rounded one.
+        download_bytes: size of the download, exact or rounded.
         source: address of the page that describes the images, if the route does not say it.
         note: points that are unconfirmed, or on which sources disagree.
-        published_as: its name in the paper's result tables.
-        published_classes: the paper's class count, if it counts something else than ``classes``.
-        fine_tune_epochs: epochs of its source model; ``None`` for about 2,000 steps.
+        published_as: the dataset's name in the paper's result tables.
+        published_classes: the number of classes that the paper states, if it is not ``classes``.
+        fine_tune_epochs: epochs of the source model's fine-tuning; by default as many as make about 2,000 steps.
     """
 
     name: Key
@@ -156,7 +157,7 @@ class DatasetEntry(StrictModel):
 
     @property
     def reading(self) -> Reading:
-        """How the pixels of its images are read. Raises ``ValueError`` for bands or a range that mean nothing."""
+        """How the pixels of the images are read. Raises ``ValueError`` for invalid bands and for an invalid range."""
         return Reading(self.exif_rotation or self.is_own, self.bands, self.range)
 
     @property
@@ -168,34 +169,34 @@ class DatasetEntry(StrictModel):
 
     @property
     def is_bundled(self) -> bool:
-        """Whether its images come with the project or its dependencies: drawn datasets and datasets of scikit-learn."""
+        """Whether the images need no files: they are drawn by the project, or come with scikit-learn."""
         return self.route.kind in ("toy", "sklearn")
 
     @property
     def is_own(self) -> bool:
-        """Whether its images are a folder or table of the user's, under the data root."""
+        """Whether the images are a folder or a table of the user, under the data root."""
         return self.route.kind in ("folder", "manifest")
 
     @property
     def has_training_images(self) -> bool:
-        """Whether it has a training split, so that it can be a target or a source."""
+        """Whether the dataset has a training split, so that it can be a target or a source."""
         return self.sizes.train > 0
 
     @property
     def max_shots(self) -> int:
-        """The largest k that every class can give. At most the average class size if the smallest is not known."""
+        """The number of training images of the smallest class, or else the average number per class, an upper limit."""
         return self.smallest_class or self.sizes.train // self.classes
 
 
 def prompt_templates(entry: DatasetEntry) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
-    """Return the prompt templates of a dataset, with ``{}`` for the class name, or its sentences by class word."""
+    """Return the prompt templates of a dataset, with ``{}`` for the class name; or class word -> sentences."""
     return _open_clip_list(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
 
 
 def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
-    """Return the class names that the catalog gives a dataset, in label order or by folder.
+    """Return the class names in a catalog entry, in label order; or the data's own name -> words.
 
-    ``None`` means the data's own names.
+    ``None`` means that the data's own names are used.
     """
     return _open_clip_list(entry.class_names) if isinstance(entry.class_names, str) else entry.class_names
 
@@ -210,9 +211,9 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """Return the folder of a dataset's files: the folder that its route names, else ``data_root/<name>``.
+    """Return the folder of a dataset's files: the folder that its route names, or else ``data_root/<name>``.
 
-    If the route has several names, it is the first folder that exists under the data root.
+    If the route names several folders, return the first that exists under the data root.
     """
     route, root = entry.route, data_root or Path()
     if isinstance(route, DasslRoute):
@@ -221,20 +222,17 @@ def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
 
 
 def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:
-    """Return the folder in which a dataset is prepared.
-
-    It is a data root of its own, so the dataset can be read there.
-    """
+    """Return the folder in which a dataset is prepared. It serves as the data root until the dataset is complete."""
     return data_root / f"{entry.name}.partial"
 
 
 def excluded_file(name: str, data_root: Path) -> Path:
-    """Return the list of a dataset's excluded images: ``origin TAB reason``, one a line."""
+    """Return the path of the list of a dataset's excluded images. A line is ``origin TAB reason``."""
     return data_root / f"{name}.excluded.txt"
 
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
-    """Return origin -> reason of excluded images; empty without a list. Raises ``UserError`` if it is unreadable."""
+    """Return origin -> reason of the excluded images. Raises ``UserError`` if their list cannot be read."""
     if data_root is None or entry.is_bundled:
         return {}
     path = excluded_file(entry.name, data_root)
@@ -243,6 +241,6 @@ def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, st
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the list of images to leave out cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"the list of excluded images cannot be read: {error}", where=str(path)) from None
     lines = (line.partition("\t") for line in text.splitlines() if line.strip())
     return {origin: reason for origin, _, reason in lines}

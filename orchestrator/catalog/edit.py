@@ -1,4 +1,4 @@
-"""Writing entries to a user's catalog file, whose other entries, comments and order stay."""
+"""Write entries to a user's catalog file without changing the other entries, the comments and the order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
     """Add new entries to a catalog file, which is created if it does not exist. The file is replaced in one step.
 
     Args:
-        sections: section -> key -> fields as plain data; without ``replace``, empty sections are ignored.
+        sections: section -> key -> fields as plain data. Empty sections are ignored unless they ``replace`` others.
         replace: the entries become the only entries of their sections; comments in these sections are lost.
 
     Raises:
-        UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or
-            would not read back as its old content with the new entries.
+        UserError: the file cannot be read or written, is no catalog file, has an entry of the same key already, or
+            could not be written so that all other entries stay the same.
     """
     from ruamel.yaml import YAML  # takes 0.1 s to import; commands that only read catalogs save it
 
@@ -37,7 +37,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         existing = {} if replace else as_mapping(wanted.get(section) or {}, location / section)
         if taken := [key for key in entries if key in existing]:
             hint = "take another name, or remove that entry first"
-            raise (location / section).error(f"{taken[0]!r} stands there already", hint)
+            raise (location / section).error(f"there is an entry {taken[0]!r} already", hint)
         if existing:
             document[section].update(_quoted(entries))
         elif entries or replace:
@@ -47,21 +47,21 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         wanted[section] = {**existing, **entries}
     stream = io.StringIO()
     yaml.dump(document, stream)
-    if not _reads_as(stream.getvalue(), wanted):  # a key with spaces was broken across two lines
+    if not _reads_as(stream.getvalue(), wanted):  # ruamel breaks a long key with spaces across two lines
         yaml.width, stream = 2**20, io.StringIO()
         yaml.dump(document, stream)
     if not _reads_as(stream.getvalue(), wanted):
-        raise location.error("cannot be changed without changing what else stands there", "give another file")
+        raise location.error("cannot be changed without changing its other entries", "give another file")
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_text(stream.getvalue(), encoding="utf-8")
-    except (OSError, RuntimeError) as error:  # the latter: a circle of links
+    except (OSError, RuntimeError) as error:  # a circle of links raises RuntimeError
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
 
 
 def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
-    """Whether a YAML text has these values."""
+    """Return whether a YAML text has the wanted values."""
     try:
         return bool(parse_yaml(text, "") == wanted)
     except UserError:
@@ -69,9 +69,10 @@ def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
 
 
 def _quoted(value: Any) -> Any:
-    """Quote each text that a reader of YAML 1.1, such as the catalog's, would take for another value.
+    """Return the value with quotes around each text that the catalog's reader would not read as text.
 
-    ruamel writes YAML 1.2, in which ``no`` and ``1:20`` are texts.
+    The reader takes ``no`` and ``1:20`` for other values, as YAML 1.1 does. ruamel writes YAML 1.2, where they are
+    texts without quotes.
     """
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -82,5 +83,5 @@ def _quoted(value: Any) -> Any:
     try:
         plain = not isinstance(value, str) or parse_yaml(value, "") == value
     except UserError:
-        plain = True  # YAML 1.2 has the same special characters, so ruamel quotes it
+        plain = True  # a text with special characters, which ruamel quotes
     return value if plain else DoubleQuotedScalarString(value)

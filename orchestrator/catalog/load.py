@@ -1,4 +1,4 @@
-"""Reading the catalog's files into one :class:`Catalog`."""
+"""Read the catalog's files into one :class:`Catalog`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from orchestrator.util.errors import unknown_name
 
 
 def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] = ()) -> Any:
-    """Add to every entry of a section the keys that lead to it, as the fields named ``fields``."""
+    """Return a section in which every entry has the keys that lead to it as fields, which are called ``fields``.
+
+    ``keys``: the keys that lead to ``section``. Raises ``ValueError`` for an entry that has such a field already.
+    """
     section = section or {}
     if not isinstance(section, dict):
         return section
@@ -37,7 +40,10 @@ _ADOPTED = BeforeValidator(partial(_with_keys, fields=("backbone", "dataset")))
 
 
 def _prompt_set(value: Any) -> Any:
-    """Accept a list of templates, or the name of a list of open_clip (``source: open_clip.NAME``)."""
+    """Return a list of templates, or the name of a list of open_clip, which is written ``source: open_clip.NAME``.
+
+    Raises ``ValueError`` for any other value.
+    """
     if not isinstance(value, dict):
         return check_templates(value)
     source = value.get("source")
@@ -50,7 +56,7 @@ PromptSet = Annotated[tuple[str, ...] | str, BeforeValidator(_prompt_set)]
 
 
 class CatalogFile(StrictModel):
-    """The sections of a catalog file: key -> entry."""
+    """The sections of a catalog file. A section maps keys to entries."""
 
     domains: Annotated[dict[Key, DomainEntry], _NAMED] = Field(default={})
     datasets: Annotated[dict[Key, DatasetEntry], _NAMED] = Field(default={})
@@ -64,8 +70,8 @@ class Catalog:
     """Everything that grids can name, by key, in the order of the files.
 
     Attributes:
-        datasets, domains, backbones: the entries. Datasets hold their prompts instead of the name of a prompt set.
-        files: (section, key) -> the file that the entry is in, as messages show it.
+        datasets, domains, backbones: the entries. A dataset has its prompts in place of the name of a prompt set.
+        files: (section, key) -> path of the file that the entry is in, as messages show it.
         checkpoints: (backbone, dataset) -> adopted checkpoint.
     """
 
@@ -99,20 +105,19 @@ class Catalog:
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
 
     def published_names(self, backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for a name that is not there."""
-        known = self.datasets.get(dataset)  # a group of a dataset's classes has a name too, but no entry
+        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for what has no name there."""
+        known = self.datasets.get(dataset)  # ``dataset`` may be a group of a dataset's classes, which has no entry
         return self.backbone(backbone).published_as, known.published_as if known else None
 
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
-    """Load the project's catalog, extended by files of installed packages and of the user.
+    """Return the project's catalog, extended by files of installed packages and by ``extra_files`` of the user.
 
-    Each file has any of the sections of :class:`CatalogFile`.
+    Each file has any of the sections of :class:`CatalogFile`. The same entry may be in several files: ``data add``
+    writes the domain ``own`` into each file.
 
-    Two files may have the same entry, as the domain ``own`` that ``data add`` writes into each.
-
-    Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files use one key for two
-    things, or if an entry names an unknown domain, prompt set, backbone or dataset.
+    Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files have different entries
+    of one key, or if an entry names an unknown domain, prompt set, backbone or dataset.
     """
     folder = grids_folder()
     shipped = [*sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
@@ -124,7 +129,7 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
         for section, entries in _parse(read_text(path), top, path.absolute().parent).items():
             for name, entry in entries.items():
                 if found[section].get(name, entry) != entry:
-                    what = f"{name!r} stands in {files[section, name]} too"
+                    what = f"{files[section, name]} has another entry {name!r}"
                     raise (top / section / name).error(what, "rename one of them")
                 found[section].setdefault(name, entry)
                 files.setdefault((section, name), top.file)
@@ -147,10 +152,10 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
 
 @lru_cache(maxsize=32)
 def _parse(text: str, top: Location, folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of one file: section -> key -> entry. A checkpoint's key is ``backbone/dataset``.
+    """Return the entries of one file: section -> key -> entry. The key of a checkpoint is ``backbone/dataset``.
 
-    The path of a checkpoint becomes absolute. The result is kept: parsing the project's files takes 25 ms, and a
-    session loads the catalog several times.
+    The path of a checkpoint becomes absolute; a relative path begins in ``folder``. The result is cached, because
+    parsing the project's files takes 25 ms and a session loads the catalog several times.
     """
     file = validated(CatalogFile, as_mapping(parse_yaml(text, top.file), top), top)
     checkpoints = {

@@ -1,4 +1,4 @@
-"""The folder of the project's grids, and the locations in its files that error messages name."""
+"""The folder of the project's grids, and locations in grid and catalog files, which error messages name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from orchestrator.util.errors import UserError, shorten, unknown_name
 
 @cache
 def grids_folder() -> Path:
-    """Return the folder of grids, catalog files and published numbers.
+    """Return the folder of grids, catalog files and published numbers: ``_grids`` in an installed wheel, or ``grids/``.
 
-    It is in the installed wheel, or is the repository's ``grids/``.
-
-    Raises ``UserError`` if neither exists.
+    Raises ``UserError`` if neither folder exists.
     """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "_grids", package.parent / "grids"):
@@ -30,7 +28,7 @@ def grids_folder() -> Path:
 
 
 def display_path(path: Path) -> str:
-    """Return a path as messages show it: ``grids/...`` for a file of the project, otherwise the path as given."""
+    """Return the text of a path for messages: ``grids/...`` for a file of the project, otherwise the path as given."""
     try:
         return f"grids/{path.resolve().relative_to(grids_folder()).as_posix()}"
     except (ValueError, OSError, RuntimeError):  # outside the folder, a name that the system refuses, a circle of links
@@ -39,7 +37,7 @@ def display_path(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a value stands: the file or command-line option, and the path of keys inside it.
+    """The location of a value: a file or a command-line option, and the keys that lead to the value inside the file.
 
     ``Location("grids/demo.yaml") / "blocks" / 0 / "shots"`` prints as ``grids/demo.yaml: blocks[0].shots``.
     """
@@ -49,11 +47,11 @@ class Location:
 
     @classmethod
     def of(cls, path: Path) -> Location:
-        """Return the top level of a file."""
+        """Return the location of a file's top level."""
         return cls(display_path(path))
 
     def __truediv__(self, key: str | int) -> Location:
-        """Return the location of a key or list index below this one."""
+        """Return the location of a key or a list index below this location."""
         if isinstance(key, int):
             return Location(self.file, f"{self.path}[{key}]")
         return Location(self.file, f"{self.path}.{key}" if self.path else key)
@@ -66,5 +64,5 @@ class Location:
         return UserError(what, where=str(self), hint=hint)
 
     def unknown_name(self, kind: str, name: object, known: Iterable[str]) -> UserError:
-        """Return an error for a name at this location that does not exist; it lists the nearest names that do."""
+        """Return an error for a name at this location that is not among ``known``; it lists the nearest names."""
         return unknown_name(kind, name, known, where=str(self))

@@ -1,4 +1,4 @@
-"""From a catalog entry to its identity in cells: a digest of everything that can change a number."""
+"""Make the identity of a catalog entry in cells: a digest of everything that can change a number."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
 LOADER_VERSION = 2
-"""Raise it whenever the code that reads datasets changes which images, labels or class names come out."""
+"""Version of the code that reads datasets. Raise it whenever that code returns other images, labels or class names."""
 
 DRAWS_FOLDER = "split_fewshot"
-"""The folder in a dataset's own where Dassl and 2SFS have their draws."""
+"""The sub-folder of a dataset's folder in which Dassl and 2SFS have their draws."""
 
 
 def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
-    """Return the identity of a dataset: what its images, labels and prompts are made of.
+    """Return the identity of a dataset: a digest of everything that decides its images, labels and prompts.
 
-    The files of a folder dataset count by relative path and size if the folder exists. A plan made without the images
-    therefore names other cells than a run with them. Images that are excluded on record count too.
+    If the folder of a folder dataset exists, the relative paths and sizes of its files are part of the identity. A plan
+    made without the images therefore names other cells than a run with the images. The list of excluded images is part
+    of the identity too.
     """
     content: dict[str, Any] = {
         "loader": LOADER_VERSION,
@@ -65,10 +66,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
 
 
 def split_blob(route: DasslRoute, folder: Path) -> str | None:
-    """Return the git id of the files that split a dataset's images.
-
-    Without the files, return the id of the files that everyone uses.
-    """
+    """Return the git ids of the files that split a dataset's images, or else the id of the published split file."""
     files = [folder / route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
     texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]
     ids = [hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() for text in texts]
@@ -76,7 +74,7 @@ def split_blob(route: DasslRoute, folder: Path) -> str | None:
 
 
 def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
-    """Return the files of a draw: Dassl's pickle, or the lists of the parts. Raises ``UserError`` if there are none."""
+    """Return the files of a draw: Dassl's pickle, or else 2SFS's lists. Raises ``UserError`` if there are none."""
     stem = f"shot_{shots}-seed_{seed}"
     for names in ((f"{stem}.pkl",), (f"{stem}_train.jsonl", f"{stem}_val.jsonl")):
         if found := tuple(path for name in names if (path := folder / DRAWS_FOLDER / name).is_file()):
@@ -92,7 +90,7 @@ def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
 
 
 def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: int) -> str:
-    """Return the digest of the files that list a draw; ``absent`` without them, since a plan needs no data."""
+    """Return the digest of the files that list a draw; ``absent`` without the files, because a plan needs no data."""
     try:
         return file_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
     except UserError:
@@ -100,22 +98,21 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return a line with the split files that are not the published files; no line if all are."""
+    """Return one line that names the split files that differ from the published files; no line without such files."""
     own = [
         f"{entry.route.file} of {entry.name}"
         for entry in entries
         if isinstance(entry.route, DasslRoute) and entry.route.blob
         if split_blob(entry.route, dataset_folder(entry, data_root)) != entry.route.blob
     ]
-    return (
-        (f"not the files that everyone uses, so their splits and draws are their own: {', '.join(own)}",) if own else ()
-    )
+    line = f"split files that differ from the published files, so splits and draws differ too: {', '.join(own)}"
+    return (line,) if own else ()
 
 
 def backbone_ref(entry: BackboneEntry) -> BackboneRef:
-    """Return the identity of a backbone: architecture, weights (a file by its content), activation and precision.
+    """Return the identity of a backbone: a digest of architecture, weights, preprocessing, activation and precision.
 
-    Raises ``UserError`` if its model configuration cannot be read.
+    A file of weights counts by its content. Raises ``UserError`` if the model configuration cannot be read.
     """
     weights: Any = {"pretrained": entry.weights.pretrained}
     if entry.weights.hub:
@@ -142,7 +139,7 @@ def architecture_path(entry: BackboneEntry) -> Path | None:
 def weights_path(entry: BackboneEntry) -> Path | None:
     """Return the weights file of a backbone; ``None`` for weights that open_clip knows by a tag.
 
-    A file of the hub is in the hub's cache, of the revision that was fetched last.
+    For a file of the hub, return its path in the hub's cache, in the revision that was fetched last.
     """
     if entry.weights.hub and entry.weights.file:
         from huggingface_hub import constants
@@ -167,7 +164,7 @@ def _architecture(entry: BackboneEntry) -> Any:
 def _listing(folder: Path) -> list[tuple[str, int]] | None:
     """Return relative path and size of every file below a folder, sorted; ``None`` if there is no such folder.
 
-    Links are followed, except links that lead nowhere or to a folder above them.
+    Links are followed. Broken links, and links to a folder that they are in, are left out.
     """
     if not folder.is_dir():
         return None
@@ -188,9 +185,9 @@ def _raise(error: OSError) -> None:
 
 
 def file_digest(*paths: Path) -> str:
-    """Return the SHA-256 of a file, or of several files one after the other.
+    """Return the SHA-256 of the content of one or several files, in the given order.
 
-    The digest is cached until a file's size or time changes.
+    The digest is cached until the size or the time stamp of a file changes.
     """
     stats = (path.stat() for path in paths)
     return _digest(paths, tuple((stat.st_size, stat.st_mtime_ns) for stat in stats))
@@ -202,8 +199,8 @@ def _digest(paths: tuple[Path, ...], state: tuple[tuple[int, int], ...]) -> str:
 
 
 def checkpoint_digest(path: Path) -> str:
-    """Return the SHA-256 of a checkpoint: of its file, or of its parts one after the other.
+    """Return the SHA-256 of a checkpoint: of its file, or of its parts in their order.
 
-    Raises ``UnreadableCheckpoint`` if it does not exist.
+    Raises ``UnreadableCheckpoint`` if there is no such checkpoint.
     """
     return file_digest(*checkpoint_files(path))

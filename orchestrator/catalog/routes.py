@@ -1,4 +1,4 @@
-"""Routes: the kinds of places that a dataset's images come from."""
+"""Routes: a dataset's route says where the images come from, and how their files are laid out."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class SklearnRoute(StrictModel):
     """A dataset that comes with scikit-learn.
 
     Attributes:
-        loader: name of its function in ``sklearn.datasets``.
+        loader: name of the function in ``sklearn.datasets`` that returns the images.
     """
 
     kind: Literal["sklearn"]
-    loader: str
+    loader: Literal["load_digits"]
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path with forward slashes stays inside its folder: relative, without ``.``, ``..`` or empty parts."""
+    """Return whether a path stays inside its folder: relative, without ``.``, ``..``, backslashes and empty parts."""
     return not any(part in ("", ".", "..") for part in path.split("/")) and "\\" not in path
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the texts of a pattern such as ``{000..099}.tar`` or ``{train,test}.tar``, as a shell does."""
+    """Return all texts that a pattern such as ``{000..099}.tar`` or ``{train,test}.tar`` means in a shell."""
     match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
@@ -61,10 +61,11 @@ Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
 class FolderRoute(StrictModel):
-    """Class folders under the data root, in ``train/`` and ``test/``, or in ``all/`` for a split recipe.
+    """Class folders of images.
 
     Attributes:
-        folder: the folder that holds them, under the data root.
+        folder: path under the data root of the folder with ``train/`` and ``test/``, or with ``all/`` or the class
+            folders themselves if a split recipe divides the images.
     """
 
     kind: Literal["folder"]
@@ -75,12 +76,13 @@ class ManifestRoute(StrictModel):
     """A table under the data root that lists images with their labels and, optionally, their splits.
 
     Attributes:
-        folder: the folder of table and images, under the data root.
-        file: name of the table in that folder: CSV with a header line, or parquet; or of tar files with images and
-            labels, as ``{000..099}.tar``.
-        columns: names of its columns. A path is relative to the folder, or a file's name. A split is ``train``,
-            ``test``, or ``val``, which is not used; without that column a split recipe divides the images. Without a
-            column for the label, the label is the name of the column with the row's only 1 among zeros.
+        folder: path under the data root of the folder with the table and the images.
+        file: name of the table in that folder: a CSV file with a header line, a parquet file, or tar files with images
+            and labels, such as ``{000..099}.tar``.
+        columns: ``path``, ``label`` and ``split`` -> the name of that column. A path is relative to the folder, or is
+            a file's name. A split is ``train``, ``test``, or ``val``, whose images are not used. Without a column for
+            the split, a split recipe divides the images. Without a column for the label, the table has a column of 0
+            and 1 for each class, and the 1 marks the class of the row.
     """
 
     kind: Literal["manifest"]
@@ -96,7 +98,7 @@ class TorchvisionRoute(StrictModel):
 
     Attributes:
         dataset: name of the class.
-        arguments: split -> sets of arguments, whose images are joined in order.
+        arguments: split -> sets of arguments. The images that the class returns for each set are joined in order.
         transpose: whether the stored images must be transposed to be upright.
     """
 
@@ -114,9 +116,9 @@ class HuggingFaceRoute(StrictModel):
         revision: commit to pin, if one is known.
         layout: parquet shards, or image files in class folders.
         config: name of the configuration, if the repository has several.
-        splits: split -> the repository's name for it.
-        files: split -> its file, or a pattern with ``*``, if the split's name does not tell.
-        columns: names of the image and the label column.
+        splits: split -> the name of the split in the repository.
+        files: split -> the name of its file, or a pattern with ``*``, for files that are not named after the split.
+        columns: ``image`` and ``label`` -> the name of that column.
     """
 
     kind: Literal["huggingface"]
@@ -135,7 +137,7 @@ class ArchiveRoute(StrictModel):
     Attributes:
         url: the URL.
         checksum: ``sha256:...`` or ``md5:...``; ``None`` if none is published.
-        layout: how images are sorted in it: folders by class, by WordNet id, by number, or as in CUB.
+        layout: how the images are sorted: folders by class, by WordNet id, or by number; or the lists of CUB.
     """
 
     kind: Literal["archive"]
@@ -145,13 +147,11 @@ class ArchiveRoute(StrictModel):
 
 
 class ManualRoute(StrictModel):
-    """Images that the user must get by hand, as ``instructions`` say.
-
-    The class folders may be at any depth below the dataset's folder, all at the same.
+    """Images that the user must get by hand.
 
     Attributes:
         instructions: how to get the images, and where to put them.
-        layout: how images are sorted in them.
+        layout: how the images are sorted. Class folders may be at any depth, if all are at the same depth.
     """
 
     kind: Literal["manual"]
@@ -160,15 +160,16 @@ class ManualRoute(StrictModel):
 
 
 class DasslRoute(StrictModel):
-    """A dataset of the few-shot benchmark in the folders of CoOp and Dassl. It is read where it lies.
+    """A dataset of the few-shot benchmark, in the folders of CoOp and Dassl. The folders are read, never changed.
 
     Attributes:
-        folders: names of its folder under the data root: first CoOp's name for it, then the names in other codes.
-        images: the folder of the images in it. Some codes have none, so the dataset's folder is tried next.
-        layout: how images are listed: Zhou's split file, the lists of FGVC Aircraft, ImageNet's ``train`` and ``val``
-            with WordNet ids, or folders of a test set alone.
-        file: the split file, or the lists with ``{part}`` in their name; empty for folders.
-        blob: git's id of the split file that everyone uses, if it is known.
+        folders: possible names of the dataset's folder under the data root, CoOp's name first.
+        images: the folder of the images in the dataset's folder. In some code bases, the images are in the dataset's
+            folder itself, which is therefore tried next.
+        layout: how the images are listed: Zhou's split file, the lists of FGVC Aircraft, or ImageNet's folders
+            ``train`` and ``val``; or, for a dataset with test images only, folders by WordNet id or by number.
+        file: the split file, or the lists with ``{part}`` in their name; none for folders.
+        blob: git's id of the published split file, if it is known.
     """
 
     kind: Literal["dassl"]
@@ -180,7 +181,7 @@ class DasslRoute(StrictModel):
 
 
 def _with_kind(value: Any) -> Any:
-    """Give a route without a kind an empty one, so that its error lists the kinds."""
+    """Return the fields of a route, with an empty kind if there is none, so that the error lists the known kinds."""
     return {"kind": "", **value} if isinstance(value, Mapping) else value
 
 

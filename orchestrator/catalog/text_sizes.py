@@ -1,4 +1,4 @@
-"""Sizes of a backbone's text tower, for plans: read from its open_clip model configuration, without importing it."""
+"""Sizes of a backbone's text tower, for plans. They are read from open_clip's files without importing open_clip."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.references import architecture_path
 
 PROMPT_TOKENS = 24
-"""Tokens that a prompt is assumed to have: 16 of context, a class name, and the start and end tokens."""
-
+"""Assumed number of tokens of a prompt: 16 of context, a class name, and the start and end tokens."""
 
 VOCABULARY = 49408
-"""Tokens of CLIP's own vocabulary."""
+"""Number of tokens in CLIP's vocabulary."""
 
 
 @dataclass(frozen=True)
 class TextSizes:
-    """Sizes of a text tower, with the original ViT-B models' sizes as defaults.
+    """Sizes of a text tower. The defaults are those of the original ViT-B models.
 
     Attributes:
-        context_length: most tokens that a prompt may have.
-        width, layers: of its transformer.
+        context_length: largest number of tokens that a prompt may have.
+        width, layers: width and number of layers of the transformer.
     """
 
     context_length: int = 77
@@ -35,18 +34,18 @@ class TextSizes:
 
     @property
     def gflops_per_prompt(self) -> float:
-        """10^9 operations of one prompt's forward pass, a multiply-add counted as two."""
+        """10^9 floating-point operations of one prompt's forward pass; a multiply-add counts as two."""
         tokens = min(PROMPT_TOKENS, self.context_length)
         return 2 * self.layers * tokens * (12 * self.width**2 + 2 * tokens * self.width) / 1e9
 
     @property
     def parameters(self) -> int:
-        """About how many parameters the text tower has, its token embedding included."""
+        """Approximate number of parameters of the text tower, token embedding included."""
         return (VOCABULARY + self.context_length) * self.width + 12 * self.layers * self.width**2
 
 
 def download_bytes(entry: BackboneEntry) -> int:
-    """Return about how large the pre-trained weights of a backbone are: both towers, in float32."""
+    """Return the approximate size in bytes of a backbone's pre-trained weights: both towers, in float32."""
     return 4 * (entry.parameters + text_sizes(entry).parameters)
 
 

@@ -1,4 +1,4 @@
-"""What the entries of catalog and grid files share: field types, a base class, and errors that name file and field."""
+"""Validation of catalog and grid files: types of fields, a base class, and errors that name file and field."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from orchestrator.catalog.location import Location
 from orchestrator.util.errors import UserError, short_repr
 
 OPEN_CLIP = "open_clip."
-"""Prefix for lists that open_clip has, such as the 1,000 ImageNet names: an entry says ``open_clip.NAME``."""
+"""Prefix of the name of a list in open_clip. Entries use such lists, for example the 1,000 class names of ImageNet."""
 
 
 def key_problem(key: Any) -> str | None:
-    """Say what is wrong with the key of an entry, which becomes part of file names; ``None`` if nothing is."""
+    """Return what is wrong with the key of an entry, which becomes part of file names; ``None`` for a valid key."""
     if not isinstance(key, str):
         return f"the name {short_repr(key)} is not text; write it in quotes"
     if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", key):
@@ -37,7 +37,7 @@ def key_problem(key: Any) -> str | None:
 
 
 def as_key(text: str) -> str:
-    """Return the key that is most like a text; empty if none of its characters can be in one."""
+    """Return a valid key made from a text; empty if no character of the text may be in a key."""
     return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-._")
 
 
@@ -48,7 +48,10 @@ def _check_key(key: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return the text, for a table. Raises ``ValueError`` if a spreadsheet would run it or a terminal would obey it."""
+    """Return the text unchanged, if it may be printed in a table.
+
+    Raises ``ValueError`` for a text that a spreadsheet would run or that has characters which control a terminal.
+    """
     if text[:1] in ("=", "+", "-", "@"):
         raise ValueError(f"{text[:80]!r} begins like a formula, and a spreadsheet that opens a table would run it")
     if not text.isprintable():
@@ -57,9 +60,11 @@ def printable(text: str) -> str:
 
 
 def check_templates(value: Any, of_class: str | None = None) -> Any:
-    """Accept a list of prompt templates, or the sentences of a class, in which ``{}`` may stand.
+    """Return ``value`` unchanged if it is a list of prompt templates or, given ``of_class``, of sentences for a class.
 
-    Raises ``ValueError`` for an empty list, an empty sentence, or a template without exactly one ``{}``.
+    A template has one ``{}`` for the class name. A sentence needs none.
+
+    Raises ``ValueError`` for an empty list, an empty sentence, and a template without exactly one ``{}``.
     """
     if not isinstance(value, list | tuple) or not value:
         wanted = "neither a list of templates nor the name of a set" if of_class is None else "no list of sentences"
@@ -85,7 +90,7 @@ NonNegativeInt = Annotated[StrictInt, Field(ge=0)]
 
 
 class StrictModel(BaseModel):
-    """Base of everything read from catalog and grid files: frozen, and unknown fields are errors."""
+    """Base class of everything that is read from catalog and grid files: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -120,7 +125,7 @@ def validated(model: type[Model], data: Any, location: Location) -> Model:
 
 
 def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> UserError:
-    """Return the error for a problem that pydantic found in ``data``, the content at ``location``."""
+    """Return the error for a problem that pydantic found in ``data``, which is the content at ``location``."""
     kind, context, path = problem["type"], problem.get("ctx", {}), problem["loc"]
     for key in path[:-2] if path[-1:] == ("[key]",) else path:
         if isinstance(data, dict) and data.get("kind") == key:

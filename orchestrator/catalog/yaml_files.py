@@ -1,8 +1,8 @@
-"""Reading YAML files of plain data, with line and column in every error.
+"""Read YAML files of plain data, with line and column in every error.
 
 The reader differs from ``yaml.safe_load`` in four points. A key given twice is an error. ``1e-3`` is a number, as in
-YAML 1.2. Syntax errors become :class:`UserError`. A text that nests too deeply, or that aliases make too large, is
-refused before any value is built.
+YAML 1.2. Syntax errors become :class:`UserError`. A text with too many levels of nesting, or with aliases that repeat
+too many values, is refused before any value is built.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from orchestrator.catalog.validation import as_mapping
 from orchestrator.util.errors import UserError
 
 MAX_DEPTH = 50
-"""Levels of nesting in a file. libyaml's reader recurses once a level and crashes the process on stack overflow."""
+"""Largest number of levels in a file. libyaml recurses for every level, and a stack overflow ends the process."""
 
 MAX_VALUES = 1_000_000
-"""Values in a file, where an aliased value counts each time it is used."""
+"""Largest number of values in a file. An aliased value counts each time that it is used."""
 
 _EXPONENT_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
 """Floats such as ``1e-3``. YAML 1.1, which PyYAML reads, takes only ``1.0e-3``."""
@@ -33,7 +33,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # the base class refuses `!!map [1]`
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # the base class refuses other nodes
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
@@ -44,10 +44,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
     def construct_int64(self, node: yaml.Node) -> int:
-        """Return an integer of 64 bits.
-
-        ``0x`` can spell longer ones, and Python refuses to print more than 4,300 digits.
-        """
+        """Return an integer. Raises an error beyond 64 bits, because Python refuses to print more than 4,300 digits."""
         number: int = self.construct_yaml_int(node)
         if abs(number) >= 2**63:
             raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)
@@ -71,9 +68,9 @@ def parse_yaml(text: str, where: str) -> Any:
         if "could not determine a constructor" in (error.problem or ""):
             hint = "these files hold plain data only: tags that build objects are refused"
         elif mark and "{}" in "".join(text.splitlines()[mark.line : mark.line + 1]):
-            hint = "inside [...] a text with {} stands in quotes"
+            hint = "inside [...] write quotes around a text with {}"
         raise UserError(f"not valid YAML: {error.problem or error.context}", where=where, hint=hint) from None
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last two: tags such as `!!int ''`
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # tags such as `!!int ''` raise the last
         raise UserError(f"not valid YAML: {error}", where=where) from None
 
 
@@ -122,8 +119,5 @@ def read_text(path: Path) -> str:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the top-level mapping of a YAML file.
-
-    Raises ``UserError`` if the file is unreadable or holds anything else.
-    """
+    """Return the top-level mapping of a YAML file. Raises ``UserError`` if the file is unreadable or has none."""
     return as_mapping(parse_yaml(read_text(path), display_path(path)), Location.of(path))

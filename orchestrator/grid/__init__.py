@@ -1,7 +1,7 @@
 """Grids: YAML files that expand to cells.
 
-``load.py`` reads a grid file and gives a :class:`Grid`; start there. ``schema.py`` says what a file may hold,
-``expand.py`` makes cells of a block, ``options.py`` has ``--set`` and ``--only``.
+Start with ``load.py``, which reads a grid file and returns a :class:`Grid`. ``schema.py`` has the fields of a file,
+``expand.py`` makes the cells of a block, and ``options.py`` applies the options ``--set`` and ``--only``.
 """
 
 from orchestrator.grid.load import Grid, grid_names, load_grid

@@ -1,4 +1,4 @@
-"""From a block to its cells: the product of its backbones, targets, methods, k and seeds."""
+"""Make the cells of a block: the product of its backbones, targets, methods, k and seeds."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from orchestrator.grid.sources import SourceResolver, draw_sources
 from orchestrator.tracks import TRACKS, Track
 
 MOST_CELLS = 100_000
-"""Cells that a grid may have: planning takes 25 s for so many. The project's largest grids have some ten thousand;
-without a limit, a mistyped range of seeds would take minutes before it is noticed."""
+"""Largest number of cells of a grid. Planning takes 25 s for so many. The project's largest grids have about ten
+thousand. Without a limit, a mistyped range of seeds would be noticed only after minutes."""
 
 
 def expand_block(
-    block: Block, place: Location, recipe: SourceRecipe, overrides: Overrides, resolver: SourceResolver
+    block: Block, location: Location, recipe: SourceRecipe, overrides: Overrides, resolver: SourceResolver
 ) -> Iterator[tuple[Cell, ResolvedMethod]]:
-    """Yield the cells of a block, each with the entry of ``methods`` that asks for it. A cell may come twice.
+    """Yield the cells of a block, each with the entry of ``methods`` that it belongs to. A cell may come twice.
 
-    The block stands at ``place``, and ``recipe`` says how its source models are fine-tuned.
+    Args:
+        location: the location of the block, for messages.
+        recipe: how source models are fine-tuned.
+        resolver: finds datasets, backbones and source models.
 
     Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
     """
-    at, stated, catalog = FieldLocations(place, overrides), block.protocol, resolver.catalog
-    switches = resolve_protocol(stated, at("protocol"))  # before overrides, so that the file is checked too
+    at, stated, catalog = FieldLocations(location, overrides), block.protocol, resolver.catalog
+    switches = resolve_protocol(stated, at("protocol"))  # without overrides first, so that the file is checked too
     if changed := overrides.protocol:
         fields = stated if isinstance(stated, Mapping) else {"name": stated}
         switches = resolve_protocol({**fields, **changed}, OPTION / "protocol")
@@ -47,7 +50,8 @@ def expand_block(
     _check_supports(block, track, switches, targets, methods, at)
     count = len(block.backbones) * len(targets) * len(methods) * len(block.shots or (0,)) * len(block.seeds or (0,))
     if count > MOST_CELLS:
-        raise at.block.error(f"it has up to {count:,} cells, and a grid may have {MOST_CELLS:,}", "give fewer seeds")
+        what = f"the block has up to {count:,} cells, and a grid may have {MOST_CELLS:,}"
+        raise at.block.error(what, "give fewer seeds")
     choice, sources_at = block.sources, at("sources")
     listed = track.gives_support and track.support_draw(switches) == "listed"
     for backbone, target in product(block.backbones, targets):
@@ -55,7 +59,7 @@ def expand_block(
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
-            if resolved.uses_sources and not whole:  # only where sources are not required
+            if resolved.uses_sources and not whole:  # sources are not required: otherwise there was an error
                 continue
             method, pool = resolved.method, whole if resolved.uses_sources else ()
             computing = resolved.precision or block.precision
@@ -90,9 +94,9 @@ def expand_block(
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:
-    """Return the datasets that a block names, or all datasets with training images of the domains that it names.
+    """Return the datasets that a block names, or the datasets with training images of the domains that it names.
 
-    Raises ``UserError`` for an unknown name, and if the block names both kinds or none.
+    Raises ``UserError`` for an unknown name, and if the block names both datasets and domains, or neither.
     """
     if (block.domains is None) == (block.datasets is None):
         raise at.block.error("a block names its targets by either domains or datasets")
@@ -111,9 +115,9 @@ def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[Da
 def _find_scored(
     block: Block, track: Track, target: DatasetEntry, catalog: Catalog, at: FieldLocations
 ) -> list[DatasetEntry]:
-    """Return the datasets that a cell of a target is scored on: the datasets in ``evaluate_on``, or the target.
+    """Return the datasets that the cells of a target are scored on: the datasets in ``evaluate_on``, or the target.
 
-    Raises ``UserError`` if the track scores no variants, or if a dataset has classes that the target does not have.
+    Raises ``UserError`` if the track scores only the target, or if a dataset has classes that the target lacks.
     """
     if block.evaluate_on is None:
         return [target]
@@ -137,7 +141,7 @@ def _find_scored(
 
 
 def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
-    """Return the class names that a catalog entry lists, if it lists any."""
+    """Return the class names that a catalog entry lists; empty if they are the data's own or a list of open_clip."""
     names = entry.class_names
     return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 
@@ -175,6 +179,6 @@ def _check_supports(
         elif protocol.short_classes == "refuse" and largest > entry.max_shots:
             raise at("shots").error(
                 f"k is {largest}, but the smallest class of {entry.name} has at most {entry.max_shots} training images",
-                f"use shots up to {entry.max_shots}, or give the dataset a block of its own with "
+                f"use shots up to {entry.max_shots}, or write a separate block for the dataset with "
                 f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
             )

@@ -1,4 +1,4 @@
-"""The labels of cells: what reports call the method of a cell, so that two settings of one method differ."""
+"""The labels of cells. A label is the name of a cell's method in reports, and tells the method's settings apart."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from orchestrator.grid.resolve import ResolvedMethod
 
 
 def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
-    """Return the label of every cell: the grid's own, or the method's name with the settings that vary in the grid.
+    """Return the label of every cell: the label in the grid, or the method's name with the settings that vary.
 
-    ``planned``: for every cell the entry of ``methods`` that asks for it.
-    Raises ``UserError`` if two cells that differ in the method alone have one label: they would share a table row.
+    ``planned``: cell -> the entry of ``methods`` that the cell belongs to.
+
+    Raises ``UserError`` if two cells that differ only in the method have the same label, because they would share a row
+    of a table.
     """
     shown = {cell: _with_precision(cell.method, cell.backbone.precision) for cell in planned}
     unnamed: dict[str, list[MethodRef]] = defaultdict(list)  # by track
@@ -35,29 +37,33 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
             other = rows.setdefault(_row(cell, label), cell)
             if other != cell:
                 what = f"the label {label!r} means two different cells of one row"
-                raise planned[cell].location.error(what, f"the other one stands in {planned[other].location}")
+                raise planned[cell].location.error(what, f"the other cell is in {planned[other].location}")
     return labels
 
 
 def _row(cell: Cell, label: str) -> tuple[Any, ...]:
-    """Return the cell without its method, the number format of its towers, and how its source models were trained."""
+    """Return what decides the row of a cell in a table.
+
+    Not part of it are the method, the number format of the towers and the training of the source models.
+    """
     return (
         label, cell.track, cell.protocol, cell.backbone.name, cell.backbone.digest, cell.domain, cell.dataset,
         cell.evaluate_on, cell.sources_rule, tuple(source.dataset for source in cell.sources), cell.shots, cell.seed,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)  # all cells of a method in a large grid ask
+@lru_cache(maxsize=4096)  # many cells of a large grid have the same method
 def _with_precision(method: MethodRef, precision: str | None) -> MethodRef:
-    """Return a method with the number format of its towers among the settings, so that labels tell it."""
+    """Return a method with the number format of the towers as a setting, so that labels can show the format."""
     settings = {**method.settings_dict(), "precision": precision or "default"}
     return replace(method, settings=tuple(settings.items()))
 
 
 def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:
-    """Return the name of each method.
+    """Return the label of each method.
 
-    Methods of one name are called ``name[setting=value]``, with the settings that differ.
+    The label is the method's name or, with several methods of that name, ``name[setting=value]`` with the settings in
+    which they differ.
     """
     variants: dict[str, dict[MethodRef, dict[str, Any]]] = defaultdict(dict)
     for method in methods:

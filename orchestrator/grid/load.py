@@ -1,4 +1,4 @@
-"""A grid and its loading: read the file and what it includes, apply overrides, expand the blocks, select cells."""
+"""Load a grid: read its file and the included files, apply overrides, expand the blocks, and select cells."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ class Grid:
     """The cells of a grid file.
 
     Attributes:
-        name: of the file, without its suffix.
+        name: name of the file, without its suffix.
         cells: the selected cells, each once, in the order of the file.
-        all_cells: the cells before ``--only`` and ``--limit``.
-        sources: every source model that the selected cells use, and how it is made.
-        datasets: the datasets whose images are read: targets, scored datasets, and those of the sources that are not
-            adopted.
-        labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
+        all_cells: all cells of the file, before ``--only`` and ``--limit``.
+        sources: every source model that the selected cells use, and how the model is made.
+        datasets: the datasets whose images are read: targets, scored datasets, and the datasets of source models that
+            are fine-tuned here.
+        labels: cell -> the name of its method in reports: the label after ``as``, the method's name, or
+            ``name[setting=value]``.
         smallest_difference: the smallest difference between two methods that matters, in points of the metric.
         saves: the kind of cost that the recommendation saves first.
-        metric: what methods are compared by; ``None`` for the metric of each track.
-        race: whether methods that cannot be the best any more are not measured further.
+        metric: the metric by which methods are compared; ``None`` for the metric of each track.
+        race: whether a method that cannot be the best any more is not measured further.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Grid:
     race: bool = False
 
     def label(self, cell: Cell) -> str:
-        """Return what reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
+        """Return the label of a cell. Raises ``KeyError`` for a cell of another grid."""
         return self.labels[cell]
 
     @property
@@ -89,11 +90,11 @@ def load_grid(
         name_or_path: the name of one of the project's grids, or a path that ends in ``.yaml``.
         only: ``key=value,value`` filters on the cells.
         set_: ``key=value`` overrides of block fields, method settings, the protocol and the sources' recipe.
-        limit: keep only so many cells, the first ones.
+        limit: keep only the first ``limit`` cells.
         data_root: the folder that holds the folder datasets. The files of such a dataset are part of its identity.
-        gain_of: what source models gain on their own task, for ``sources: {min_gain: ...}``.
+        gain_of: returns the points that a source model gains on its own task, for ``sources: {min_gain: ...}``.
 
-    Raises ``UserError`` for anything wrong in the file, the filters or the overrides, with file and field.
+    Raises ``UserError``, with file and field, for anything wrong in the file, the filters or the overrides.
     """
     path = _find(name_or_path)
     overrides = Overrides.parse(set_)
@@ -103,13 +104,13 @@ def load_grid(
         first = planned.setdefault(cell, entry)
         if len(planned) > MOST_CELLS:
             raise Location.of(path).error(
-                f"a grid may have {MOST_CELLS:,} cells, and it has more", "make several grids"
+                f"the grid has more than {MOST_CELLS:,} cells, the most that a grid may have", "make several grids"
             )
         if first.label != entry.label:
             names = " and ".join(repr(label) if label else "no label" for label in (first.label, entry.label))
             raise entry.location.error(
                 f"the same cell ({cell.id}) is asked for twice, with {names}",
-                f"it stands in {first.location} too; 'as' names a cell, it does not make a new one",
+                f"the other entry is in {first.location}; a label after 'as' does not make a new cell",
             )
     overrides.check_used(sorted({cell.method.name for cell in planned}))
     labels = cell_labels(planned)
@@ -123,7 +124,7 @@ def load_grid(
         entry.check_backbone(catalog.backbone(backbone))
     file = _read(path)
     refs = dict.fromkeys(ref for sources in dict.fromkeys(cell.sources for cell in cells) for ref in sources)
-    # The other references are images to meta-learn from.
+    # A reference without a plan means images to meta-learn from.
     sources = {ref: resolver.plans[ref] for ref in refs if ref in resolver.plans}
     datasets = [ref.name for cell in cells for ref in cell.evaluate_on]
     datasets += [cell.dataset.name for cell in cells]
@@ -146,9 +147,9 @@ def load_grid(
 
 
 def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
-    """Return the file of a grid, followed by the files that it includes, directly or by way of others.
+    """Return the file of a grid, followed by all files that it includes, directly or through other files.
 
-    Raises ``UserError`` where :func:`load_grid` does.
+    Raises ``UserError`` if one of the files does not exist or is invalid.
     """
     found: list[Path] = []
     waiting = [_find(name_or_path)]
@@ -165,11 +166,14 @@ def _read(path: Path) -> GridFile:
 
 
 def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: str = "GRID") -> Path:
-    """Return the file of a grid's name, or of a path relative to ``folder``. Raises ``UserError`` if there is none."""
+    """Return the file of a grid, given the grid's name or a path relative to ``folder``.
+
+    Raises ``UserError`` if there is no such grid.
+    """
     text = os.fspath(name_or_path)
     if text.endswith((".yaml", ".yml")) or os.sep in text:
         path = folder / text
-        if not os.path.isfile(path):  # unlike Path.is_file, it takes a name that the file system refuses
+        if not os.path.isfile(path):  # Path.is_file fails for a name that the file system refuses
             hint = f"by name: {', '.join(grid_names())}"
             raise UserError(f"there is no grid file {shorten(str(path))}", where=where, hint=hint)
         return path
@@ -181,9 +185,9 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
 def _expand_file(
     path: Path, overrides: Overrides, resolver: SourceResolver, including: tuple[Path, ...]
 ) -> Iterator[tuple[Cell, ResolvedMethod]]:
-    """Return the cells of a file and of the files that it includes, duplicates included.
+    """Yield the cells of a file and of the files that it includes, each with its entry. A cell may come twice.
 
-    Raises ``UserError`` if the file is one of those ``including`` it, directly or by way of others.
+    ``including``: the chain of files that led to this file. Raises ``UserError`` for a file that includes itself.
     """
     location, file = Location.of(path), _read(path)
     chain = (*including, path.resolve())

@@ -1,7 +1,7 @@
 """Options of a run: ``--set key=value`` changes a grid's fields, settings and recipe; ``--only`` selects its cells.
 
-Keys of ``--set`` are a block's field (``shots``), ``protocol.SWITCH``, ``fine_tuning.FIELD`` or ``METHOD.SETTING``. An
-override applies to every block that the key makes sense for, in included grids too.
+A key of ``--set`` is a block's field (``shots``), ``protocol.SWITCH``, ``fine_tuning.FIELD`` or ``METHOD.SETTING``. An
+override applies to every block that can have the field or the setting, in included grids too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.tracks import TRACKS, stored_track
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
 OPTION = Location("--set")
-"""Where overrides stand, for messages: the key of one is ``OPTION / key``."""
+"""The location of overrides, for messages. The location of a single override is ``OPTION / key``."""
 
 _GROUPS = ("protocol", "fine_tuning")
 
@@ -37,14 +37,19 @@ _KEYS: dict[str, Callable[[Cell, LabelOf], str]] = {
     "seed": lambda cell, label: str(cell.seed),
     "protocol": lambda cell, label: cell.protocol.name,
 }
-"""The keys of ``--only``, and what a cell has under each."""
+"""Key of ``--only`` -> function that returns the value of a cell under this key."""
 
 
 @dataclass
 class Overrides:
-    """Parsed ``--set`` options: values by block field, switch, field of the recipe, and method and setting.
+    """Parsed ``--set`` options.
 
-    ``used`` are the block fields that were applied to some block so far.
+    Attributes:
+        fields: field of a block -> value.
+        protocol: switch -> value.
+        fine_tuning: field of the source models' recipe -> value.
+        methods: method -> setting -> value.
+        used: the fields that were applied to a block so far.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -79,7 +84,7 @@ class Overrides:
         return parsed
 
     def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a block with the overrides that fit it.
+        """Return the fields of a block with the overrides that apply to the block.
 
         ``shots`` changes only blocks on tracks that have a k. ``evaluate_on`` changes only blocks on tracks that score
         variants. ``datasets`` replaces ``domains``, and ``domains`` replaces ``datasets``.
@@ -107,7 +112,7 @@ class Overrides:
 
 @dataclass(frozen=True)
 class FieldLocations:
-    """Where the fields of a block stand: ``at("shots")`` is the place in the file, or the option that overrides it."""
+    """The locations of a block's fields: a location in the file, or the option that overrides the field."""
 
     block: Location
     overrides: Overrides
@@ -122,12 +127,13 @@ def select_cells(
 ) -> tuple[Cell, ...]:
     """Return the cells that match every key; the values of one key are alternatives.
 
-    A method without a support has neither k nor seed. Its cells pass every filter on these, so that baselines stay
+    A method without a support has neither k nor seed. Its cells pass every filter on k and seed, so that baselines stay
     beside the methods that they are compared with.
 
     Args:
-        options: ``key=value,value``, one for each option given.
-        option: what stands before the key on the command line; errors begin with it.
+        options: the filters, each ``key=value,value``.
+        label: returns the label of a cell.
+        option: the text before a filter on the command line; errors begin with it.
 
     Raises ``UserError`` for an unknown key, for a value that no cell has, or if no cell matches.
     """

@@ -1,4 +1,4 @@
-"""The methods and the protocol of a block, complete and checked."""
+"""Look up and check the methods and the protocol that a block names."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CHOICES = {name: (False, True) if _HINTS[name] is bool else get_args(_HINTS[nam
 
 
 def missing_part(method: Method, settings: Any, entry: BackboneEntry) -> str | None:
-    """Return what the method needs and this backbone lacks, with the reason; ``None`` if it lacks nothing."""
+    """Return what the method needs and the backbone lacks, with the reason; ``None`` if the backbone lacks nothing."""
     if method.needs_matrices(settings) and not entry.has_matrices:
-        return f"the weight matrices of the image tower, and those of {entry.name} have no names"
+        return f"the weight matrices of the image tower, and the matrices of {entry.name} have no names"
     if method.clips_own_tower and entry.timm:
         return f"CLIP's own vision transformer, and the image tower of {entry.name} is timm's"
     if method.trains_text(settings) and not entry.trainable_text:
-        return f"a causal text transformer to train, and {entry.name} has another text side"
+        return f"a causal text transformer to train, and the text side of {entry.name} is another model"
     return None
 
 
@@ -37,10 +37,12 @@ class ResolvedMethod:
     """One entry of a block's ``methods``.
 
     Attributes:
-        ref: its identity, with the value of every setting.
-        settings: of the method, on the block's track.
-        uses_sources: whether it reads source datasets with these settings.
-        label, precision: the label and the number format of the towers that the entry gives, if it gives any.
+        ref: the identity of the method, with the value of every setting.
+        settings: the settings of the method, on the block's track.
+        uses_sources: whether the method reads source datasets with these settings.
+        label: the label in the entry, if any.
+        precision: the number format of the towers in the entry, if any.
+        location: the location of the entry, for messages.
     """
 
     method: Method
@@ -52,14 +54,14 @@ class ResolvedMethod:
     location: Location
 
     def check_backbone(self, entry: BackboneEntry) -> None:
-        """Raise ``UserError`` if the backbone has no tower or no text side of the kind that the method needs."""
+        """Raise ``UserError`` if the backbone's image tower or text side is of a kind that the method cannot use."""
         if lacks := missing_part(self.method, self.settings, entry):
             able = (name for name, each in METHODS.items() if not missing_part(each, each.configure({}), entry))
             hint = f"methods that run on {entry.name}: {', '.join(sorted(able))}"
             raise self.location.error(f"{self.method.name} needs {lacks}", hint)
 
     def check_episodes(self, pool: Iterable[DatasetEntry]) -> None:
-        """Raise ``UserError`` if a dataset to meta-learn from has fewer training images than one episode takes."""
+        """Raise ``UserError`` if a dataset in ``pool`` has fewer training images than one episode of meta-learning."""
         if self.method.meta_recipe is None:
             return
         recipe = self.method.meta_recipe(self.method.configure(self.ref.settings_dict()))
@@ -74,10 +76,10 @@ class ResolvedMethod:
 
 
 def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, location: Location) -> ResolvedMethod:
-    """Return a method by its name in the grid, with overrides applied to its settings.
+    """Return the method that an entry of ``methods`` names, with the overrides applied to its settings.
 
-    Raises ``UserError`` for an unknown method or setting, for a value that a setting does not take, and for a method
-    that cannot be measured on the track.
+    Raises ``UserError`` for an unknown method or setting, for an invalid value of a setting, and for a method that
+    cannot be measured on the track.
     """
     if choice.name not in METHODS:
         raise location.unknown_name("method", choice.name, METHODS)
@@ -116,9 +118,9 @@ def _configure(method: Method, changes: Mapping[str, Any], track: Track, locatio
 
 
 def resolve_protocol(value: Any, location: Location) -> Protocol:
-    """Return the protocol that a name, or ``{name: ..., switch: value}``, describes.
+    """Return the protocol that a name or ``{name: ..., switch: value}`` describes.
 
-    Raises ``UserError`` for an unknown protocol or switch, and for a value that a switch does not take.
+    Raises ``UserError`` for an unknown protocol or switch, and for an invalid value of a switch.
     """
     if isinstance(value, str):
         value = {"name": value}

@@ -15,7 +15,7 @@ from orchestrator.util.errors import short_repr, shorten
 
 
 def _as_list(value: Any) -> Any:
-    """Return a list or tuple as it is, and any other value as a tuple of one."""
+    """Return a list or tuple unchanged, and any other value as a tuple of one value."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
@@ -27,11 +27,12 @@ class SourcesChoice(StrictModel):
     """The datasets whose source models a method may use.
 
     Attributes:
-        rule: ``leave_one_out`` leaves out the target and the scored datasets. ``leave_group_out`` leaves out the
-            datasets of their ``kin`` groups too.
+        rule: ``leave_one_out`` leaves out the target and the scored datasets. ``leave_group_out`` also leaves out all
+            datasets in the ``kin`` groups of the target and the scored datasets.
         domain: the domain whose datasets are the pool; by default the target's domain.
-        datasets: the pool by name, instead of a domain.
-        count: draw so many datasets of the pool, by target and seed; a smaller draw is part of a larger one.
+        datasets: the names of the datasets in the pool, instead of a domain.
+        count: number of datasets to draw from the pool, by target and seed; by default the whole pool. A smaller draw
+            is part of a larger draw.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
         required: whether a target without any source is an error. If not, the methods that need sources are left out.
         min_gain: leave out models that gain fewer points than this over the frozen tower on their own task. The models
@@ -64,8 +65,8 @@ class MethodChoice(StrictModel):
     Attributes:
         name: name of the method.
         settings: the settings that differ from the method's defaults; ``preset`` selects a named group of settings.
-        label: the value of ``as``: how reports name the method with these settings.
-        precision: number format of the towers in this method's cells; by default the block's.
+        label: the value of ``as``: the name in reports of the method with these settings.
+        precision: number format of the towers in this method's cells; by default the block's number format.
     """
 
     name: str
@@ -100,15 +101,15 @@ class Block(StrictModel):
     Attributes:
         track: how adaptation is measured: what a method is given and what is scored.
         backbones: names of backbones of the catalog.
-        domains: the targets are all datasets of these domains.
-        datasets: the targets by name, instead of ``domains``.
+        domains: the domains whose datasets are the targets.
+        datasets: the names of the targets, instead of ``domains``.
         sources: the datasets whose source models a method may use: a rule, or a mapping.
         evaluate_on: the datasets that a cell of the ``ood`` track is scored on; by default the target.
         shots: k, the number of labelled images of each class; not on the ``tta`` track, which reads no labels.
         seeds: seeds of the support draw, from 1.
         methods: the methods to measure.
-        protocol: overrides the grid's protocol for this block.
-        precision: overrides the grid's number format for this block.
+        protocol: the protocol of this block; by default the grid's protocol.
+        precision: the number format of this block; by default the grid's number format.
     """
 
     track: str
@@ -130,7 +131,8 @@ class VerdictChoice(StrictModel):
     Attributes:
         smallest_difference: the smallest difference of the metric that matters, in points.
         cost: the kind of cost that the recommendation saves first.
-        metric: what methods are compared by; by default accuracy, on the track ``imbalanced`` balanced accuracy.
+        metric: the metric by which methods are compared; by default accuracy, or balanced accuracy on the track
+            ``imbalanced``.
     """
 
     smallest_difference: Annotated[float, Field(gt=0, le=100)] = SMALLEST_DIFFERENCE
@@ -139,19 +141,19 @@ class VerdictChoice(StrictModel):
 
 
 class GridFile(StrictModel):
-    """A grid file. Its blocks are checked one by one later, so that messages can name them.
+    """A grid file. The blocks are checked one by one later, so that messages can name a block.
 
     Attributes:
-        title: what people call the grid.
-        description: what it is for, in a sentence or two.
-        include: grids whose cells are part of this one: names, or paths relative to this file.
+        title: the name of the grid in texts.
+        description: the purpose of the grid, in a sentence or two.
+        include: names of grids, or paths relative to this file; the cells of these grids are part of this grid.
         protocol: how cells are measured: ``strict``, ``published``, or ``{name: strict, SWITCH: VALUE}``.
         precision: number format of everything that runs a tower: ``float32``, ``tf32`` or ``bfloat16``; by default the
-            device's.
-        fine_tuning: the recipe of the source models, where it differs from the default.
+            device's number format.
+        fine_tuning: the fields of the source models' recipe that differ from the default.
         verdict: how methods are compared.
-        race: whether methods that cannot be the best any more are not measured further; ``--no-race`` measures them.
-        blocks: each block is a product of its lists; the grid is their union.
+        race: whether a method that cannot be the best any more is not measured further; ``--no-race`` measures all.
+        blocks: each block is a product of its lists; the grid is the union of its blocks.
     """
 
     title: str

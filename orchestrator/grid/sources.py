@@ -1,4 +1,4 @@
-"""The sources of a cell: which datasets are in the pool of a target, and how each source model is made."""
+"""The sources of a cell: the datasets in the pool of a target, and how each source model is made."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class SourceResolver:
     """Finds the source models of each cell. References are made once and shared by all cells of a grid.
 
     Attributes:
-        catalog: what the names of a grid mean.
-        dataset: name -> the reference of a dataset; the reference of a folder dataset lists all files.
-        backbone: (name, activation, precision) -> the reference of a backbone in a number format, with its activation
-            ``as_trained`` or with the other one.
-        models: (datasets, backbone, recipe, adopted) -> references to the models that the recipe makes of the backbone
-            or, if ``adopted``, to the checkpoints that the catalog has instead.
-        listed: (dataset, k, seed) -> digest of the lab's own list of a support.
+        catalog: the entries that a grid can name.
+        dataset: name -> reference to the dataset. To make it, all files of a folder dataset are listed.
+        backbone: (name, activation, precision) -> reference to the backbone in a number format, with the activation
+            ``as_trained`` or with the swapped activation.
+        models: (datasets, backbone, recipe, adopted) -> references to source models: the models that the recipe makes
+            of the backbone or, if ``adopted``, the catalog's checkpoints where it has any.
+        listed: (dataset, k, seed) -> digest of the user's file that lists a support.
         plans: all source models that were referred to so far, and how they are made.
     """
 
@@ -61,9 +61,11 @@ class SourceResolver:
     def pool(self, choice: SourcesChoice, target: DatasetEntry, scored: Sequence[DatasetEntry], at: Location) -> Pool:
         """Return the datasets whose models a cell may use.
 
-        The target and the scored datasets are left out, with every other split of their images. Under
-        ``leave_group_out``, the datasets of their ``kin`` groups are left out too. Raises ``UserError`` if no dataset
-        is left although sources are required, or if one has no training images.
+        The target and the scored datasets are left out, and so is every dataset with other splits of the same images.
+        Under ``leave_group_out``, the datasets in the same ``kin`` groups are left out too.
+
+        Raises ``UserError`` if sources are required and no dataset is left, and for a named dataset without training
+        images.
         """
         tested = (target, *scored)
         names = {name for entry in tested for name in (entry.name, entry.images_of) if name}
@@ -129,11 +131,9 @@ class SourceResolver:
 
 
 def draw_sources(pool: Pool, count: int | None, target: str, seed: int, at: Location) -> Pool:
-    """Return the whole pool, or ``count`` datasets of it, drawn by target and seed.
+    """Return ``count`` datasets of the pool, drawn by target and seed, or the whole pool if ``count`` is ``None``.
 
-    A smaller draw is part of a larger one.
-
-    Raises ``UserError`` if the pool has fewer datasets.
+    A smaller draw is part of a larger draw. Raises ``UserError`` if the pool has fewer than ``count`` datasets.
     """
     if count is None or not pool:
         return pool

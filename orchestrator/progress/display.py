@@ -1,7 +1,7 @@
-"""Shows the progress of a run and writes it to the status file.
+"""Show the progress of a run, and write it to the status file.
 
-A terminal gets a live view. Anything else gets plain lines without control characters: one now and then, and one for
-every failure.
+A terminal gets a live view. Any other output gets plain lines without control characters: a line of progress from time
+to time, and a line for every failure.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from orchestrator.progress.view import LiveView
 from orchestrator.util.console import print_line
 from orchestrator.util.machine import Gpu, Memory, local_gpus, process_tree_memory
 
-TICK_SECONDS, UPDATE_SECONDS = 0.5, 3.0
-"""Intervals of the display's thread, and of looking at memory, GPUs and builders and writing the status file."""
+TICK_SECONDS = 0.5
+"""Interval at which the display's thread looks for new lines to print."""
+
+UPDATE_SECONDS = 3.0
+"""Interval at which memory, GPUs and builders are looked at and the status file is written."""
 
 REFRESHES = 2
 """Refreshes of the live view per second."""
 
 FIRST_LINES, LATER_LINES = 5.0, 60.0
-"""Seconds between plain lines: a twentieth of the time so far, within these bounds."""
+"""Bounds of the seconds between plain lines. Within the bounds, the interval is a twentieth of the time so far."""
 
 LAST_FAILURES = 5
-"""This many of the last failures are printed after the live view has closed."""
+"""Number of failures, the last ones, that are printed after the live view has closed."""
 
 STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C again stops immediately"
 
 
 class ProgressDisplay:
-    """Shows the counts of a run on a console while its ``with`` block runs, and a summary when it ends.
+    """Shows the counts of a run on a console during a ``with`` block, and a summary when the block ends.
 
-    ``status`` is written for other shells. It has the run's title, and the command that continues it.
+    ``status``: the status file for other shells, with the title of the run and the command that continues the run.
     """
 
     def __init__(self, counter: ProgressCounter, status: StatusFile, console: Console) -> None:
@@ -71,7 +74,7 @@ class ProgressDisplay:
         self._thread.join()
         if self._live is not None:
             self._live.stop()
-            self._printed_failures = max(0, len(self._counter.failures()) - LAST_FAILURES)  # the report has all of them
+            self._printed_failures = max(0, len(self._counter.failures()) - LAST_FAILURES)  # the report lists them all
         state: State = "ended"
         if kind is not None:
             state = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
@@ -84,16 +87,16 @@ class ProgressDisplay:
         print_line(line, self._console)
 
     def _run(self) -> None:
-        """Until the run ends: look at machine and builders, write the status file and print plain lines when due."""
+        """Look at machine and builders, write the status file, and print plain lines when due, until the run ends."""
         start = time.monotonic()
         next_update = next_line = 0.0
         while not self._end.wait(TICK_SECONDS):
             now = time.monotonic()
             if now >= next_update:
                 next_update = now + UPDATE_SECONDS
-                with suppress(Exception):  # what the system does not tell is not shown
+                with suppress(Exception):  # if the system does not report memory or GPUs, they are not shown
                     self._memory = process_tree_memory()
-                    self._gpus = local_gpus() if self._gpus != () else ()  # a machine without any is asked once
+                    self._gpus = local_gpus() if self._gpus != () else ()  # a machine without GPUs is asked once
                 self._counter.read_build_progress()
                 self._status.write("running", self._snapshot())
             if self._live is not None:

@@ -1,4 +1,4 @@
-"""The progress of a run at one moment, as plain data. The terminal shows it and the status file holds it."""
+"""The progress of a run at one moment, as plain data for the terminal and for the status file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from orchestrator.util.machine import Gpu, Memory
 from orchestrator.util.units import human_duration, pluralize
 
 MEASURED_SHARE = 0.5
-"""The estimate is shown when at least this share of it rests on measurements."""
+"""Smallest share of the estimate that must rest on measurements for the estimate to be shown."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Counts of the artifacts of one kind. ``failed`` includes those that were skipped because an input failed."""
+    """Counts of the artifacts of one kind. ``failed`` includes artifacts that were skipped because an input failed."""
 
     name: str
     built: int
@@ -26,8 +26,8 @@ class InProgress:
     """A cell that is running, or an artifact that is being built.
 
     Attributes:
-        seconds: time since it started.
-        expected: predicted duration in seconds; ``None`` where nothing similar was measured.
+        seconds: time since the start.
+        expected: predicted duration in seconds; ``None`` if no similar cell or artifact was measured.
         told: progress that the artifact's builder reports, such as ``3 of 8``; empty without a report.
     """
 
@@ -52,17 +52,20 @@ class Snapshot:
 
     Attributes:
         elapsed: seconds since the run started.
-        stages: counts of artifacts by kind, in the order they are built.
-        before: cells that were finished before this run.
-        finished, failed, waiting: counts of cells of this run.
-        running: cells that are running, the one that started first in front.
+        stages: counts of artifacts by kind, in the order in which the kinds are built.
+        building: artifacts that are being built.
+        before: number of cells that were finished before this run.
+        finished, failed, waiting: numbers of cells of this run. Under a race, cells that it has not asked for are not
+            counted.
+        running: cells that are running, in the order of their starts.
         rate: cells that ended per second over the last minutes.
         eta: estimated seconds until everything is done, artifacts included.
-        measured: the share of the estimate that rests on measurements, 0 to 1: of artifacts or of cells, whichever is
-            less.
-        memory, gpus: of the driver's machine.
+        measured: share of the estimate that rests on measurements, 0 to 1. It is the smaller one of the shares for
+            artifacts and for cells.
+        failures: the latest failures.
+        memory, gpus: memory and GPUs of the driver's machine.
         phase: what the run waits for while nothing has ended yet, such as ``starting Ray workers``; empty otherwise.
-        race: what a race has decided so far, in one line; empty without one. What it has not asked for is not counted.
+        race: the decisions of a race so far, in one line; empty without a race.
     """
 
     elapsed: float = 0.0
@@ -84,22 +87,22 @@ class Snapshot:
 
     @property
     def total(self) -> int:
-        """Cells of the grid, without those with a recorded failure that do not run again."""
+        """Number of cells of the grid, without cells that have a recorded failure and do not run again."""
         return self.before + self.finished + self.failed + len(self.running) + self.waiting
 
     @property
     def done(self) -> int:
-        """Finished cells, including those of earlier runs."""
+        """Number of finished cells, including the cells of earlier runs."""
         return self.before + self.finished
 
     @property
     def built(self) -> int:
-        """Artifacts this run has built."""
+        """Number of artifacts that this run has built."""
         return sum(stage.built for stage in self.stages)
 
     @property
     def artifacts(self) -> int:
-        """Artifacts this run has to build, including those it has built."""
+        """Number of artifacts that this run has to build, or has built already."""
         return sum(stage.total for stage in self.stages)
 
     @property
@@ -110,7 +113,7 @@ class Snapshot:
 
     @property
     def rate_text(self) -> str:
-        """The rate as text: cells per minute, or per second where it is high."""
+        """The rate as text: cells per minute, or cells per second for a high rate."""
         return f"{self.rate:.1f} cells/s" if self.rate >= 2 else f"{60 * self.rate:.1f} cells/min"
 
     @property
@@ -140,7 +143,7 @@ class Snapshot:
 
     @property
     def summary(self) -> str:
-        """What the run has done, in one line, for its end."""
+        """The results of the run in one line, for its end."""
         parts = [f"{self.built} of {self.artifacts} artifacts built"] if self.artifacts else []
         parts.append(f"{pluralize(self.finished, 'cell')} finished")
         if self.failed:

@@ -1,7 +1,7 @@
-"""The status file of a run, ``status/GRID.json`` in its store: its progress, for other shells and machines.
+"""The status file of a run, ``status/GRID.json`` in the store. It shows the progress to other shells and machines.
 
-The run rewrites the file every few seconds, so an old file means that its driver was killed or its machine is gone.
-On the driver's own machine its process is looked up as well.
+The run rewrites the file every few seconds. An old file therefore means that the run's driver was killed or that its
+machine is gone. On the driver's own machine, the driver's process is looked up as well.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from orchestrator.util.machine import has_ended, process_start_time
 from orchestrator.util.units import human_duration
 
 STALE_SECONDS = 30.0
-"""The driver of a status that is older than this does not run: it was killed elsewhere, or suspended."""
+"""Age from which on a status means that its driver does not run: the driver was killed or suspended."""
 
 REMOTE_SECONDS = 8.0
-"""Least interval between two writes to a remote store, where each is a request."""
+"""Least interval between two writes to a remote store, where each write is a request."""
 
 State = Literal["running", "silent", "died", "ended", "stopped", "failed"]
 
@@ -36,11 +36,12 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
     """The content of a status file.
 
     Attributes:
-        format: of the file; a file of another format is not read.
-        state: as the run wrote it. Where that is ``running``, reading replaces it with ``died`` when the process is
+        format: the version of the file format; a file of another version is not read.
+        state: the state that the run wrote. :func:`read_status` replaces ``running`` with ``died`` when the process is
             gone, and with ``silent`` when the file is old.
-        command: the command line as it was typed.
-        host, pid, started: the driver's machine, its process and when that started (seconds since the epoch).
+        command: the command line that the user typed.
+        host, pid: the driver's machine and process.
+        started: when the driver's process started, in seconds since the epoch.
         at: when the file was written, in seconds since the epoch.
         line, shot: the progress at that moment, in one line and in full.
     """
@@ -63,7 +64,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
         return "ended by an error" if self.state == "failed" else self.state
 
     def headline(self, now: float) -> str:
-        """One line: the state of the run, since when, and the command that continues it."""
+        """Return the state of the run, its age and the command that continues the run, in one line."""
         ago = human_duration(max(0.0, now - self.at))
         process = f"process {self.pid} on {self.host}"
         match self.state:
@@ -87,9 +88,9 @@ class StatusFile:
         self._written = float("-inf")
 
     def write(self, state: State, snapshot: Snapshot) -> None:
-        """Write the status. Errors are ignored: a full disk must not end a run over its status.
+        """Write the status. Errors are ignored, because a run must not end if the disk is full.
 
-        Writes of ``running`` to a remote store that come too early are left out.
+        The state ``running`` is not written to a remote store within ``REMOTE_SECONDS`` of the last write.
         """
         now = time.monotonic()
         if not self._files.is_local and state == "running" and now - self._written < REMOTE_SECONDS:
@@ -113,10 +114,10 @@ class StatusFile:
 
 
 def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] | None) -> list[str]:
-    """Return the values of ``--set`` that a grid's results are read with: the given ones, else those of its last run.
+    """Return the values of ``--set`` for reading a grid's results: the ``given`` values, or else those of the last run.
 
-    So every command and call sees the cells that were run. ``grid``: its name, or the path of its file. An empty value
-    stands for the grid as in its file.
+    Every command therefore sees the cells that were run. ``grid`` is the grid's name or the path of its file. Give an
+    empty value to read the grid without overrides.
     """
     if given is not None:
         return [value for value in given if value]
@@ -127,7 +128,7 @@ def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] 
 
 
 def was_raced(files: Files, grid: str, planned: bool) -> bool:
-    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for one."""
+    """Return whether the last run of a grid was a race. ``planned``: whether the grid's file asks for a race."""
     status = read_status(files, grid)
     words = shlex.split(status.command) if status else []
     return "--race" in words or (planned and "--no-race" not in words)
@@ -138,7 +139,7 @@ def _file_name(grid: str) -> str:
 
 
 def read_status(files: Files, grid: str) -> Status | None:
-    """Return the status of a grid's last run; ``None`` without a run, or for a file that cannot be read."""
+    """Return the status of a grid's last run; ``None`` without a run, or if the file cannot be read."""
     try:
         status = Status.model_validate_json(files.read(_file_name(grid)))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the ``status`` command shows: the progress of a grid once, or until its run ends; the runs of a store."""
+"""The output of the ``status`` command: the progress of a grid, once or until its run ends, or the runs of a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
 POLL_SECONDS = 1.0
-"""Interval between two reads of a status file in a local store."""
+"""Interval between two readings of a status file in a local store."""
 
 PLAIN_SECONDS = 30.0
 """Least interval between two plain lines."""
@@ -30,7 +30,7 @@ SHOWN_FAILURES = 10
 def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) -> RenderableType:
     """Return the progress of a grid, the state of its last run, and its recorded failures.
 
-    Damaged results are moved aside.
+    Damaged files of results are moved out of the way.
     """
     results, failed, damaged = store.read_outcomes(cell_ids)
     todo = len(cell_ids) - len(results) - sum(not failure.retryable for failure in failed)
@@ -54,7 +54,7 @@ def status_view(store: Store, name: str, title: str, cell_ids: Collection[str]) 
 
 
 def run_view(status: Status) -> RenderableType:
-    """Return the view that the run's own terminal shows, with the state of the run below its title."""
+    """Return the view that the terminal of the run shows, with the state of the run below the title."""
     return LiveView(f"{status.grid}: {status.title}", status.shot, status.at, status.headline(time.time()))
 
 
@@ -64,7 +64,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
     if status is None or status.state != "running":
         what = f"its last run {status.headline(time.time())}" if status else "it was never run there"
         raise UserError(
-            f"grid {grid} is not being run in {store.url}: {what}", hint="without --watch, status shows its progress"
+            f"grid {grid} is not being run in {store.url}: {what}", hint="leave out --watch to see the progress"
         )
     live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
     printed, due = "", 0.0
@@ -86,7 +86,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
 
 
 def store_view(store: Store) -> RenderableType:
-    """Return a table of all grids that were run in a store, with the state and progress of the last run."""
+    """Return a table of all grids that were run in a store, with the state and the progress of the last run of each."""
     found = store.files.map(lambda grid: read_status(store.files, grid), store.files.records("status"))
     statuses = [status for status in found if status is not None]
     if not statuses:

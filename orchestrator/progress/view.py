@@ -20,7 +20,7 @@ FEWEST_RUNNING = 2
 
 @dataclass(frozen=True)
 class LiveView:
-    """A snapshot for the terminal, taken at ``now`` (seconds since the epoch), below a title and perhaps a note."""
+    """The view of a snapshot that was taken at ``now`` (seconds since the epoch), below a title and an optional note."""
 
     title: str
     shot: Snapshot
@@ -31,7 +31,7 @@ class LiveView:
         fixed = Group(*self._head(), *self._cells())
         failures = list(self._failures())
         above = len(console.render_lines(fixed, options)) + len(console.render_lines(Group(*failures), options))
-        # The last line stays free for the cursor. On a low terminal less of the running work is listed.
+        # The last line stays free for the cursor. A low terminal shows fewer of the running cells and artifacts.
         lines = max(FEWEST_RUNNING, min(SHOWN_RUNNING, console.size.height - above - 3))
         yield fixed
         if running := (*self.shot.building, *self.shot.running):
@@ -83,11 +83,11 @@ class LiveView:
             yield Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis")
             yield Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis")
             if failure.log:
-                yield Text(failure.log, overflow="fold")  # never cut, so that it can be copied
+                yield Text(failure.log, overflow="fold")  # the path is never cut, so that it can be copied
 
 
 def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableType:
-    """List running cells or artifacts with their progress and age, in at most ``lines`` lines."""
+    """Return a table of running cells or artifacts with their progress and age, in at most ``lines`` lines."""
     shown = items if len(items) <= lines else items[: lines - 1]
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis", style="dim")

@@ -235,7 +235,7 @@ def test_a_mistake_has_its_location(tmp_path: Path, old: str, new: str, where: s
 
 def test_a_name_taken_by_another_file_names_both(tmp_path: Path) -> None:
     text = message(tmp_path, ENTRY.replace("  cats:", "  mnist:"))
-    assert text.startswith("mine.yaml: datasets.mnist: 'mnist' stands in grids/datasets/general.yaml too")
+    assert text.startswith("mine.yaml: datasets.mnist: grids/datasets/general.yaml has another entry 'mnist'")
 
 
 def test_two_files_may_have_the_same_entry_but_not_two_of_one_name(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_two_files_may_have_the_same_entry_but_not_two_of_one_name(tmp_path: Pat
     both[1].write_text(own)
     assert load_catalog(both).domain("own").title == "Own"
     both[0].write_text(own.replace("Own", "Mine"))
-    with pytest.raises(UserError, match=r"(?s)two.yaml: domains.own: 'own' stands in .*one.yaml too"):
+    with pytest.raises(UserError, match=r"(?s)two.yaml: domains.own: .*one.yaml has another entry 'own'"):
         load_catalog(both)
 
 

@@ -121,7 +121,7 @@ def test_short_classes_can_be_taken_whole(load: LoadGrid) -> None:
 
 def test_many_blocks_have_the_limit_of_one(load: LoadGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.grid.load.MOST_CELLS", 8)
-    with pytest.raises(UserError, match="a grid may have 8 cells, and it has more"):
+    with pytest.raises(UserError, match="the grid has more than 8 cells"):
         load(GRID)
 
 

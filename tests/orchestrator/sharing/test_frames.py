@@ -212,7 +212,7 @@ def test_a_listing_counts_until_its_origin_changes(
     assert not is_used()
     assert is_used()
     (tmp_path / "data" / "cars.excluded.txt").write_bytes(b"\xff")
-    with pytest.raises(UserError, match="images to leave out"):
+    with pytest.raises(UserError, match="list of excluded images"):
         list_grid(*own)
     included.unlink()
     with pytest.raises(UserError, match="part"):
