@@ -20,7 +20,7 @@ FEWEST_RUNNING = 2
 
 @dataclass(frozen=True)
 class LiveView:
-    """The view of a snapshot that was taken at ``now`` (seconds since the epoch), below a title and an optional note."""
+    """The view of a snapshot, taken at ``now`` (seconds since the epoch), below a title and perhaps a note."""
 
     title: str
     shot: Snapshot
