@@ -44,19 +44,19 @@ def load_backbone(
     Args:
         architecture: a model name of open_clip, or the path of a model configuration (``.json``).
         weights: a pre-trained tag of open_clip, which may download the weights, or a file of a whole CLIP.
-        quick_gelu: whether the weights were trained with QuickGELU. ``None``: for a tag, open_clip lists it. A file, a
-            configuration beside it or the architecture's name states it.
-        mean: of the pixels that the weights expect, per channel; ``None`` uses what
-            :func:`bolt.clip.whole_clip.preprocessing` finds.
-        std: of the same pixels, per channel, in the same way.
-        name: its name in saved models; the architecture by default.
+        quick_gelu: whether the weights were trained with QuickGELU. By default, open_clip's list decides for a tag, and
+            :func:`bolt.clip.whole_clip.file_activation` for a file.
+        mean: mean of the pixels for which the weights were trained, per channel; by default the result of
+            :func:`bolt.clip.whole_clip.preprocessing`.
+        std: standard deviation of these pixels, with the same default.
+        name: name of the backbone in saved models; by default the architecture.
         device: device of the backbone.
 
     Raises:
-        bolt.clip.whole_clip.UnknownActivation: if nothing says which activation the weights of a file need.
-        bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
-        bolt.clip.tensor_names.TensorMismatch: for a file that does not hold the weights of this architecture.
-        bolt.clip.tower_shape.UnsupportedTower: for an image tower that takes images that are not square.
+        bolt.clip.whole_clip.UnknownActivation: if the activation for the weights of a file is unknown.
+        bolt.clip.checkpoint_files.UnreadableCheckpoint: if a file cannot be read.
+        bolt.clip.tensor_names.TensorMismatch: if a file does not hold the weights of this architecture.
+        bolt.clip.tower_shape.UnsupportedTower: if the input of the image tower is not square.
     """
     import open_clip  # takes seconds to import
 
@@ -78,12 +78,12 @@ def load_backbone(
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:
-    """Load source models: every checkpoint in a folder, named after its file.
+    """Load source models: all checkpoints in a folder, each named after its file.
 
     Args:
-        folder: holds checkpoints of any layout in :mod:`bolt.clip.checkpoint_conversion`.
-        backbone: the CLIP that they were fine-tuned from.
-        leave_out: names of checkpoints to skip, such as a model fine-tuned on the target's own data.
+        folder: the folder with the checkpoints, of any layout in :mod:`bolt.clip.checkpoint_conversion`.
+        backbone: the CLIP from which the source models were fine-tuned.
+        leave_out: names of checkpoints to skip, such as a model that was fine-tuned on the target's own data.
 
     Raises:
         FileNotFoundError: if the folder holds no checkpoint.
@@ -96,12 +96,14 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
 
 
 def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[str]]:
-    """Read images, labels and class names from a folder with one sub-folder of images per class.
+    """Return images, labels and class names from a folder with one sub-folder of images per class.
 
-    The class folders may be in the folder itself or in its ``train/``. Class names are made of the folders' names, see
-    :func:`bolt.class_words.class_words`. Warns of what is not used, of names that may be no words, and of classes
-    without images, which are left out. Raises ``FileNotFoundError`` if there is no folder or no image, ``ValueError``
-    for two folders with the same words, and ``OSError`` with the path of an image that cannot be decoded.
+    The class folders may be in the folder itself or in its ``train/``. :func:`bolt.class_words.class_words` makes class
+    names from the folders' names. Warnings name unused files, folder names that are probably not words, and classes
+    without images, which are left out.
+
+    Raises ``FileNotFoundError`` if there is no folder or no image, ``ValueError`` if two folders have the same words,
+    and ``OSError`` with the path of an image that cannot be decoded.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -109,7 +111,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     given, root = root, dataset_folder(root)
     classes_in = part_folders(root).get("train", root)
     files = {path: images_below(path) for path in class_folders(classes_in)}
-    empty = [f"{path.name}/ holds no images: it is no class" for path, found in files.items() if not found]
+    empty = [f"{path.name}/ holds no images and is no class" for path, found in files.items() if not found]
     classes = [path for path, found in files.items() if found]
     if not classes:
         raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
@@ -145,25 +147,25 @@ def adapt(
     Args:
         backbone: the CLIP to adapt; it is not changed.
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
-        labels: class of each image, from 0. ``None`` adapts to the images without labels (methods of the ``tta``
-            track).
-        class_names: used in the prompts and in predictions.
+        labels: class of each image, from 0. ``None`` adapts to images without labels, which methods of the ``tta``
+            track can do.
+        class_names: names of the classes for prompts and predictions, in the order of the labels.
         method: a name in ``bolt.methods.METHODS``.
         sources: models fine-tuned on other data, for the methods that use them.
-        prompts: templates of the text prompts, with ``{}`` for the class name; or sentences by class name, in which
-            ``{}`` may stand.
-        name: name of the data; with ``seed`` it keys the augmented views and the order of the images.
-        seed: equal names and seeds give bit-identical results.
+        prompts: templates of the text prompts, with ``{}`` for the class name; or a mapping from class names to lists
+            of sentences.
+        name: name of the data. The augmented views and the order of the images depend on it and on ``seed``.
+        seed: a number; equal names and seeds give bit-identical results.
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
-        initial: tensors of a meta-learned image tower, for the method that starts from one.
+        initial: tensors of a meta-learned image tower, for the method that starts from such a tower.
         precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default that of the
-            device. The model computes in it until it is saved.
+            device. The returned model uses this format too, and a saved model does not remember it.
         settings: settings of the method, by name.
 
     Raises:
-        bolt.methods.UnknownName: for a method or setting that does not exist, with the nearest that does.
-        ValueError: if labels and images do not fit, a class has no image, the method needs labels or sources that are
-            missing, or a setting has an invalid value.
+        bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
+        ValueError: if labels and images do not fit, if a class has no image, if labels or sources that the method needs
+            are missing, or if a setting has an invalid value.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     backbone = backbone.at(precision)
@@ -171,7 +173,7 @@ def adapt(
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
     track = next((name for name in wanted if name in chosen.tracks), "")
     if chosen.tracks == {"tta_image"}:
-        raise ValueError(f"{method} predicts each image by itself, from crops of it, so it makes no model")
+        raise ValueError(f"{method} adapts to each image by itself, so there is no model to return")
     if not track:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
     configured = chosen.configure(settings, track)
@@ -199,7 +201,7 @@ def adapt(
 
 
 def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:
-    """Warn of classes with equal text embeddings: the text head cannot tell them apart."""
+    """Warn if the text head cannot tell some classes apart, because their text embeddings are equal."""
     if groups := equal_classes(head_CD.numpy(force=True)):
         equal = "; ".join(" = ".join(repr(class_names[label]) for label in group) for group in groups)
         warnings.warn(
@@ -218,7 +220,7 @@ def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: i
         raise ValueError(f"{images} images and {len(labels_N)} labels")
     if int(labels_N.min()) < 0 or int(labels_N.max()) >= classes:
         found = f"{int(labels_N.min())} to {int(labels_N.max())}"
-        raise ValueError(f"labels are 0 to {classes - 1}, the positions in class_names; found {found}")
+        raise ValueError(f"labels are 0 to {classes - 1}, the positions in class_names; the given labels are {found}")
     empty = torch.bincount(labels_N, minlength=classes).eq(0).nonzero().flatten().tolist()
     if empty:
         raise ValueError(f"class {empty[0]} has no image; leave its name out of class_names")

@@ -1,4 +1,4 @@
-"""Source models read from checkpoint files, one at a time.
+"""Source models that are read from checkpoint files, one file at a time.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
 """
@@ -21,17 +21,17 @@ from bolt.spectral.sources import Sources
 from bolt.spectral.task_vector_sum import exact_sum, leave_out_mean
 
 _INITIAL_TOP_K = 12
-"""Directions per source that are computed at least; BOLT's default."""
+"""Least number of directions that are computed for a source: the number that BOLT uses by default."""
 
 
 class CheckpointSources(Sources):
-    """Sources read from checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
+    """Source models in checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
 
     The leading directions of every source and the sum of the task vectors stay in memory. The files are read again if a
-    method asks for more directions or for whole task vectors.
+    method needs more directions or whole task vectors.
 
     Args:
-        backbone: the CLIP they were fine-tuned from.
+        backbone: the CLIP from which the sources were fine-tuned.
         files: name of each source -> its checkpoint, a file or a folder.
 
     Raises:
@@ -52,13 +52,13 @@ class CheckpointSources(Sources):
         return tuple(self._files)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Return each source's leading ``top_k`` directions of a matrix (m, n); reads all files the first time."""
+        """Return each source's leading ``top_k`` directions of a matrix (m, n). The first call reads all files."""
         if top_k > self._top_k:
             self._decompose(max(top_k, _INITIAL_TOP_K))
         return truncate_directions(self._directions[matrix], top_k)
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """Return the mean over the sources of one tensor's task vector, in the tensor's shape."""
+        """Return the task vector of one tensor, averaged over the sources, in the shape of the tensor."""
         return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
@@ -67,7 +67,7 @@ class CheckpointSources(Sources):
         return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 
     def file_digests(self) -> tuple[str, ...]:
-        """Return the SHA-256 of each checkpoint's file, or of its parts one after the other."""
+        """Return the SHA-256 of each checkpoint; the parts of a checkpoint are concatenated."""
         return self._file_digests
 
     @cached_property
@@ -89,12 +89,12 @@ class CheckpointSources(Sources):
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:
-    """List a folder's checkpoints by name: every file with a checkpoint's suffix and every sub-folder, sorted.
+    """Map the names of a folder's checkpoints to their paths: files with a checkpoint's suffix, and sub-folders.
 
     Raises ``FileNotFoundError`` if there is no folder or no checkpoint.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}; give one that holds a checkpoint for each source model")
+        raise FileNotFoundError(f"there is no folder {folder}; give a folder with a checkpoint of each source model")
     entries = sorted(folder.iterdir())
     found = {
         checkpoint_name(entry): entry
@@ -102,5 +102,5 @@ def checkpoint_paths(folder: Path) -> dict[str, Path]:
         if not entry.name.startswith(".") and (entry.is_dir() or entry.name.lower().endswith(SUFFIXES))
     }
     if not found:
-        raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a file of {', '.join(SUFFIXES)}")
+        raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a {', '.join(SUFFIXES)} file")
     return found

@@ -1,7 +1,8 @@
-"""``predict``: label images with a saved model. ``python -m bolt`` and the engine's command line both have it.
+"""The command ``predict``, which labels images with a saved model, in ``python -m bolt`` and in the engine.
 
-Finished rows go to a journal next to the output, ``.NAME.part``. At the end the output is made of the journal and
-renamed, so a file of that name is complete. After a kill, the same command continues from the journal.
+Finished rows are written to a journal next to the output, ``.NAME.part``. At the end the command writes the output from
+the journal under a temporary name and renames it, so a file with the output's name is complete. After a kill, the same
+command continues from the journal.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ def predict(
         Path | None, typer.Option("--sort-into", metavar="DIR", help="a new folder of links to the images, by label")
     ] = None,
     accuracy: Annotated[
-        float | None, typer.Option("--accuracy", metavar="PERCENT", help="of what is labelled; mark the rest as unsure")
+        float | None,
+        typer.Option("--accuracy", metavar="PERCENT", help="wanted of the labels; mark other images as unsure"),
     ] = None,
     unsure: Annotated[bool, typer.Option("--unsure", help="the same as --accuracy 95")] = False,
 ) -> None:
     """Label images with a saved model.
 
-    A row has an image's path, label, score, second label and the margin between both scores. If the command is killed
-    while it has -o or --sort-into, the same command continues.
+    A row has an image's path, label, score, second label and the margin between both scores. With -o or --sort-into, a
+    command that was killed continues when it is started again.
     """
     from bolt.model.labels import CannotLabel
     from bolt.model.loading import UnreadableModel
@@ -43,19 +45,19 @@ def predict(
     try:
         wanted = 95.0 if unsure and accuracy is None else accuracy
         labelled = _predict(model, paths, output, sort_into, wanted)
-    except BrokenPipeError:  # the reader of the table has ended: Click ends this command
+    except BrokenPipeError:  # the program that reads the table has ended, so Click ends this command
         raise
     except (CannotLabel, UnreadableModel, NoThreshold, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo("\nstopped; with -o or --sort-into, the same command continues", err=True)
+        typer.echo("\nstopped; with -o or --sort-into, the same command continues here", err=True)
         raise typer.Exit(130) from None
     raise typer.Exit(0 if labelled else 1)
 
 
 def _predict(folder: Path, given: list[str], output: Path | None, links: Path | None, accuracy: float | None) -> int:
-    """Check the options, label the images and say what came out. Returns how many were labelled."""
+    """Check the options, label the images and print a summary. Return the number of labelled images."""
     import torch
     from rich.console import Console
     from rich.progress import track
@@ -102,7 +104,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
     if threshold and sure:
         low, high = threshold.interval(sure)
         at = f"{sure:,} are labelled at {threshold.accuracy:.0f} % ({low:.0f} to {high:.0f})"
-        lines = [f"of {labelled:,} images {at}, {labelled - sure:,} are left to you"]
+        lines = [f"of {labelled:,} images {at}, and {labelled - sure:,} are left to you"]
     elif threshold:
         lines = [f"all {labelled:,} images are left to you: none reaches the score {threshold.score:.3f}"]
     lines += [f"note: {line}" for line in unused_lines(unused)]
@@ -117,7 +119,7 @@ def _predict(folder: Path, given: list[str], output: Path | None, links: Path | 
 def _check_and_count(
     folder: Path, given: list[str], output: Path | None, links: Path | None, accuracy: float | None
 ) -> int | None:
-    """Check the arguments, and return the number of images; ``None`` if the list on standard input names them.
+    """Check the arguments; return the number of images, or ``None`` if standard input lists them.
 
     Raises ``CannotLabel`` for the first wrong argument.
     """
@@ -126,16 +128,16 @@ def _check_and_count(
     from bolt.model.loading import read_index
 
     if accuracy is not None and not 1 <= accuracy < 100:
-        raise CannotLabel(f"--accuracy {accuracy:g}: give per cent, from 1 to below 100, such as 95")
+        raise CannotLabel(f"--accuracy {accuracy:g}: give a percentage from 1 to below 100, such as 95")
     if output is not None and output.suffix not in (".csv", ".jsonl"):
         raise CannotLabel(f"-o {output}: name a .csv or a .jsonl file")
     for option, path in (("-o", output), ("--sort-into", links)):
         if path is not None and os.path.lexists(path):
-            raise CannotLabel(f"{option} {path}: this is there already; name another one")
+            raise CannotLabel(f"{option} {path}: this is there already; name another path")
         if path is not None and not path.absolute().parent.is_dir():
             raise CannotLabel(f"{option} {path}: there is no folder {path.parent}")
     if read_index(folder)["form"] == "adapter":
-        raise CannotLabel(f"{folder} is an adapter, which needs its backbone; export it with --as state_dict")
+        raise CannotLabel(f"{folder} holds an adapter without its backbone; export the model with --as state_dict")
     missing = next((path for path in given if path != "-" and not os.path.lexists(path)), None)
     if missing is not None:
         raise CannotLabel(f"there is no file or folder {shown(missing)}")

@@ -1,6 +1,6 @@
-"""Images in memory, as the support or the unlabelled images of a task.
+"""Images in memory that serve as the support or as the unlabelled images of a task.
 
-Shape legend: N images, B a part of them, D embedding width, S image side, H, W height and width.
+Shape legend: N images, B images of a batch, D embedding width, S image side, H, W height and width.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class InMemoryImages:
     """Images and their views, for one backbone.
 
     Photographs are turned upright by their EXIF orientation. As in the benchmark, a view depends on the name, the seed,
-    the view number and the position of the image only.
+    the number of the view and the position of the image only.
 
     Args:
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
-        name, seed: key the views and the orders.
+        name, seed: the name of the data and the seed on which views and orders depend.
         mirror: whether augmented views may be mirrored.
     """
 
@@ -46,7 +46,7 @@ class InMemoryImages:
         return len(self._images)
 
     def pixels(self, view: int, rows: Tensor) -> Tensor:
-        """Return one view of some images, uint8 (B, 3, S, S)."""
+        """Return view number ``view`` of the images at the positions ``rows``, uint8 (B, 3, S, S)."""
         size, name, seed = self._backbone.input_size, self._name, self._seed
         if view == EVALUATION_VIEW:
             return torch.stack([evaluation_view(self._images[row], size) for row in rows.tolist()])
@@ -55,11 +55,11 @@ class InMemoryImages:
         )
 
     def features(self, view: int) -> Tensor:
-        """Return the frozen tower's raw features of one view of all images, (N, D)."""
+        """Return the frozen tower's raw features of view number ``view`` of all images, (N, D)."""
         return self._backbone.encode_images(self.pixels(view, torch.arange(len(self))))
 
     def support(self, labels_N: Tensor) -> Support:
-        """Return all images as a support; an empty support if there are no labels."""
+        """Return all images as a support. If there are no labels, the support is empty."""
         size = len(labels_N)
         return Support(
             labels_N=labels_N.to(self._backbone.device),
@@ -70,7 +70,7 @@ class InMemoryImages:
         )
 
     def unlabelled(self) -> Unlabelled:
-        """Return all images as unlabelled images."""
+        """Return all images as the unlabelled images of a task."""
         return Unlabelled(
             size=len(self),
             pixels=self.pixels,

@@ -1,6 +1,6 @@
-"""Labels of many images: paths, rows, the journal of a run, and the outputs that are made of it.
+"""Labels many images for :mod:`bolt.model.command`: finds paths, makes rows, and writes the journal and the outputs.
 
-Images are decoded in threads ahead of the tower, and only a few batches are in memory.
+Threads decode the images of the next batches while the tower computes, so only a few batches are in memory.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ BATCHES_AHEAD = 2
 
 
 class CannotLabel(ValueError):
-    """An option, a path, the model or another process stands in the way."""
+    """Images cannot be labelled because of an option, a path, the model or another process."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a model says of one image.
+    """The prediction for one image.
 
     Attributes:
-        label, second_label: names of the most probable class and of the next one.
+        label, second_label: names of the most probable and the second most probable class.
         score: probability of ``label``.
-        margin: by how much it is more probable than ``second_label``.
-        error: why the file cannot be read, else empty; then only the path is there.
+        margin: probability of ``label`` minus that of ``second_label``.
+        error: the reason why the file cannot be read, or empty. A row with a reason has no prediction.
     """
 
     path: str
@@ -54,17 +54,16 @@ class Row:
     error: str = ""
 
     def shown(self) -> Row:
-        """Return the row as a terminal may print it."""
+        """Return the row with names that are safe to print on a terminal."""
         path, label, second_label = map(shown, (self.path, self.label, self.second_label))
         return replace(self, path=path, label=label, second_label=second_label)
 
 
 def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) -> Iterator[str]:
-    """Yield the paths of images: those given, and those in the folders given.
+    """Yield the given paths of files, and the paths of the images in the given folders.
 
-    ``-`` stands for the paths in ``listed``, one a line, which may be files and folders too.
-
-    ``unused`` counts what is left out, as :func:`bolt.image_folders.iterate_images` does.
+    ``-`` is replaced by the paths of files and folders in ``listed``, one per line. ``unused`` counts the files that
+    :func:`bolt.image_folders.iterate_images` leaves out.
     """
     lines = (os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")) for line in listed)
     for path in chain.from_iterable(filter(None, lines) if path == "-" else [path] for path in given):
@@ -75,7 +74,7 @@ def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) ->
 
 
 def label_images(model: Model, paths: Iterable[str]) -> Iterator[Row]:
-    """Yield a row for each image, in order. Raises ``CannotLabel`` if the model's scores are no numbers."""
+    """Yield a row for each image, in order. Raises ``CannotLabel`` if the model gives NaN or infinite scores."""
     rest, waiting = iter(paths), deque[list[tuple[str, Future[Tensor]]]]()
     pool = ThreadPoolExecutor(torch.get_num_threads())
     try:
@@ -91,7 +90,7 @@ def label_images(model: Model, paths: Iterable[str]) -> Iterator[Row]:
 
 def _pixels(model: Model, path: str) -> Tensor:
     if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError("it is no file")  # reading a pipe would wait for ever
+        raise OSError("it is not a file")  # reading a pipe could wait forever
     return model.pixels([path])[0]
 
 
@@ -106,7 +105,7 @@ def _rows(model: Model, batch: list[tuple[str, Future[Tensor]]]) -> list[Row]:
     if pixels:
         logits_BC = model.logits(torch.stack([image for _, image in pixels]))
         if not torch.isfinite(logits_BC).all():
-            raise CannotLabel("the model's scores are no numbers: its weights are damaged")
+            raise CannotLabel("the model gives NaN or infinite scores, so its weights are damaged")
         top, names = logits_BC.softmax(dim=-1).topk(2), model.about.class_names
         for (path, _), scores, classes in zip(pixels, top.values.tolist(), top.indices.tolist(), strict=True):
             rows[path] = Row(path, names[classes[0]], scores[0], names[classes[1]], scores[0] - scores[1])
@@ -116,10 +115,11 @@ def _rows(model: Model, batch: list[tuple[str, Future[Tensor]]]) -> list[Row]:
 class Journal:
     """The rows of a run, in a file that is kept until the output is complete.
 
-    Raises ``CannotLabel`` if another process has it open.
+    Raises ``CannotLabel`` if another process has opened the journal.
 
     Args:
-        model: digest of the model; rows of another one are dropped.
+        path: the journal's file.
+        model: digest of the model; rows of another model are dropped.
 
     Attributes:
         count: number of rows.
@@ -127,16 +127,17 @@ class Journal:
 
     def __init__(self, path: Path, model: str) -> None:
         self._path, self._mark, self.count = path, json.dumps({"model": model}).encode() + b"\n", 0
-        self._file = open(path, "a+b")  # noqa: SIM115  it is locked as long as it is open
+        self._file = open(path, "a+b")  # noqa: SIM115  the lock holds as long as the file is open
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CannotLabel(f"another process is writing {shown(str(path))}") from None
 
     def resume(self, paths: Iterator[str]) -> Iterator[str]:
-        """Return the paths without those whose rows the journal has.
+        """Return the paths that have no row in the journal yet.
 
-        Rows and paths are in the same order: from the first row that names another path, the journal drops all rows.
+        Rows and paths have the same order. The journal drops the first row that does not fit its path, and all later
+        rows.
         """
         self._file.seek(0)
         good, rest = 0, paths
@@ -169,12 +170,12 @@ class Journal:
 
 
 def _beginning(path: str) -> bytes:
-    """Return how the line of a path begins in a journal."""
+    """Return the beginning of a path's line in a journal."""
     return json.dumps({"path": path}).encode()[:-1] + b","
 
 
 def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshold: float | None) -> None:
-    """Write rows as CSV, or as JSON lines; with a threshold there is a column ``unsure``."""
+    """Write rows as CSV or JSON lines. With a threshold, there is a column ``unsure``."""
     readable = (asdict(row) for row in rows if not row.error)
     records = ({key: value for key, value in record.items() if key != "error"} for record in readable)
     if threshold is not None:
@@ -189,9 +190,9 @@ def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshol
 
 
 def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], threshold: float | None) -> None:
-    """Make a folder with links to images in ``CLASS/``, with a threshold in ``labelled/CLASS/`` and ``unsure/CLASS/``.
+    """Make a folder with links to the images, in ``CLASS/``, or in ``labelled/CLASS/`` and ``unsure/CLASS/``.
 
-    Images of one name get numbers.
+    The latter two are used with a threshold. Images with equal file names get numbers.
     """
     folder_of = {name: re.sub(r"[/\0]|^\.+|^$", "_", name)[:80] for name in class_names}
     if len(set(folder_of.values())) < len(folder_of):
@@ -209,7 +210,7 @@ def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], t
 
 @contextmanager
 def placing(target: Path) -> Iterator[Path]:
-    """Yield a temporary path, which is renamed to ``target`` at the end of the block, and removed if it raises."""
+    """Yield a temporary path. At the end of the block it is renamed to ``target``; after an error it is removed."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -220,5 +221,5 @@ def placing(target: Path) -> Iterator[Path]:
 
 
 def shown(path: str) -> str:
-    """Return a path as it is printed: without control characters, and with escapes for bytes that are no UTF-8."""
+    """Return a path for printing, with escapes for control characters and for bytes that are not UTF-8."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)

@@ -1,4 +1,4 @@
-"""A finished model: from images to labels, with an adapted image tower and its classifier.
+"""A finished model, which predicts the labels of images with an adapted image tower and its classifier.
 
 Shape legend: B images, S image side, D embedding width, C classes, H, W height and width.
 """
@@ -38,8 +38,8 @@ class Prediction:
 
     Attributes:
         label: name of the most probable class.
-        score: its probability, the softmax of the logits.
-        scores: probability of every class, by name.
+        score: probability of this class, by the softmax of the logits.
+        scores: name of each class -> its probability.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Model(ModelParts):
-    """An image classifier; :class:`bolt.model.parts.ModelParts` describes its attributes."""
+    """An image classifier. :class:`bolt.model.parts.ModelParts` describes its attributes."""
 
     @classmethod
     def from_adapted(
@@ -57,8 +57,7 @@ class Model(ModelParts):
     ) -> Model:
         """Build a model from the result of a method.
 
-        Raises ``bolt.task.classifiers.UnknownClassifier`` if the method's classifier is a plain function, which cannot
-        be saved.
+        Raises ``bolt.task.classifiers.UnknownClassifier`` if the classifier is a plain function, which cannot be saved.
         """
         if not isinstance(adapted.classify, Classifier):
             raise UnknownClassifier(
@@ -103,10 +102,10 @@ class Model(ModelParts):
         return torch.cat(parts)
 
     def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
-        """Predict label and class probabilities of every image; the arguments are those of :meth:`logits`.
+        """Predict the label and the class probabilities of every image. The arguments are those of :meth:`logits`.
 
-        Raises ``TypeError`` for a single image that is not in a list, and ``OSError`` with the path of an image that
-        cannot be decoded.
+        Raises ``TypeError`` if a single image is given instead of a list, and ``OSError`` with the path of an image
+        that cannot be decoded.
         """
         if isinstance(images, str | Path | Image.Image):
             raise TypeError("predict takes a list of images: predict([image])")

@@ -1,4 +1,4 @@
-"""The parts of a finished model, which are saved to disk: the image tower, the classifier and their metadata.
+"""The parts of a finished model that are saved to disk: the image tower, the classifier and their metadata.
 
 Shape legend: B images, D embedding width, C classes.
 """
@@ -24,11 +24,11 @@ class About:
 
     Attributes:
         class_names: the labels, in the order of the logits.
-        backbone: name of the CLIP it was adapted from.
-        backbone_digest: digest of that CLIP's frozen image tower (:attr:`bolt.clip.backbone.Backbone.digest`).
-        logit_scale: that CLIP's factor of the cosine in a logit.
+        backbone: name of the CLIP from which the model was adapted.
+        backbone_digest: digest of the CLIP's frozen image tower (:attr:`bolt.clip.backbone.Backbone.digest`).
+        logit_scale: the CLIP's factor of the cosine in a logit.
         mean, std: normalisation per channel, for pixels in [0, 1].
-        resize, interpolation: how an image is brought to the tower's, see :class:`bolt.clip.input_size.InputSize`.
+        resize, interpolation: the way in which images are resized, see :class:`bolt.clip.input_size.InputSize`.
         notes: free-form notes, such as the method, its accuracy or the licence of the data.
     """
 
@@ -51,12 +51,12 @@ class ModelParts:
         tower: the adapted image tower, frozen.
         classifier: raw features (B, D) -> logits (B, C).
         about: labels, preprocessing, backbone and notes.
-        frozen: the pre-trained tower; the same object as ``tower`` if the method did not change it, ``None`` for a
-            model that was loaded in a merged form without its backbone.
-        change: the tower's change as coefficients in a basis, if the method has that form.
+        frozen: the pre-trained tower. It is the same object as ``tower`` if the method did not change the tower, and
+            ``None`` for a model that was loaded from a whole tower without the backbone.
+        change: the tower's change as coefficients in a basis, if the method makes such a change.
 
     Raises:
-        ValueError: if the number of class names is not the classifier's number of classes.
+        ValueError: if the numbers of class names and of the classifier's classes differ.
     """
 
     tower: ImageTower

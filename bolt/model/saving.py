@@ -2,13 +2,14 @@
 
 ``adapter``
     The classifier and the tower's change in its smallest form (:mod:`bolt.spectral.spectral_change`). Loading it needs
-    the backbone, and the source models if the basis is left out. ``bolt.json``, ``adapter.safetensors``.
+    the backbone, and also the source models if the basis is left out. Files: ``bolt.json``, ``adapter.safetensors``.
 ``state_dict``
-    The whole image tower by open_clip's visual names, and the classifier. Loading it needs nothing else, but for a
-    tower of timm the backbone. ``bolt.json``, ``visual.safetensors``, ``classifier.safetensors``.
+    The whole image tower by open_clip's visual names, and the classifier. Loading it needs the backbone only for a
+    tower of timm. Files: ``bolt.json``, ``visual.safetensors``, ``classifier.safetensors``.
 ``huggingface``
-    The tower as a ``CLIPVisionModelWithProjection`` of transformers, and the classifier. Loading it needs nothing else.
-    ``bolt.json``, ``config.json``, ``preprocessor_config.json``, ``model.safetensors``, ``classifier.safetensors``.
+    The tower as a ``CLIPVisionModelWithProjection`` of transformers, and the classifier. Loading it needs no backbone.
+    Files: ``bolt.json``, ``config.json``, ``preprocessor_config.json``, ``model.safetensors``,
+    ``classifier.safetensors``.
 
 ``bolt.json`` has the version of the format, the class names, the preprocessing, the backbone with its digest, and the
 checksum of every other file. It is written last.
@@ -41,7 +42,7 @@ Form = Literal["adapter", "state_dict", "huggingface"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 FORMAT = 1
-"""Version of the file layout; :func:`bolt.model.loading.load_model` refuses other versions."""
+"""Version of the format; :func:`bolt.model.loading.load_model` refuses any other version."""
 
 INDEX = "bolt.json"
 ADAPTER = "adapter.safetensors"
@@ -61,17 +62,18 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
     Raises:
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
-        ValueError: for an unknown form; for ``adapter`` if the model was loaded without its backbone; for any other
-            form if the backbone gives features only; for ``huggingface`` if the tower is timm's or has learned tokens.
+        ValueError: if the form is unknown or does not fit the model. ``adapter`` does not fit a model that was loaded
+            without its backbone. The other forms do not fit a backbone with features only. ``huggingface`` does not fit
+            towers of timm and towers with learned tokens.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
     if form != "adapter" and not model.tower.shape.layers:
         raise ValueError(f"{model.about.backbone} gives features only, so its models are saved as adapters")
     if form == "huggingface" and isinstance(model.tower, FeatureTower):
-        raise ValueError(f"{model.about.backbone} is no CLIP of transformers; save an adapter or a state_dict")
+        raise ValueError(f"transformers has no CLIP like {model.about.backbone}; save an adapter or a state_dict")
     if form == "huggingface" and model.tower.prompts is not None:
-        raise ValueError("a tower with learned tokens is no CLIP of transformers; save an adapter or a state_dict")
+        raise ValueError("transformers has no CLIP with learned tokens; save an adapter or a state_dict")
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty")
@@ -89,9 +91,9 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
 
 
 def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
-    """Return the files of a model's ``adapter`` form without basis: name -> content, the index file last.
+    """Return the files of a model's ``adapter`` form without basis: name -> content. The index file is last.
 
-    Return ``None`` if the tensors together exceed ``max_bytes``. Raises what :func:`save` raises.
+    Return ``None`` if the tensors together exceed ``max_bytes``. Raises the errors of :func:`save`.
     """
     tensors, extra = _adapter(model, with_basis=False)
     if max_bytes is not None and sum(tensor.nbytes for tensor in tensors.values()) > max_bytes:
@@ -115,7 +117,7 @@ def _index(model: ModelParts, form: Form, extra: Mapping[str, Any], files: Mappi
 
 
 def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of an adapter by their stored names, and its additional entries in the index file."""
+    """Return the tensors of an adapter by their names in the file, and the adapter's entries for the index file."""
     tensors = _with_prefix("classifier", model.classifier.tensors()) | _with_prefix("tower", model.changed_tensors())
     if model.change is None:
         return tensors, {}
@@ -183,7 +185,7 @@ def _preprocessor(model: ModelParts) -> dict[str, Any]:
 
 
 def _cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy to the CPU without shared memory, as safetensors requires. Raises ``NonFiniteTensor``, naming the tensor."""
+    """Copy tensors to the CPU; no two copies share memory, as safetensors requires. Raises ``NonFiniteTensor``."""
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise NonFiniteTensor(f"{name} has NaN or infinite entries; the model is not written")

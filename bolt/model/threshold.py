@@ -1,12 +1,12 @@
-"""The lowest score at which predictions reach a wanted accuracy, by predictions on held-out images.
+"""Finds the lowest score above which predictions reach a wanted accuracy, from predictions on held-out images.
 
-Few predictions with low scores are right, so leaving these to a person raises the accuracy of the remaining ones. The
-threshold comes from images that were predicted while they were held out. The lowest threshold with the wanted share of
-correct images would be too low: among many thresholds some reach it by luck. So the thresholds are tested one after the
-other, from the highest score down, an order that is fixed beforehand. The first threshold that fails ends the search.
-Each test asks whether the accuracy above the threshold may be lower than wanted (exact binomial test, level 5 %). With
-probability 95 %, no threshold that passes is too low (fixed-sequence testing: Bauer, 1991, "Multiple testing in
-clinical trials"; for predictors, Angelopoulos et al., 2021, "Learn then test").
+Predictions with low scores are often wrong, so leaving them to a person raises the accuracy of the other predictions.
+It would be too optimistic to take the lowest threshold above which the wanted share of held-out images is correct:
+among many thresholds, some reach the share by luck. Instead, the thresholds are tested in a fixed order, from the
+highest score down, until one fails. Each test asks whether the accuracy above the threshold may be lower than wanted
+(exact binomial test, level 5 %). With a probability of 95 %, no threshold that passes is too low (fixed-sequence
+testing: Bauer, 1991, "Multiple testing in clinical trials"; for predictors, Angelopoulos et al., 2021, "Learn then
+test").
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from itertools import accumulate
 from typing import Any
 
 LEVEL = 0.05
+"""Level of the test of a threshold."""
 
 DEPENDENT = 1.4
-"""So many held-out images count as one independent image, because the models of the folds share most of their images,
-and because the best of several methods was taken. Chosen on draws of the drawn world; ``benchmarks/promise.py`` has
-others."""
+"""Number of held-out images that count as one independent image. Held-out predictions are not independent: the models
+of the folds share most of their training images, and the best of several methods was taken. The number was chosen on
+draws of the drawn world; ``benchmarks/promise.py`` measures other draws."""
 
 NOTE = "held_out"
-"""The entry of a model's notes with the scores of its held-out predictions, the correct and the wrong ones."""
+"""Name of the entry in a model's notes that has the scores of the correct and of the wrong held-out predictions."""
 
 
 class NoThreshold(ValueError):
-    """No threshold reaches the accuracy, or the model has no held-out predictions."""
+    """No threshold passes the test for the wanted accuracy, or the model has no held-out predictions."""
 
 
 def held_out_note(scores: Iterable[float], correct: Iterable[bool]) -> dict[str, list[float]]:
-    """Return the entry ``NOTE`` of a model's notes: the scores of held-out predictions, the correct and the wrong."""
+    """Return the scores of the correct and of the wrong held-out predictions, for the entry ``NOTE`` of a model."""
     pairs = [(float(score), bool(right)) for score, right in zip(scores, correct, strict=True)]
     return {name: [score for score, right in pairs if right is kind] for name, kind in _KINDS.items()}
 
@@ -43,11 +44,12 @@ _KINDS = {"correct": True, "wrong": False}
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold and how often it was right.
+    """A threshold, and the accuracy of the held-out predictions that reach it.
 
     Attributes:
-        score: predictions with at least this score are taken.
-        images, correct: held-out images with at least this score, and how many of them were predicted correctly.
+        score: the least score of a prediction that is accepted.
+        images: number of held-out images whose predictions reach this score.
+        correct: number of correct predictions among them.
     """
 
     score: float
@@ -56,19 +58,19 @@ class Threshold:
 
     @property
     def accuracy(self) -> float:
-        """Accuracy of the held-out predictions that were taken, per cent."""
+        """Accuracy of the held-out predictions that reach the threshold, per cent."""
         return 100 * self.correct / self.images
 
     def interval(self, images: int) -> tuple[float, float]:
-        """95 % prediction interval of the accuracy of ``images`` (at least 1) new ones that are taken, per cent.
+        """Return the 95 % prediction interval of the accuracy on ``images`` >= 1 new accepted images, per cent.
 
-        It counts the chance of the held-out images and of the new ones (Thatcher, 1964, "Relationships between
-        Bayesian and confidence limits for predictions"); for very many new images it is Clopper and Pearson's interval.
+        It covers the randomness of the held-out images and of the new images (Thatcher, 1964, "Relationships between
+        Bayesian and confidence limits for predictions"). For very many new images it is Clopper and Pearson's interval.
         """
         from scipy.stats import betabinom
 
         correct, wrong = self.correct / DEPENDENT, (self.images - self.correct) / DEPENDENT
-        low = betabinom(images, correct, wrong + 1).ppf(0.025)  # not 0 correct: the threshold was tested
+        low = betabinom(images, correct, wrong + 1).ppf(0.025)  # correct > 0, because the threshold has passed the test
         high = betabinom(images, correct + 1, wrong).ppf(0.975) if wrong else images
         return 100 * float(low) / images, 100 * float(high) / images
 
@@ -76,13 +78,13 @@ class Threshold:
 def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     """Return the lowest threshold that passes the test for an accuracy of ``accuracy`` per cent.
 
-    Raises ``NoThreshold``, with the highest accuracy that can be had.
+    Raises ``NoThreshold`` if no threshold passes; the message has the highest accuracy for which one does.
     """
     held_out = notes.get(NOTE)
     if not held_out:
         raise NoThreshold(
-            "the model does not know how its held-out images were predicted: it was not made by `adapt`, by an earlier "
-            "version of it, or from classes with a single image"
+            "the model has no predictions of held-out images: it was made without `adapt`, by an earlier version of "
+            "`adapt`, or from classes with a single image"
         )
     try:
         pairs = sorted(((float(s), right) for kind, right in _KINDS.items() for s in held_out[kind]), reverse=True)
@@ -93,13 +95,16 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
         reached = next((wanted for wanted in range(math.ceil(accuracy) - 1, 0, -1) if _lowest(pairs, wanted)), 0)
         raise NoThreshold(
             f"the {len(pairs)} held-out images support no threshold for an accuracy of {accuracy:g} %; "
-            + (f"the highest that they support is --accuracy {reached}" if reached else "they support none at all")
+            + (f"the highest that they support is --accuracy {reached}" if reached else "they support no accuracy")
         )
     return found
 
 
 def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
-    """Test one threshold after the other, from the first that could pass. Return ``None`` if the first one fails."""
+    """Return the last threshold that passes before one fails; ``None`` if the first fails.
+
+    The highest thresholds, which cannot pass with so few images, are skipped.
+    """
     from scipy.special import betainc
 
     wanted, found = accuracy / 100, None
@@ -107,11 +112,10 @@ def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | Non
     for images in range(math.ceil(DEPENDENT * math.log(LEVEL) / math.log(wanted)), len(pairs) + 1):
         last = pairs[images - 1][0]
         if images < len(pairs) and pairs[images][0] == last:
-            continue  # equal scores are taken together
+            continue  # a threshold accepts all images with equal scores
         right, wrong = correct[images] / DEPENDENT, (images - correct[images]) / DEPENDENT
-        if (
-            not right or betainc(right, wrong + 1, wanted) > LEVEL
-        ):  # the binomial distribution, also for fractions of images
+        # The incomplete beta function is the binomial distribution, also for fractions of images.
+        if not right or betainc(right, wrong + 1, wanted) > LEVEL:
             break
         found = Threshold(last if images < len(pairs) else 0.0, images, correct[images])
     return found

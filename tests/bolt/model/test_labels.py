@@ -129,7 +129,7 @@ def test_a_threshold_leaves_the_others_to_a_person(model: tuple[Path, Model], pi
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pics", "--accuracy", "0.95"], "per cent"),
+        (["pics", "--accuracy", "0.95"], "percentage"),
         (["pics", "-o", "labels.xlsx"], ".csv"),
         (["pics", "-o", "nowhere/labels.csv"], "no folder"),
         (["nowhere"], "no file or folder nowhere"),
