@@ -15,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from orchestrator.analysis.rows import frame_of
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.registry import GROUP_FIGURES, Figures, group_figures, group_tables, report_tables
+from orchestrator.report.registry import GROUP_FIGURES, Figures, all_of, group_figures, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.report.tables.table import Table
 from orchestrator.util.identity import slug
@@ -57,24 +56,14 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
             (build / kind).mkdir()
         frame_of(grid.rows).to_csv(build / "rows.csv", index=False)
         write_verdicts(grid.verdict_records(), build)
-        of_groups = {group: group_tables(grid, group) for group in grid.groups}
-        of_grid = report_tables(grid)
-        tables = [table for sections in of_groups.values() for own in sections.values() for table in own]
-        tables += chain(*of_grid.values())
-        write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
+        tables = report_tables(grid)
+        write_tables({slug(table.name): table for table in all_of(tables)}, build / "tables", FILE_FORMATS)
         figures = draw()
-        for figure in chain(*(own for sections in figures.values() for own in sections.values())):
+        for figure in all_of(figures):
             for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
                 (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
         paths = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
-        page = render_page(
-            grid,
-            group_tables=of_groups,
-            group_figures=figures,
-            tables=of_grid,
-            files_beside=paths,
-            inspected=inspected,
-        )
+        page = render_page(grid, tables, figures, files_beside=paths, inspected=inspected)
         (build / "index.html").write_text(page, encoding="utf-8")
         for kind in ("tables", "figures"):
             (folder / kind).mkdir(exist_ok=True)

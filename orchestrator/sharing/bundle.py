@@ -31,7 +31,7 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.grid_report import text_limits
-from orchestrator.report.registry import group_tables, report_tables
+from orchestrator.report.registry import all_of, report_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.sharing.frames import check_finished, row_records, to_csv
 from orchestrator.store import Store
@@ -143,12 +143,13 @@ class Bundle:
             metric=metric,
             raced=races,
         )
-        tables = [table for group in arranged.groups for own in group_tables(arranged, group).values() for table in own]
-        tables += [table for own in report_tables(arranged).values() for table in own]
         return {
             "rows.csv": to_csv(row_records(arranged.rows)),
             "verdict.json": _json(arranged.verdict_records()) + b"\n",
-            **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
+            **{
+                f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode()
+                for table in all_of(report_tables(arranged))
+            },
         }
 
 

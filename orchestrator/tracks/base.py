@@ -67,7 +67,7 @@ class Track:
         published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy; ``None`` if it
             prints none.
         metric: what methods are compared by unless a person asks for another metric.
-        lead_tables, lead_figures: what the report shows first, by the names in the report's registry.
+        lead_tables: the tables that the report shows first, by their names in the report's registry.
         named_in_titles: whether titles name the track even where all of a report is on this one track.
     """
 
@@ -88,7 +88,6 @@ class Track:
     published_shots: Callable[[int | None], int | None] = lambda shots: shots
     metric: MetricName = "accuracy"
     lead_tables: tuple[str, ...] = ("main",)
-    lead_figures: tuple[str, ...] = ("accuracy",)
     named_in_titles: bool = True
 
     @property

@@ -7,5 +7,4 @@ META = Track(
     title="meta-learned start",
     scored_after_epochs=True,
     lead_tables=("main", "epochs"),
-    lead_figures=("accuracy", "epochs"),
 )

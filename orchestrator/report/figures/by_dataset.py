@@ -35,8 +35,13 @@ def drawn_ks(group: ComparisonGroup) -> list[int]:
     return [k for k in group.ks if k in _DRAWN_KS] or [group.ks[-1]]
 
 
-def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
-    """Draw accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
+def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
+    """Draw accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map.
+
+    ``None`` for a k that is not drawn.
+    """
+    if k not in drawn_ks(group):
+        return None
     few = len(group.methods) <= MOST_DOTTED or all(row.score_gain is None for row in group.rows)
     return dataset_dots(grid, group, k) if few else gain_map(grid, group, k)
 
@@ -162,10 +167,12 @@ def _draw_dataset(
 def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
     """Draw accuracy per dataset at one k, one scale for all spokes, as the paper does.
 
-    ``None`` for fewer than three test splits, and where the paper prints no number of the group.
+    ``None`` for a k that is not drawn, for fewer than three test splits, and if the paper prints no number of the
+    group.
     """
     tests = group.tests(k)
-    if all(row.published is None for row in group.rows) or not 3 <= len(tests) <= MOST_SPOKES:
+    unprinted = all(row.published is None for row in group.rows)
+    if unprinted or k not in drawn_ks(group) or not 3 <= len(tests) <= MOST_SPOKES:
         return None
     scores = {method: [group.score(method, k, test) for test in tests] for method in group.methods}
     means = {method: [score.mean if score else math.nan for score in own] for method, own in scores.items()}

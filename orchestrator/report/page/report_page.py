@@ -29,10 +29,9 @@ from orchestrator.util.units import pluralize
 
 def render_page(
     grid: GridResults,
+    tables: Mapping[ComparisonGroup | None, Tables],
+    figures: Mapping[ComparisonGroup, Figures],
     *,
-    group_tables: Mapping[ComparisonGroup, Tables],
-    group_figures: Mapping[ComparisonGroup, Figures],
-    tables: Tables,
     files_beside: Sequence[str] = (),
     inspected: Collection[str] = (),
 ) -> str:
@@ -43,7 +42,7 @@ def render_page(
     failed = {failure.id for failure in grid.failures}
     finished = {result.cell.id for result in grid.results}
     planned = {cell.id for cell in grid.planned}
-    verdict_groups = _verdict_groups(grid, group_figures)
+    verdict_groups = _verdict_groups(grid, figures)
     sources: dict[tuple[str, str], list[SourceRow]] = defaultdict(list)
     for source in grid.sources:
         sources[source.domain, source.backbone].append(source)
@@ -52,8 +51,8 @@ def render_page(
     return render(
         "report.html.j2",
         grid=grid,
-        group_tables=group_tables,
-        group_figures=group_figures,
+        group_tables=tables,
+        group_figures=figures,
         verdict_groups=verdict_groups,
         shown_above={series["figure"].name for _, views in verdict_groups for series in views if series["figure"]},
         methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
@@ -61,7 +60,7 @@ def render_page(
         script_data={"inspected": sorted(inspected)},
         selecting=sorted({group.key.protocol for group in grid.groups if group.selects_on_test}),
         selected_note=SELECTED_NOTE,
-        tables={section: [table for table in own if table.rows] for section, own in tables.items()},
+        tables={section: [table for table in own if table.rows] for section, own in tables[None].items()},
         sources=sources,
         finished=len(planned & finished) if planned else len(finished),
         planned=len(planned) or len(finished | failed),

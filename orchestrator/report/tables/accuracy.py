@@ -157,11 +157,14 @@ def published_table(grid: GridResults) -> Table | None:
     return table.without_constant_columns(2, 6)
 
 
-def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
-    """Make methods x test sets at one k: first the mean over the shifted test sets, then each test set.
+def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
+    """Make a table of methods x test sets at one k: first the mean over the shifted test sets, then each test set.
 
-    A test set that has fewer classes than the target gets two columns: accuracy among all classes, and among its own.
+    A test set with fewer classes than the target gets two columns: accuracy among all classes, and among the classes
+    of the test set. ``None`` on tracks that do not score other images of the target's task.
     """
+    if not group.track.scores_variants or group.track.own_words:
+        return None
     tests, partial = group.tests(k), _partial_tests(group, k)
     header = ["method", "mean of shifted", *(["mean, own classes"] if partial else [])]
     for test in tests:

@@ -151,7 +151,7 @@ def test_figures_drawn_in_other_processes_are_the_same_even_if_one_is_killed(
 def test_a_kind_of_figure_that_is_added_in_a_script_is_drawn_by_the_other_processes(
     two_groups: GridResults, drawn_here: dict[ComparisonGroup, Figures], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = registry.Kind("own", effects_of_variants, "variants")
+    own = registry.Kind(effects_of_variants, "variants")
     monkeypatch.setattr(write, "GROUP_FIGURES", [*registry.GROUP_FIGURES, own])
     with drawing(two_groups, processes=2) as draw:
         drawn = draw()

@@ -19,7 +19,7 @@ from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
 from orchestrator.report.published_report import write_published
-from orchestrator.report.registry import group_tables, report_tables
+from orchestrator.report.registry import all_of, report_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
@@ -283,8 +283,7 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
 def small() -> list[Table]:
     """Return every table of a small grid with failures, variants, shift and epochs."""
     made = everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40).grid_results()
-    tables = [table for group in made.groups for own in group_tables(made, group).values() for table in own]
-    tables += [table for own in report_tables(made).values() for table in own]
+    tables = all_of(report_tables(made))
     return [table for table in tables if table.rows]
 
 

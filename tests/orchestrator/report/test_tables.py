@@ -197,7 +197,7 @@ def test_another_table_stands_beside_the_main_table(
     def copy(results: GridResults, group: ComparisonGroup) -> Table:
         return replace(main_table(results, group), name="copy", title="A copy of the main table")
 
-    line = registry.Kind("copy", copy, section)
+    line = registry.Kind(copy, section)
     monkeypatch.setattr(registry, "GROUP_TABLES", [*registry.GROUP_TABLES, line])
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
     arranged = arrange(results)

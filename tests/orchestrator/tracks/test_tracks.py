@@ -4,7 +4,7 @@ import pytest
 
 from bolt.methods import METHODS, TowerPasses
 from bolt.protocol import PUBLISHED, STRICT
-from orchestrator.report.registry import GROUP_FIGURES, GROUP_TABLES
+from orchestrator.report.registry import GROUP_TABLES
 from orchestrator.tracks import TRACKS, Track, stored_track
 
 
@@ -14,12 +14,10 @@ def test_tracks_are_registered_under_their_names() -> None:
     assert declared == {track.method_track or name for name, track in TRACKS.items()}
 
 
-def test_lead_tables_and_figures_are_in_the_reports_registry() -> None:
+def test_lead_tables_are_in_the_reports_registry() -> None:
     tables = {table.name for table in GROUP_TABLES if table.section == "lead"}
-    figures = {figure.name for figure in GROUP_FIGURES if figure.section == "lead"}
     for track in TRACKS.values():
         assert set(track.lead_tables) <= tables
-        assert set(track.lead_figures) <= figures
 
 
 def test_a_stored_track_that_is_not_registered_goes_by_its_name() -> None:
