@@ -1,7 +1,6 @@
-"""From a folder of photographs to a model and a page: the recipe of ``adapt``.
+"""The recipe of ``adapt``: it makes a model and a page from a folder of photographs.
 
-Each step takes the value of the step before. Everything that takes long is in the store when it is finished, so the
-same command continues after a kill.
+A step that takes long keeps its result in the store. So the same command continues after a kill.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ _WITHOUT_WEIGHTS = (
 def adapt_folder(request: Request, console: Console) -> Adaptation:
     """Check the images, choose a method on held-out folds, adapt it to all images, save the model, and test it.
 
-    The console shows what is being done and what came out. A second process waits until the first has ended.
+    The console shows each step and the outcome. A second process for the same folder waits until the first has ended.
 
-    Raises ``UserError`` for anything the user can put right, before long work where that is possible.
+    Raises ``UserError`` for whatever the user can correct, before long work where possible.
     """
     started, say = time.perf_counter(), partial(print_line, console=console)
     layout = folder_layout(request.folder, tested=False)
@@ -62,7 +61,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     backbone = catalog.backbone(request.backbone, "--backbone")
     check_request(request, catalog, layout.parts.values())
     candidates = read_candidates(request, backbone)
-    form: Form = request.form if backbone.has_matrices else "adapter"  # other towers stay open_clip's own
+    form: Form = request.form if backbone.has_matrices else "adapter"  # the file of a model cannot hold another tower
     for each in candidates:
         learns_tokens = isinstance(each.settings, DeepPromptSettings)
         check_form(form, backbone, each.method.name if learns_tokens else None)
@@ -118,7 +117,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
 
 def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Support) -> None:
-    """Write the page, then the model; read the model back and compare logits. Raises ``UserError`` if they differ."""
+    """Write the page, then the model. Raises ``UserError`` if the model's logits differ after it is read back."""
     request = done.request
     model = Model.from_adapted(inputs.backbone, adapted, done.images.class_names, notes=model_notes(done))
     staged = request.model.with_name(f".{request.model.name}.checking")

@@ -1,4 +1,4 @@
-"""What came out of ``adapt``: the model's method and accuracy, for the terminal, on a page and on the model card."""
+"""The outcome of ``adapt``: the model's method and accuracy, for the terminal, the page and the model card."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from orchestrator.util.units import human_duration, pluralize
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What came out.
+    """The outcome of one run of ``adapt``.
 
     Attributes:
-        trials: the candidates, in the order of trust.
-        choice: which one was taken.
+        trials: the candidates, the most trusted first.
+        choice: which candidate was taken.
         form: the form of the model's file.
-        equal_classes: the classes that the text head cannot tell apart; ``None`` without any.
-        evaluation: the score on the test images; ``None`` without any.
-        final_seconds, seconds: of adapting to all images, and of the whole command this time.
+        equal_classes: the classes that the text head cannot tell apart; ``None`` if there are none.
+        evaluation: the score on the test images; ``None`` without test images.
+        final_seconds: time to adapt the chosen candidate to all images.
+        seconds: time of this run of the command.
     """
 
     request: Request
@@ -57,7 +58,7 @@ class Adaptation:
 
     @property
     def chance_note(self) -> str:
-        """A sentence about a model that is not clearly better than chance."""
+        """The warning for a model that is not clearly better than chance."""
         return (
             f"This model is not clearly better than chance: naming the most frequent class is right for "
             f"{self.images.chance:.1f} %. More images, other words for the classes or another backbone may help"
@@ -65,13 +66,16 @@ class Adaptation:
 
     @cached_property
     def suspects(self) -> Sequence[Suspect]:
-        """Images whose label may be wrong, the most improbable first. A model at chance says nothing about labels."""
+        """Images whose label may be wrong, the most improbable label first; empty for a model at chance."""
         held_out = [trial.held_out for trial in self.trials if trial.held_out is not None]
         return find_suspects(held_out, self.images) if held_out and not self.is_at_chance else []
 
     @property
     def held_out_per_class(self) -> list[tuple[str, int, int]]:
-        """Class, images that the chosen candidate predicted correctly while held out, and all; none if none were."""
+        """For each class: its name, the number of correctly predicted held-out images, and the number of images.
+
+        Empty if no image was held out.
+        """
         if self.chosen.held_out is None:
             return []
         correct_N = self.chosen.held_out.correct_N
@@ -88,7 +92,7 @@ class Adaptation:
 
 
 def summary_lines(done: Adaptation) -> list[str]:
-    """Return what came out, for the terminal."""
+    """Return the outcome in lines for the terminal."""
     request, choice = done.request, done.choice
     lines = [f"chosen: {done.chosen.text}"]
     if choice.expected is None:
@@ -112,10 +116,7 @@ def summary_lines(done: Adaptation) -> list[str]:
 
 
 def adapt_page(done: Adaptation) -> str:
-    """Return an HTML page that needs no other file.
-
-    It says what was chosen and why, what to expect, what it cost, and how to predict.
-    """
+    """Return an HTML page, in one file, on the chosen method, the reasons, the accuracy to expect and the cost."""
     from orchestrator.report.page.rendering import render
 
     ranked = sorted(done.trials, key=lambda trial: -trial.accuracy if trial.is_measured else 1.0)
@@ -135,7 +136,7 @@ def adapt_page(done: Adaptation) -> str:
 
 
 def model_notes(done: Adaptation) -> dict[str, Any]:
-    """Return what the model's file notes about how it was made, for programs."""
+    """Return the facts on the model's origin that its file records, for programs."""
     cell, held_out = done.chosen.cell, done.chosen.held_out
     return {
         "method": done.chosen.text,
@@ -155,7 +156,7 @@ def model_notes(done: Adaptation) -> dict[str, Any]:
 
 
 def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) -> ModelCard:
-    """Return the model card. Its method is the chosen candidate."""
+    """Return the model card, which names the chosen candidate as the method."""
     candidate, choice, size = done.chosen.candidate, done.choice, done.images.total
     method = MethodRef(
         candidate.method.name, candidate.method.version, candidate.method.identity_of(candidate.settings)
@@ -168,7 +169,8 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
             f"Expect {choice.expected:.1f} % on new images of the same kind (95 % interval {choice.low:.1f} % to "
             f"{choice.high:.1f} %).",
             f"For this estimate, each of the {size:,} images was classified by a model that had not learned from it. "
-            f"The method was chosen among {tried}; what the choice makes too high is subtracted.",
+            f"The method was chosen among {tried}. The best of several looks better than it is, so the estimated "
+            "difference is subtracted.",
         ]
     if done.is_at_chance:
         notes.append(f"{done.chance_note}.")
@@ -184,7 +186,7 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
 
 
 def _verdict(done: Adaptation, trial: Trial) -> str:
-    """Return what the page says of a candidate."""
+    """Return the word for a candidate in the page's table: chosen, level, behind, or why it was not tried."""
     if trial is done.chosen:
         return "chosen"
     if not trial.is_measured:

@@ -1,4 +1,4 @@
-"""The candidates of ``adapt`` as the cells of a small grid, with the sources and settings that any grid has."""
+"""Parses the candidates of ``adapt``, and plans a small grid with one cell for each candidate."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from orchestrator.util.errors import UserError
 
 WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "logistic_probe", "lora")
 WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
-"""The candidates, the most trusted first; the first one is taken if nothing can be held out, or if several tie."""
+"""The default candidates, the most trusted first. The first is taken if no image can be held out, or if several tie."""
 
 TINY = "tiny-clip"
 TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
 TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmup_steps": 50}
-"""Rates that fit the tiny tower, as in ``grids/demo-fewshot.yaml``. The papers' rates are for far larger towers."""
+"""Learning rates for the tiny tower, as in ``grids/demo-fewshot.yaml``. The papers' rates are for larger towers."""
 
 
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
-    """Return the candidates that the user named, or else the default ones that run on the backbone.
+    """Return the candidates that the user named, by default those of the list above that run on the backbone.
 
-    Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for one that needs sources if there
-    are none, and for one that needs named weight matrices if those of the backbone have no names.
+    Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for a candidate that needs sources if
+    the user gives none, and for a candidate that needs a part which the backbone lacks, such as weight matrices.
     """
     texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
     if request.backbone == TINY and not request.methods:
@@ -61,9 +61,10 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
 
 
 def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> Plan:
-    """Return the plan of a grid, written to the working folder, with one cell for each candidate, in their order.
+    """Write the grid of the candidates into the working folder, and return its plan.
 
-    Each is the method ``auto`` with this one candidate. Checkpoints of a folder are adopted as sources first.
+    The plan has one cell for each candidate, in the order of ``candidates``. Its method is ``auto`` with this candidate
+    alone. If the sources are a folder of checkpoints, they are adopted first.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """
@@ -97,10 +98,7 @@ def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Ca
 
 
 def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:
-    """Return the pool of sources as in a grid file.
-
-    Checkpoints of a folder are adopted into the working folder's catalog.
-    """
+    """Adopt the checkpoints of a folder into the working folder's catalog; return the block ``sources`` of the grid."""
     if request.sources is None:
         return None
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]

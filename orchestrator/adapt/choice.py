@@ -1,13 +1,14 @@
-"""The choice among candidates by their held-out predictions, and the accuracy to expect of it.
+"""Chooses a candidate by the held-out predictions, and estimates the accuracy of the choice on new images.
 
-The best of several candidates looks better on the images it was chosen by than on new ones. The bootstrap measures
-that: in each of 2,000 draws of the images with repetition, the best candidate on the draw is scored on the images that
-were not drawn (Tsamardinos et al., 2018, "Bootstrapping the out-of-sample predictions for efficient and accurate
-cross-validation"). The mean loss is subtracted.
+The best of several candidates looks better on the images that chose it than on new images. The bootstrap measures this
+optimism: 2,000 times, it draws images with repetition and compares the accuracy of the best candidate on the drawn
+images with its accuracy on the images that were not drawn (Tsamardinos et al., 2018, "Bootstrapping the out-of-sample
+predictions for efficient and accurate cross-validation"). The mean difference is subtracted from the accuracy.
 
-The interval is wider than for as many independent images, because the folds' models share most of their images (Bates,
-Hastie and Tibshirani, 2021, "Cross-validation: what does it estimate and how well does it do it?"). It reaches further
-up than down: the final model has learned from all images, and the measured ones had fewer.
+The models of the folds share most of their training images, so their errors are correlated. The interval is therefore
+wider than for as many independent images (Bates, Hastie and Tibshirani, 2021, "Cross-validation: what does it estimate
+and how well does it do it?"). Its upper end is raised, because the final model learns from more images than the models
+of the folds.
 
 Shape legend: M candidates, N images, R draws.
 """
@@ -27,17 +28,17 @@ from orchestrator.core.intervals import wilson_interval
 
 DRAWS = 2000
 LEVEL = 0.05
-"""A candidate is level with the best if an exact McNemar test of the two has at least this p-value."""
+"""Two candidates are level if the exact McNemar test of their predictions has at least this p-value."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen candidate and what to expect of it.
+    """The chosen candidate, and the accuracy to expect.
 
     Attributes:
         best: position of the chosen candidate, from 0.
         expected, low, high: accuracy on new images and its 95 % interval, per cent; ``None`` if nothing was held out.
-        optimism: how far the held-out accuracy is too high because the best candidate was chosen by it, in points.
+        optimism: points by which the held-out accuracy of the best candidate is expected to be too high.
         level: positions of the other candidates that cannot be told apart from the best.
     """
 
@@ -53,8 +54,8 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
     """Return the candidate with the most correct images (the first if several tie), with the accuracy to expect.
 
     Args:
-        correct: which of the N images each candidate predicts correctly; ``None`` for one that was not measured.
-        folds: how many folds the images were divided into.
+        correct: for each candidate, which of the N images it predicts correctly; ``None`` if it was not measured.
+        folds: the number of folds.
     """
     positions = [m for m, correct_N in enumerate(correct) if correct_N is not None]
     correct_MN = np.stack([correct_N for correct_N in correct if correct_N is not None])
@@ -63,13 +64,13 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
     optimism = _optimism(correct_MN)
     expected = max(0.0, totals_M[best] / images - optimism)
     low, high = wilson_interval(expected, images / DEPENDENT)
-    high = 100 - (100 - high) * ((folds - 1) / folds) ** 0.5  # errors fall at most with the root of the images
+    high = 100 - (100 - high) * ((folds - 1) / folds) ** 0.5  # the error falls at most as 1 / sqrt(training images)
     level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]
     return Choice(positions[best], 100 * expected, low, high, 100 * optimism, tuple(positions[m] for m in level))
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return how much better the best candidate is, on average, on the images that chose it; at least 0."""
+    """Return the mean loss of accuracy, at least 0, from the images that choose the best candidate to other images."""
     candidates, images = correct_MN.shape
     if candidates == 1:
         return 0.0

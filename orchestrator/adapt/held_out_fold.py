@@ -1,6 +1,6 @@
-"""Kind ``HeldOutFold``: what a candidate predicts for one fold of the support after adapting to the other folds.
+"""Kind ``HeldOutFold``: a candidate's predictions for one fold of the support after adapting to the other folds.
 
-It stands here and not in ``artifacts/``, because it makes the task of a cell and runs a method.
+The kind is not in ``artifacts/``, because it makes the task of a cell and runs a method.
 
 Shape legend: N images, B held-out images of a fold, C classes.
 """
@@ -38,10 +38,10 @@ def candidate_of(cell: Cell) -> Candidate:
 
 @contextmanager
 def threads_for(candidate: Candidate, support_size: int) -> Iterator[None]:
-    """Compute with one thread if the candidate trains on frozen features alone, and with all if it runs the tower.
+    """Use one thread during the block if the candidate trains on frozen features alone, otherwise all threads.
 
-    Steps on frozen features are so short that threads mostly wait for each other. With other work on two cores, the
-    linear probe's folds took 58 to 120 s with two threads and 5 s with one. On two idle cores, they took 4 s with two.
+    Steps on frozen features are so short that threads mostly wait for each other. On two cores with other work, the
+    linear probe's folds took 58 to 120 s with two threads and 5 s with one. On two idle cores, two threads took 4 s.
     """
     threads = torch.get_num_threads()
     passes = candidate.tower_passes(support_size)
@@ -57,9 +57,10 @@ class HeldOut(NamedTuple):
     """Predictions for N held-out images.
 
     Attributes:
-        rows_N, positions_N: where each image is in the support, and in the training split.
-        correct_N: whether its class was predicted.
-        probabilities_NC: probability of each class.
+        rows_N: the row of each image in the support.
+        positions_N: the position of each image in the training split.
+        correct_N: whether the image's class was predicted.
+        probabilities_NC: the predicted probability of each class.
     """
 
     rows_N: NDArray[np.int64]
@@ -68,7 +69,10 @@ class HeldOut(NamedTuple):
     probabilities_NC: NDArray[np.float32]
 
     def scores_without(self, repeated: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the highest probability for each picture and whether its class was predicted, without copies."""
+        """Return the highest probability of each image and whether its class was predicted.
+
+        The images at the positions ``repeated``, which are copies of others, are left out.
+        """
         kept_N = ~np.isin(self.positions_N, repeated)
         return self.probabilities_NC.max(axis=1)[kept_N], self.correct_N[kept_N]
 
@@ -78,9 +82,10 @@ class HeldOutFold(ArtifactSpec):
     """A candidate's predictions for one fold of the training images. No test image is read.
 
     Attributes:
-        cell: of the method ``auto`` with one candidate, which here adapts to the images outside of the fold.
-        fold, folds: number of the fold, from 0, and how many there are.
-        copies: groups of training images that show one picture, as positions in the split. They are in one fold.
+        cell: a cell of the method ``auto`` with one candidate. The candidate adapts to the images outside the fold.
+        fold: the number of the fold, from 0.
+        folds: the number of folds.
+        copies: groups of training images that show one picture, as positions in the split. A group is in one fold.
     """
 
     version = 2
@@ -104,7 +109,7 @@ class HeldOutFold(ArtifactSpec):
         return (17 + FLOAT_BYTES * entry.classes) * entry.sizes.train // self.folds
 
     def build(self, loaded: ArtifactCache, builder: Builder) -> None:
-        """Adapt to the other folds and predict this one: an array for each field of :class:`HeldOut`."""
+        """Adapt to the other folds, predict this fold, and save each field of :class:`HeldOut` as an array."""
         started = time.perf_counter()
         task = make_task(CellInputs(self.cell, loaded))
         labels_N, positions_N = task.support.labels_N.cpu(), task.support.indices_N
@@ -124,6 +129,6 @@ class HeldOutFold(ArtifactSpec):
         builder.meta.update(images=len(held_out_B), seconds=time.perf_counter() - started)
 
     def load(self, artifact: Artifact, device: str) -> tuple[HeldOut, float]:
-        """Return the predictions, and the seconds that they took."""
+        """Return the predictions and the seconds of the build."""
         found = HeldOut(*(np.load(artifact.path(f"{name}.npy")) for name in HeldOut._fields))
         return found, artifact.meta["seconds"]

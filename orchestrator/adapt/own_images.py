@@ -1,8 +1,8 @@
 """The user's folder of photographs as a dataset: checked once, and linked into the working folder.
 
-The working folder has ``data/NAME/train`` and ``data/NAME/test``, links to the user's images, and ``catalog.yaml`` with
-the entry of the dataset. A dataset of the catalog always has a test part. For a folder without one, the first training
-image of each class stands in for it. Nothing is ever scored on these images.
+In the working folder, ``data/NAME/train`` and ``data/NAME/test`` hold links to the user's images, and ``catalog.yaml``
+holds the entry of the dataset. A dataset of the catalog always has a test part. If the user gives none, the test part
+holds one training image of each class. No model is ever scored on these images.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ class OwnImages:
 
     Attributes:
         entry: the catalog entry.
-        settings: the user's settings. The catalog file of the working folder is added as the last one. The data root
-            holds links to the user's images and to the images of the sources.
+        settings: the user's settings, with the catalog file of the working folder as the last one. The data root is a
+            folder of links to the user's images and to the images of the sources.
         copies: groups of training images that show one picture, as positions in the training split, ascending.
-        notes: what was noticed when the images were checked, now or by an earlier run.
-        given_parts: the dataset's parts, and where each one is in the user's folder; see :func:`as_given`.
+        notes: remarks of the check of the images, now or by an earlier run.
+        given_parts: the name of each part that the user gives, and its path in the user's folder; see
+            :func:`as_given`.
         raw: the opened dataset.
     """
 
@@ -65,17 +66,17 @@ class OwnImages:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Words for the classes, in label order."""
+        """The names of the classes, in label order."""
         return self.raw.class_names
 
     @property
     def per_class(self) -> list[int]:
-        """Training images of each class."""
+        """The number of training images of each class."""
         return self.raw.class_sizes("train")
 
     @cached_property
     def pictures(self) -> list[int]:
-        """Different pictures among the training images of each class."""
+        """The number of different pictures among the training images of each class."""
         pictures_C = np.array(self.per_class)
         for group in self.copies:
             labels, counts = np.unique(self.raw.train.labels[list(group)], return_counts=True)
@@ -84,7 +85,7 @@ class OwnImages:
 
     @property
     def repeated(self) -> list[int]:
-        """Training images that are copies of an earlier one."""
+        """Positions of the training images that are copies of an earlier one."""
         return [position for group in self.copies for position in group[1:]]
 
     @property
@@ -94,25 +95,22 @@ class OwnImages:
 
     @property
     def folds(self) -> int:
-        """How many folds the training images are divided into; 0 if a class has a single picture."""
+        """The number of folds of the training images; 0 if a class has a single picture."""
         fewest = min(self.pictures)
         return 0 if fewest < 2 else min(FOLDS, fewest)
 
     @property
     def chance(self) -> float:
-        """Accuracy in per cent of naming the class that has the most pictures, whatever the image."""
+        """Accuracy in per cent of a model that always predicts the class with the most pictures."""
         return 100 * max(self.pictures) / sum(self.pictures)
 
     def origin(self, position: int) -> str:
-        """Return where a training image is in the user's folder."""
+        """Return the path of a training image in the user's folder."""
         return as_given(self.raw.train.origin(position), self.given_parts)
 
 
 def own_key(folder: Path) -> str:
-    """Return a name for the user's folder in the catalog and in file names.
-
-    It is ``images`` if the folder's name has no usable letter.
-    """
+    """Return the folder's name for the catalog and for file names; ``images`` if the name has no usable letter."""
     try:
         return dataset_key(folder)
     except UserError:
@@ -122,12 +120,12 @@ def own_key(folder: Path) -> str:
 def prepare_images(
     request: Request, layout: Layout, catalog: Catalog, advance: OnProgress = lambda done, of: None
 ) -> OwnImages:
-    """Check the user's images, unless an earlier run did and no file has changed since.
+    """Check and link the user's images, unless an earlier run has done so and no file has changed since.
 
     Args:
         layout: how the user's folder is laid out.
         catalog: of the user's catalog files.
-        advance: called with the number of decoded images and the total.
+        advance: receives the number of decoded images and the total.
 
     Raises ``UserError`` for a class without images, and for broken images.
     """
@@ -139,7 +137,7 @@ def prepare_images(
     stamp = _stamp(request, parts)
     found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
     if found.get("stamp") != stamp:
-        checked.unlink(missing_ok=True)  # first, so that a killed check is begun again
+        checked.unlink(missing_ok=True)  # first, so that the next run repeats a killed check
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
         shutil.rmtree(root / name, ignore_errors=True)
@@ -166,9 +164,9 @@ def prepare_images(
 
 
 def as_given(text: str, given_parts: Mapping[str, str]) -> str:
-    """Return a text about the images with their paths in the user's folder, which may have no ``train/``.
+    """Return the text with each path in the working folder replaced by the path in the user's folder.
 
-    ``given_parts``: ``train`` and ``test``, and the path of each in the user's folder, as ``Training/``.
+    ``given_parts`` maps ``train`` and ``test`` to their paths in the user's folder, such as ``Training/`` or ``./``.
     """
     for part, path in given_parts.items():
         given = path.removeprefix("./").replace("\\", r"\\")
@@ -177,7 +175,7 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
 
 
 def _stamp(request: Request, parts: Mapping[str, Path]) -> str:
-    """Return a digest of the user's files, by name, size and time stamp, and of what the user says about them."""
+    """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images."""
     options, files = request.images, []
     for part in parts.values():
         found = [(path, path.stat() if path.exists() else path.lstat()) for path in images_below(part)]
@@ -186,13 +184,16 @@ def _stamp(request: Request, parts: Mapping[str, Path]) -> str:
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # without the option, earlier checks stay valid
+    if options.words is not None:  # nothing is added without the option, so earlier checks stay valid
         said.append(file_digest(options.words) if options.words.is_file() else "")
     return fingerprint([files, said])
 
 
 def _link_images(target: Path, parts: Mapping[str, Path]) -> None:
-    """Make ``target/train`` and ``target/test``: links to the user's class folders, or to an image of each class."""
+    """Link the user's class folders into ``target/train`` and ``target/test``.
+
+    Without test images, ``target/test`` holds a link to one training image of each class.
+    """
     links = {target / name / path.name: path for name, part in parts.items() for path in class_folders(part)}
     for folder in class_folders(parts["train"]) if "test" not in parts else []:
         paths = images_below(folder)
@@ -204,7 +205,7 @@ def _link_images(target: Path, parts: Mapping[str, Path]) -> None:
 
 
 def _link(links: Mapping[Path, Path]) -> None:
-    """Make links, by what they lead to, unless they are there."""
+    """Make the links that do not exist yet. ``links`` maps the path of each link to its target."""
     for link, path in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(link):

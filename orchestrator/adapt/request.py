@@ -1,4 +1,4 @@
-"""What the user asked ``adapt`` for, and what is checked of it before the first image is decoded."""
+"""The options of ``adapt``, and their checks before the first image is decoded."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from orchestrator.util.atomic_files import nearest_existing, writing
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import LockHeld, file_lock
 
-KEPT = "what is finished is kept: make room or name another folder, and run the command again"
+KEPT = "finished steps are kept: make room or name another folder, and run the command again"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; see the options of the command.
+    """The options of one run of ``adapt``.
 
     Attributes:
-        folder: the images, as an absolute path.
-        name: of the working folder and of the dataset.
-        model: the folder of the model, which must not exist; the page is beside it, with the suffix ``.html``.
+        folder: absolute path of the folder of images.
+        name: the name of the working folder and of the dataset.
+        model: the folder of the model, which must not exist. The page is beside it, with the suffix ``.html``.
         sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
-        methods: the candidates as text; the default ones if empty.
-        images: prompts, whether mirrored images keep their class, and whether unreadable ones are excluded.
-        settings: with the user's own catalog files and data root.
+        methods: the candidates as text; empty for the default candidates.
+        images: the prompts, whether mirrored images keep their class, and whether unreadable images are excluded.
+        settings: the settings of the run, with the user's catalog files and data root.
     """
 
     folder: Path
@@ -59,11 +59,11 @@ class Request:
 
 
 def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> None:
-    """Check every option that needs no image. Raises ``UserError`` that names the option.
+    """Check every option that can be checked without decoding an image. Raises ``UserError`` that names the option.
 
     Args:
-        catalog: of the user's catalog files.
-        parts: the folders with the images, in which nothing may be written.
+        catalog: the catalog with the user's catalog files.
+        parts: the folders of the images. Neither the model nor the store may be inside them.
     """
     settings = request.settings
     if settings.device is not None and settings.device != "cpu" and not torch.cuda.is_available():
@@ -96,7 +96,7 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
             )
         above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
-            raise UserError(f"{path} cannot be made: {above} is no folder that can be written to", where=option)
+            raise UserError(f"{path} cannot be made: {above} is not a writable folder", where=option)
 
 
 def refuse_existing(model: Path) -> None:
@@ -107,7 +107,10 @@ def refuse_existing(model: Path) -> None:
 
 @contextmanager
 def working_folder(request: Request, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the working folder, which two processes must not write at once. Raises ``UserError`` as for ``-o``."""
+    """Lock the working folder during the block, so that only one process writes into it.
+
+    Raises ``UserError`` if the folder cannot be made, or if the model exists once the lock is held.
+    """
     lock = request.work.with_name(f"{request.work.name}.lock")
     with ExitStack() as stack:
         with writing(f"the working folder {request.work}", "--store", KEPT):

@@ -1,8 +1,8 @@
-"""Images whose label may be wrong, by their predictions while they were held out.
+"""Finds images whose label may be wrong, by their predictions while they were held out.
 
 The rule comes from confident learning (Northcutt, Jiang and Chuang, 2021). The threshold of a class is its mean
-probability over its own images. An image is suspect if another class reaches that class's threshold and is more
-probable than the image's own class.
+predicted probability over the images with that label. An image is suspect if the probability of another class reaches
+the threshold of that class and exceeds the probability of the image's label.
 
 Shape legend: N images, C classes.
 """
@@ -22,7 +22,7 @@ from orchestrator.adapt.own_images import OwnImages
 from orchestrator.datasets.part import RawDataset
 
 SHOWN = 100
-"""Suspects that are shown with a picture."""
+"""The largest number of suspects that the page shows."""
 
 _SIDE = 96
 
@@ -32,9 +32,9 @@ class Suspect:
     """An image whose label is improbable.
 
     Attributes:
-        origin: where it is in the user's folder.
-        given, likely: the words of its class and of the class that may be right.
-        picture: a small JPEG as a ``data:`` address.
+        origin: the path of the image in the user's folder.
+        given, likely: the names of the image's class and of the class that may be right.
+        picture: a small JPEG as a ``data:`` URL; empty for suspects that the page does not show.
     """
 
     origin: str
@@ -44,7 +44,7 @@ class Suspect:
 
 
 def suspect_labels(probabilities_NC: NDArray[np.float32], labels_N: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return images with improbable labels and the class that each may be, the most improbable first."""
+    """Return the row and the more likely class of each suspect image, the most improbable label first."""
     rows = np.arange(len(labels_N))
     classes = range(probabilities_NC.shape[1])
     own_C = np.array([probabilities_NC[labels_N == label, label].mean() for label in classes])
@@ -57,10 +57,7 @@ def suspect_labels(probabilities_NC: NDArray[np.float32], labels_N: NDArray[np.i
 
 
 def find_suspects(held_out: Sequence[HeldOut], images: OwnImages) -> list[Suspect]:
-    """Return the suspect images, by the mean of all candidates' probabilities.
-
-    ``held_out``: the predictions of each candidate that was measured.
-    """
+    """Return the suspect images by the mean probabilities of the measured candidates, whose ``held_out`` these are."""
     raw, positions_N = images.raw, held_out[0].positions_N
     labels_N = raw.train.labels[positions_N]
     probabilities_NC = np.mean([each.probabilities_NC for each in held_out], axis=0)

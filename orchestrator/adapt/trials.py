@@ -1,8 +1,9 @@
 """Measures the candidates on held-out folds of the training images, as far as the time allows.
 
-Each fold of each candidate is an artifact of the store: a killed run continues with the next one. A candidate is left
-out if its estimated time, or the time of its first fold times the number of folds, is more than what is left. The
-estimate rests on how long this machine takes for an image. Candidates that read one feature an image always run.
+Each fold of each candidate is an artifact of the store, so a killed run continues with the next fold. A candidate is
+left out if its estimated time exceeds the time left. The estimate uses the measured time of one image on this machine.
+After each fold, the time of the remaining folds is estimated again. A candidate that reads a single frozen feature of
+each image is cheap and always begins.
 """
 
 from __future__ import annotations
@@ -30,19 +31,18 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
 CHEAP_SECONDS = 60.0
-"""What a candidate that always runs may take, however little time there is."""
+"""Seconds that a cheap candidate may take even if fewer are left."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate on the held-out folds.
+    """A candidate, and its predictions on the held-out folds.
 
     Attributes:
-        cell: measures the candidate, adapted to all training images.
-        held_out: what it predicted for each image of the support while it was held out; ``None`` if it was not
-            measured.
-        seconds: how long all folds took, without the features that candidates share.
-        left_out: why it was not measured, else empty.
+        cell: the cell that adapts the candidate to all training images.
+        held_out: the candidate's predictions for the images of all folds; ``None`` if it was not measured.
+        seconds: the time of the folds, without the time to build shared features.
+        left_out: the reason why the candidate was not measured; otherwise empty.
     """
 
     candidate: Candidate
@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def text(self) -> str:
-        """The candidate as it was written."""
+        """The candidate as the user or the default list writes it."""
         return self.candidate.text
 
     @property
@@ -78,13 +78,14 @@ def measure_candidates(
     candidates: Sequence[Candidate], plan: Plan, images: OwnImages, minutes: float, loaded: ArtifactCache,
     console: Console,
 ) -> list[Trial]:  # fmt: skip
-    """Measure the candidates on held-out folds, the cheapest first, and print what came out of each.
+    """Measure the candidates on held-out folds, the cheapest first, and print the outcome of each.
 
-    If nothing can be held out, nothing is measured. The inputs of the first candidate that fits the time are built.
+    If no image can be held out, no candidate is measured. Only the inputs of the first candidate that fits the time are
+    built.
 
     Args:
-        plan: its cells are the candidates, in their order. The trials have this order too.
-        minutes: what the candidates may take, with the artifacts that they read.
+        plan: has one cell for each candidate, in the order of ``candidates``. The returned trials have this order too.
+        minutes: the time for all candidates and for building their inputs.
 
     Raises ``UserError`` if an artifact cannot be built, or if no candidate could be measured.
     """
@@ -117,7 +118,7 @@ def measure_candidates(
 
 
 def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCache, console: Console) -> Trial:
-    """Build the folds one after the other, and read them. A candidate that fails or is too slow is left out."""
+    """Build and read the folds one after the other; return the trial, left out if the candidate fails or is slow."""
     folds = images.folds
     found: list[HeldOut] = []
     spent = 0.0
@@ -130,7 +131,7 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
         predicted, seconds = loaded.get(spec)
         found.append(predicted)
         spent += seconds
-        remaining = seconds * (folds - fold)  # the other folds, and all images at the end
+        remaining = seconds * (folds - fold)  # for the other folds, and for adapting to all images at the end
         if spent + remaining > left and fold + 1 < folds:
             why = f"a fold took {human_duration(seconds)}, and {human_duration(remaining)} more did not fit"
             return replace(trial, seconds=spent, left_out=why)
@@ -140,7 +141,7 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
 
 
 def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console, what: str) -> float:
-    """Build the artifacts that the store lacks, and return the seconds. Raises ``UserError`` if one cannot be built."""
+    """Build the artifacts that the store lacks, and return the seconds. Raises ``UserError`` if a build fails."""
     started, store = time.perf_counter(), loaded.store
     missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
     titles = {spec.address: spec.title for spec in missing}
@@ -158,19 +159,16 @@ def build(specs: Sequence[ArtifactSpec], loaded: ArtifactCache, console: Console
 
 
 def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
-    """Return the artifacts that a candidate reads, without the features of the user's own test part.
+    """Return the artifacts that a candidate reads, except the features of the user's test images.
 
-    The features of a source's test part stay: building a source notes its accuracy.
+    The features of a source's test images are included, because building a source measures its accuracy.
     """
     needed = required_artifacts([cell], plan.cells, plan.catalog, plan.sources)
     return [spec for spec in needed if not (isinstance(spec, TestFeatures) and spec.dataset == cell.dataset)]
 
 
 def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
-    """Return the estimated 10^9 operations that a candidate takes.
-
-    The candidate is trained on every fold and at the end on all images, and its missing artifacts are built.
-    """
+    """Return the estimated 10^9 operations to measure a candidate on all folds and to build its missing inputs."""
     method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
     per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
     lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]
@@ -180,13 +178,13 @@ def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, load
 
 
 def _is_cheap(candidate: Candidate) -> bool:
-    """Whether a candidate reads only one frozen feature of each image."""
+    """Return whether a candidate reads only one frozen feature of each image."""
     passes, views = candidate.tower_passes(1), candidate.method.support_feature_views(candidate.settings)
     return not (passes.forward or passes.training or passes.text_training or views or candidate.uses_sources)
 
 
 def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:
-    """Time the backbone on a few images."""
+    """Return how many 10^9 operations a second the backbone does on this machine, timed on a few images."""
     backbone, size = loaded.backbone(ref), loaded.image_size(ref).side
 
     def seconds(images: int) -> float:

@@ -26,17 +26,17 @@ from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 
 FAR = 0.5
-"""A larger distance gets a warning. Fine-tuning moves a tower by a few per cent of its norm; two towers that were
-trained apart are about 1.4 norms apart."""
+"""A larger distance from the pre-trained tower, in units of its norm, gets a warning. Fine-tuning moves a tower by a
+few per cent of its norm. Two towers from different trainings are about 1.4 norms apart."""
 
 
 @dataclass(frozen=True)
 class AdoptedSource(Source):
-    """An image tower converted from an adopted checkpoint: the same file as of a ``SourceModel``.
+    """An image tower converted from an adopted checkpoint, in the file format of a ``SourceModel``.
 
     Attributes:
-        dataset: the name of the dataset it was fine-tuned on. No image of it is read.
-        sha256: of the checkpoint, see :func:`orchestrator.catalog.references.checkpoint_digest`.
+        dataset: the name of the dataset that the checkpoint was fine-tuned on. Its images are not read.
+        sha256: the digest of the checkpoint, see :func:`orchestrator.catalog.references.checkpoint_digest`.
     """
 
     title = "adopted checkpoints"
@@ -55,7 +55,7 @@ class AdoptedSource(Source):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Convert the checkpoint into ``tower.safetensors``.
 
-        Raises ``UserError`` when its content is not what was adopted, or when it does not fit the backbone.
+        Raises ``UserError`` if the checkpoint has changed since it was adopted, or if it does not fit the backbone.
         """
         entry = cache.catalog.checkpoints[self.backbone.name, self.dataset]
         check_digest(entry)
@@ -76,8 +76,8 @@ class ExaminedCheckpoint:
     """A checkpoint that can be a source.
 
     Attributes:
-        distance: norm of its task vector, relative to the norm of the pre-trained tower.
-        notes: remarks of the conversion, and a warning where the distance is that of another pre-training.
+        distance: norm of the checkpoint's task vector, relative to the norm of the pre-trained tower.
+        notes: remarks of the conversion, and a warning if the distance exceeds :data:`FAR`.
     """
 
     converted: ConvertedTower
@@ -91,7 +91,7 @@ class ExaminedCheckpoint:
 
 
 def check_digest(entry: CheckpointEntry) -> None:
-    """Raise ``UserError`` if an adopted file is missing or is no longer the file that was adopted."""
+    """Raise ``UserError`` if an adopted file is missing or has changed since it was adopted."""
     where = f"checkpoints.{entry.backbone}.{entry.dataset}"
     try:
         found = checkpoint_digest(entry.path)
@@ -111,11 +111,11 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     Args:
         path: as for :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
         frozen: the pre-trained tower's tensors, by open_clip's visual names.
-        shape: of the pre-trained tower; a Hugging Face configuration must agree with it.
+        shape: the shape of the pre-trained tower. A Hugging Face configuration must agree with it.
 
     Raises:
-        UserError: if the checkpoint cannot be read, does not fit, is the pre-trained tower itself, or states another
-            activation, number of heads or epsilon.
+        UserError: if the checkpoint cannot be read, does not fit the backbone or equals the pre-trained tower, or if
+            its activation, number of heads or epsilon differs from the backbone's.
     """
     try:
         converted = convert_image_tower(read_checkpoint(path), frozen)
@@ -135,7 +135,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
 
 
 def _check_config(path: Path, shape: TowerShape) -> None:
-    """Compare what tensors cannot show (activation, heads, epsilon) with the ``config.json`` next to them, if any."""
+    """Raise ``UserError`` if ``config.json`` beside the tensors states another activation, head count or epsilon."""
     found = config_file(path)
     if found is None:
         return

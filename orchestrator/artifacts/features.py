@@ -55,13 +55,13 @@ class TestFeatures(OfTestSplit):
         builder.meta.update(images=len(images))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
-        """Return the features (N, D) on the CPU; a split can be too large for the device."""
+        """Return the features (N, D) on the CPU, because a split can be too large for the device."""
         return load_file(artifact.path(FILE))["features"]
 
 
 @dataclass(frozen=True)
 class ValidationFeatures(TestFeatures):
-    """The frozen tower's features of a dataset's validation part, (V, D) float32, not normalised."""
+    """The frozen tower's features of a dataset's validation part, (N, D) float32, not normalised."""
 
     title = "validation features"
     part = "validation"
@@ -77,8 +77,8 @@ class TestViewFeatures(OfTestSplit):
     """The frozen tower's features of several views of each test image, (n, V, D) float32; view 0 is un-augmented.
 
     Attributes:
-        seed: of the crops.
-        family: how they are cropped.
+        seed: the seed of the crops.
+        family: the family of the crops.
         views: the number of views, V.
     """
 
@@ -99,7 +99,7 @@ class TestViewFeatures(OfTestSplit):
 
     @property
     def whole(self) -> Images:
-        """The test images near their own size, which are cropped."""
+        """The test images near their own size, from which the crops are taken."""
         return Images(self.dataset, "test_whole", self.image_size)
 
     @property
@@ -137,10 +137,10 @@ class SupportFeatures(ArtifactSpec):
     """The frozen tower's features of support images and their augmented views.
 
     Attributes:
-        family: how the views are augmented.
-        views: the number of augmented views, V, without the un-augmented one.
-        shots: images per class whose features these are; ``None`` for all of ``support``. A cell of fewer shots reads a
-            part of them.
+        family: the family of the augmented views.
+        views: the number of augmented views, V. The un-augmented view comes on top.
+        shots: the number of images per class that are encoded; ``None`` for all images of ``support``. A cell with
+            fewer shots reads a part of the features.
     """
 
     version = 2
@@ -196,5 +196,5 @@ class SupportFeatures(ArtifactSpec):
         builder.meta.update(images=len(indices), views=self.views)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
-        """``features_VND`` and ``indices_N``, on the CPU."""
+        """Return ``features_VND`` and ``indices_N``, on the CPU."""
         return load_file(artifact.path(FILE))

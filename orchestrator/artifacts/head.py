@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 FILE = "head.safetensors"
 
 SHOWN_GROUPS, SHOWN_CLASSES = 4, 6
-"""Groups of equal classes, and classes of a group, that a sentence names."""
+"""The largest number of groups of equal classes, and of classes of one group, that a sentence names."""
 
 
 @dataclass(frozen=True)
 class Head(OfTestSplit):
-    """The zero-shot head: one text embedding of unit length per class, (C, D), in float32 whatever the towers use."""
+    """The zero-shot head: one text embedding of unit length per class, (C, D), always in float32."""
 
     title = "zero-shot heads"
     gpu_share = 0.25
@@ -47,9 +47,9 @@ class Head(OfTestSplit):
         return FLOAT_BYTES * classes * catalog.backbone(self.backbone.name).embed_dim
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Put each class name into the dataset's prompt templates and encode them to one embedding per class.
+        """Fill the dataset's prompt templates with each class name, and encode one embedding per class.
 
-        The manifest names the classes whose embeddings are equal.
+        The manifest lists the classes whose embeddings are equal.
         """
         from bolt.clip.tensor_files import save_tensors
 
@@ -103,14 +103,14 @@ class EqualClasses:
 
 
 def equal_classes_of(store: Store, head: Head) -> EqualClasses | None:
-    """Return the classes that a built head cannot tell apart; ``None`` without any, or without an intact head."""
+    """Return the classes that a built head cannot tell apart; ``None`` if there are none, or no intact head."""
     from safetensors.numpy import load_file
 
     try:
         if (built := store.artifact(head.address, head.identity)) is None:
             return None
         names, shared = built.meta["class_names"], built.meta.get("equal_classes")
-        if shared is None:  # stored by a version that did not note it
+        if shared is None:  # an earlier version built the head and did not record equal classes
             shared = _equal_names(names, load_file(built.path(FILE))["head"])
     except (CorruptArtifact, OSError):
         return None

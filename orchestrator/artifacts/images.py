@@ -1,4 +1,4 @@
-"""Kind ``Images``: a decoded split of a dataset; and what the kinds that are made of a test split share."""
+"""Kind ``Images``, a decoded split of a dataset, and the base class of the kinds that are made from a test split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPICAL_PIXELS = 430**2
 """Assumed pixels of an image of a dataset whose catalog entry gives no size: a photograph of 500 x 375."""
 
 TYPICAL_ASPECT = 4 / 3
-"""Assumed long side of such images, in multiples of the short side."""
+"""Assumed ratio of the long side to the short side of an image whose size the catalog does not give."""
 
 _TITLE_AND_HINT = {
     "train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
@@ -38,10 +38,9 @@ class Images(ArtifactSpec):
     """A decoded split of a dataset: uint8 pixels and labels.
 
     Attributes:
-        split: ``test`` is the test split at the tower's resolution, ``train`` the training split near its own size,
-            ``test_whole`` the test split near its own size, for random crops at test time, and ``validation`` a third
-            part that the data has, at the tower's resolution.
-        image_size: the side that the tower takes, in pixels, and how an image is brought to it.
+        split: ``test`` and ``validation`` hold a part of the data at the tower's resolution. ``train`` and
+            ``test_whole`` hold the training and test images near their own size, for random crops.
+        image_size: the side of the tower's input in pixels, and the way to resize an image to it.
     """
 
     kind = "images"
@@ -82,7 +81,7 @@ class Images(ArtifactSpec):
         return 3 * count * (self.image_size.side**2 if self._is_at_tower_size else typical_pixels(entry, cap))
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
+        """Decode the split; record class names, positions of the images and differences from the catalog.
 
         Raises ``UserError`` for missing files, for images that cannot be decoded, and for a part that the data lacks.
         """
@@ -116,17 +115,20 @@ class Images(ArtifactSpec):
         return self.split in ("test", "validation")
 
     def load(self, artifact: Artifact, device: str) -> decoded.Images:
-        """Return the labels, in memory, and the pixels, mapped from disk."""
+        """Return the images, with their labels in memory and their pixels mapped from disk."""
         return decoded.read_images(artifact.path)
 
     def class_names(self, cache: ArtifactCache) -> tuple[str, ...]:
-        """Return the dataset's class names in label order, noted with the decoded images."""
+        """Return the dataset's class names in label order, from the manifest of the decoded images."""
         return tuple(cache.artifact(self.address).meta["class_names"])
 
 
 @dataclass(frozen=True)
 class OfTestSplit(ArtifactSpec):
-    """What a backbone makes of the images or the class names of a dataset's test split; ``part`` is its short name."""
+    """The output of a backbone for the images or class names of a dataset's test split.
+
+    ``part`` is the short name of the output, for the address.
+    """
 
     kind = "features"
     shrink_hint = "fewer backbones or datasets"
@@ -152,7 +154,7 @@ class OfTestSplit(ArtifactSpec):
 
 
 def _no_validation_part(dataset: str) -> UserError:
-    """Return the error for a dataset without a validation part under a protocol that gives methods one."""
+    """Return the error for a dataset that lacks the validation part which the protocol asks for."""
     return UserError(
         f"{dataset} has no validation part, and the protocol lets methods choose settings on one",
         where=f"dataset {dataset}",
@@ -161,7 +163,7 @@ def _no_validation_part(dataset: str) -> UserError:
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
-    """Estimate the pixels of an image of a dataset, its shortest side capped if ``cap`` is given."""
+    """Return the estimated pixels of one image of a dataset. ``cap`` limits its shortest side."""
     if entry.image_side is not None:
         return min(entry.image_side, cap or entry.image_side) ** 2
     return round(min(TYPICAL_PIXELS, TYPICAL_ASPECT * cap**2 if cap else math.inf))

@@ -1,6 +1,6 @@
-"""Fetches the pre-trained weights of a backbone before any work, and loads a backbone as a frozen CLIP.
+"""Fetches the pre-trained weights of a backbone before a run, and loads a backbone as a frozen CLIP.
 
-Loading checks the activation and the sizes. It reads files on this machine only: cells never use the network.
+Loading checks the activation and the sizes. It only reads files on this machine, because cells never use the network.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 
 def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: str = "") -> None:
-    """Fetch the weights of a backbone from the hub, or where open_clip lists them, unless they are in the cache.
+    """Fetch the weights of a backbone from the hub or from open_clip's list, unless they are in the cache.
 
     Args:
         where: the option or file that names the backbone, for the error.
-        instead: what the user can do without these weights, for the error.
+        instead: an alternative to fetching the weights, for the hint of the error.
 
-    Raises ``UserError`` with what to do if they cannot be fetched, or if a file of the catalog's entry does not exist.
+    Raises ``UserError`` if the weights cannot be fetched, or if a file of the catalog's entry does not exist.
     """
     if absent := missing_weights(entry):
         raise absent
     if not entry.weights.is_fetched:
-        if not entry.trainable_text:  # its words may be files of the hub
+        if not entry.trainable_text:  # the tokenizer may be in files of the hub
             _load_tokenizer(entry)
         return
     import open_clip
     from huggingface_hub import hf_hub_download
 
     try:
-        # the hub warns of each of its twelve attempts on a machine without a network
+        # without a network, the hub logs a warning for each of its twelve attempts
         with console.status(f"fetching the weights of {entry.name}"), _log_level("huggingface_hub", logging.ERROR):
             if entry.weights.hub:
                 hf_hub_download(entry.weights.hub, str(entry.weights.file))
@@ -53,11 +53,11 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
                 open_clip.download_pretrained(
                     open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
                 )
-            open_clip.get_tokenizer(entry.architecture)  # SigLIP's and others are files of the hub, too
+            open_clip.get_tokenizer(entry.architecture)  # some tokenizers, such as SigLIP's, are files of the hub
     except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
-            cause = deeper  # the connection's error, not the hub's sentence about it
+            cause = deeper  # the error of the connection says more than the hub's
         reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
         offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise UserError(
@@ -71,7 +71,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
 
 
 def has_weights(entry: BackboneEntry) -> bool:
-    """Return whether a backbone's weights are on this machine: as a file, or in the cache that open_clip fills."""
+    """Return whether a backbone's weights are on this machine, as a file or in open_clip's cache."""
     if (path := weights_path(entry)) is not None:
         return path.is_file() and missing_weights(entry) is None
     import open_clip
@@ -90,15 +90,15 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     """Build the open_clip model of a catalog entry, load its weights and freeze it on ``device``.
 
     Args:
-        entry: as in the catalog, or with the activation swapped.
-        swapped: whether the activation differs on purpose from the one that the weights were trained with.
-        keep_text: keep the text side, instead of loading the model again whenever prompts are encoded. Encoding then
-            raises ``UserError`` if the weights are gone or have changed.
+        entry: the entry of the catalog, or a copy with the other activation.
+        swapped: whether the activation differs on purpose from the activation that the weights were trained with.
+        keep_text: whether to keep the text side in memory. Otherwise the model is loaded again whenever prompts are
+            encoded, and encoding raises ``UserError`` if the weights are gone or have changed.
 
     Raises:
-        UserError: if the weights are not on this machine or do not fit the architecture, if the entry's sizes are not
-            the model's, or if its activation is neither that of the built model nor the one that open_clip lists for
-            the weights. OpenAI's weights run with plain GELU without any error, several points worse.
+        UserError: if the weights are not on this machine or do not fit the architecture, or if the entry's sizes or
+            activation are wrong. With the wrong activation, OpenAI's weights run without an error, several points
+            worse.
     """
     if absent := missing_weights(entry):
         raise absent
@@ -109,7 +109,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     if known not in (None, entry.quick_gelu):
         raise UserError(
             f"backbone {entry.name}: the weights {_weights(entry)} were trained with "
-            f"{'QuickGELU' if known else 'plain GELU'}, says open_clip, and its catalog entry says otherwise",
+            f"{'QuickGELU' if known else 'plain GELU'}, as open_clip lists them, but the catalog entry says otherwise",
             hint=f"write quick_gelu: {'true' if known else 'false'}",
         )
     if weights_path(entry) is None:
@@ -126,15 +126,15 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
         raise UserError(
-            f"backbone {entry.name} was built with {built}, its catalog entry says {stated}",
-            hint="the activation belongs to the weights: set quick_gelu to what they were trained with",
+            f"backbone {entry.name} was built with {built}, but its catalog entry says {stated}",
+            hint="set quick_gelu to the activation that the weights were trained with",
         )
     _check_sizes(entry, backbone.tower.shape)
     return backbone.to(device)
 
 
 class TextSide:
-    """Loads the text side of a backbone whenever prompts are encoded, with the whole model around it."""
+    """Loads the text side of a backbone, as a part of the whole model, whenever prompts are encoded."""
 
     def __init__(self, entry: BackboneEntry) -> None:
         self._entry, self._loaded_from = entry, backbone_ref(entry)
@@ -172,7 +172,7 @@ class TextSide:
 
 
 def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
-    """Return the function that cuts prompts into tokens. Raises ``UserError`` if a file of it is not here."""
+    """Return the function that cuts prompts into tokens. Raises ``UserError`` if its files are not on this machine."""
     import open_clip
 
     architecture = _architecture(entry)
@@ -188,7 +188,7 @@ def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
 
 
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
-    """Whether open_clip lists pre-trained weights as trained with QuickGELU; ``None`` if it does not list them."""
+    """Return whether open_clip lists weights as trained with QuickGELU; ``None`` if it does not list the weights."""
     import open_clip
 
     config = open_clip.get_pretrained_cfg(architecture, tag)
@@ -196,8 +196,8 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
 
 def _architecture(entry: BackboneEntry) -> str:
-    """open_clip's name of the architecture; that of a model-config file is registered first."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing: fail at once instead of waiting
+    """Return open_clip's name of the architecture. The architecture of a model-config file is registered first."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing, so the hub should fail at once
     import open_clip
 
     config = architecture_path(entry)
@@ -213,7 +213,7 @@ def _weights(entry: BackboneEntry) -> str:
 
 
 def _check_resize(entry: BackboneEntry) -> None:
-    """Raise ``UserError`` if open_clip lists another way of resizing for the weights than the entry has."""
+    """Raise ``UserError`` if open_clip lists another resizing for the weights than the catalog entry."""
     import open_clip
 
     listed = open_clip.get_pretrained_cfg(_architecture(entry), _weights(entry)) or {}
@@ -254,7 +254,8 @@ def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> User
 def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
     """Turn every error of the block into a ``UserError`` about the backbone's weights, and silence logs and warnings.
 
-    open_clip warns of random initialisation before it loads a local file. It also raises the errors that it logs.
+    Logs and warnings say nothing more: open_clip warns of random initialisation before it loads a local file, and it
+    raises the errors that it logs.
     """
     from bolt.clip.checkpoint_files import UnreadableCheckpoint
     from bolt.clip.tensor_names import TensorMismatch  # imports torch
@@ -276,7 +277,7 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_level(logger: str | None, level: int) -> Iterator[None]:
-    """Keep a logger (``None``: the root) quiet below ``level`` during the block."""
+    """Hide records of a logger (``None``: the root logger) below ``level`` during the block."""
     found = logging.getLogger(logger)
     before = found.level
     found.setLevel(level)

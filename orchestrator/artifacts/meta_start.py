@@ -23,7 +23,7 @@ from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.store import Artifact, Builder
 
 META_SEED = 0
-"""Keys the episodes and the crops of a meta-learning."""
+"""Seed of the episodes and crops of meta-learning."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class MetaStart(ArtifactSpec):
         )
 
     def _task(self, dataset: DatasetRef, cache: ArtifactCache) -> MetaTask:
-        """Return one dataset's training images, seen through light crops."""
+        """Return the training images of one dataset, augmented by light crops, as a task of meta-learning."""
         images, views = cache.get(self._images(dataset)), Views(light=True)
         placed = place_images(self._images(dataset), images, cache, KEPT_BYTES // len(self.datasets))
 

@@ -1,4 +1,4 @@
-"""Which artifacts cells read, and everything that must be built for them."""
+"""Lists the artifacts that a cell reads, and all artifacts that must be built for several cells."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ COOP_SMALLEST_CROP = 0.08
 SHOTS_STEP = 16
 VIEWS_STEP = 20
 TEST_VIEWS_STEP = 16
-"""Support artifacts hold a multiple of this number of shots and views. All smaller k and all methods share them."""
+"""Numbers of shots and views are rounded up to multiples of these steps, so that cells share support artifacts."""
 
 FEW_SHOTS = (1, 4)
-"""Cells of at most these shots have support features of their own: a grid of one shot would encode sixteen times too
-much. The other k of the grid play no part, because the images of a batch can change a feature's last bits."""
+"""Cells of at most 1 or 4 shots have their own support features, because a grid of one shot would otherwise encode
+sixteen times too many images. The choice depends on the cell's k alone, not on the other k of the grid, because the
+composition of a batch can change the last bits of a feature."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,14 @@ class CellArtifacts:
 
     Attributes:
         head: the zero-shot head of all classes of the target.
-        view_features: of views of the target's test images, if the method reads any.
-        validation_features: of the images that the method may choose settings on, if the protocol gives it any.
-        own_heads: the heads of the other datasets that the cell is scored on, where each has its own class words.
-        test_features: of each dataset that the cell is scored on, and of the target if the protocol selects on it.
-        validation_images: the target's training split, where the protocol scores on a tenth of it.
-        unscored: the support, where it is drawn from the test split: its images are not scored.
-        whole_test_images: the target's test images near their own size, for a method that trains on crops of them.
+        test_features: features of each dataset that the cell is scored on, and of the target if the protocol selects on
+            the test set.
+        validation_images: the target's training split, if the protocol scores on a tenth of it.
+        unscored: the support, if it is drawn from the test split. Its images are not scored.
+        whole_test_images: the target's test images near their own size, for a method that trains on their crops.
+        own_heads: the heads of the other datasets that the cell is scored on, if each has its own class names.
+        validation_features: features of the images on which the protocol lets the method choose settings.
+        view_features: features of views of the target's test images, if the method reads them.
     """
 
     head: Head
@@ -67,7 +69,7 @@ class CellArtifacts:
     view_features: TestViewFeatures | None = None
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
-        """Return the test features of a scored dataset; their attribute ``images`` is the artifact of its images."""
+        """Return the test features of a scored dataset. Their attribute ``images`` is the artifact of the images."""
         return next(features for features in self.test_features if features.dataset == dataset)
 
     @property
@@ -91,7 +93,7 @@ def configured_method(cell: Cell) -> tuple[Method, Any]:
 
 @lru_cache(maxsize=1024)
 def _settings(method: MethodRef, track: str) -> Any:
-    """Return a method's settings, cached: many cells share them, and making them takes most of a plan's time."""
+    """Return a method's settings. They are cached, because making them for each cell takes most of a plan's time."""
     return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
 
 
@@ -107,7 +109,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     )
     crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
     meta_start = None
-    if method.meta_recipe is not None:  # its sources are datasets
+    if method.meta_recipe is not None:  # the sources of the cell are then datasets to meta-learn on
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = whole_test_images = None
@@ -149,9 +151,9 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
 
 
 def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
-    """Return the support images of a cell; all smaller k, all methods and all backbones of one image size share them.
+    """Return the support images of a cell. All smaller k, all methods and all backbones of one image size share them.
 
-    Images are capped like training images unless the catalog says that those of the dataset are smaller.
+    The short side of the images is capped unless the catalog says that the dataset's images are smaller than the cap.
     """
     track, shots = TRACKS[cell.track], _stored_shots(cell)
     draw, split = track.support_draw(cell.protocol), track.support_split(cell.protocol)
@@ -169,7 +171,7 @@ def _stored_shots(cell: Cell) -> int:
 
 
 def _feature_shots(cell: Cell) -> int | None:
-    """Return the images per class in a cell's support features; ``None`` for its whole support, or no features."""
+    """Return the images per class in a cell's support features; ``None`` for all support images, or no features."""
     method, settings = configured_method(cell)
     if method.support_feature_views(settings) is None:
         return None
@@ -190,9 +192,9 @@ def required_artifacts(
     """Return every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
     Args:
-        grid: all cells of the grid. A domain's total covers the sources of all of them, so it stays the same artifact
-            while fewer and fewer cells are left to run.
-        sources: the source model behind every reference of the grid.
+        grid: all cells of the grid. A domain's total covers the sources of all these cells, so it stays the same
+            artifact while fewer and fewer cells are left to run.
+        sources: the source model of every reference in the grid.
     """
     direct: dict[ArtifactSpec, None] = {}
     summed: set[tuple[BackboneRef, str]] = set()
@@ -217,10 +219,10 @@ def required_artifacts(
 
 
 def _parts_key(cell: Cell) -> Hashable:
-    """Return a key that is equal for cells of the same artifacts: they share their parts and differ in k alone.
+    """Return a key that is equal only for cells that read the same artifacts.
 
-    The cells of a grid share the objects of their parts. Their numbers stand for them, because hashing a cell's sources
-    takes longer than finding its artifacts. The key holds as long as the cells exist.
+    The key has the ``id`` of shared objects, such as the tuple of sources, because hashing the sources of a cell takes
+    longer than finding its artifacts. It is valid while the cells exist.
     """
     parts = (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method)
     return cell.track, cell.domain, _stored_shots(cell), _feature_shots(cell), cell.seed, *map(id, parts)
@@ -231,12 +233,12 @@ def _totals(
 ) -> list[DomainTotal]:
     """Return one total for each backbone and domain in ``summed``, over the sources of all its cells.
 
-    There are several where the cells have different models of the same dataset, because a total has one of each.
+    If cells have different models of one dataset, there are several totals, because a total has one model per dataset.
     """
     domain_of: dict[tuple[SourceRef, ...], tuple[BackboneRef, str]] = {}
     cells, seen = list(grid), set[int]()
     for cell in cells:
-        if id(cell.sources) in seen:  # cells share the tuple of their sources, which takes long to hash
+        if id(cell.sources) in seen:  # many cells share one tuple of sources, and hashing it takes long
             continue
         if (cell.backbone, cell.domain) in summed and METHODS[cell.method.name].uses_source_models:
             seen.add(id(cell.sources))

@@ -1,4 +1,4 @@
-"""Sources: image towers fine-tuned on one dataset each. Kind ``SourceModel``: one that is fine-tuned here.
+"""Sources: image towers that are each fine-tuned on one dataset. Kind ``SourceModel``: a source fine-tuned here.
 
 Shape legend: N test images, D embedding width.
 """
@@ -36,21 +36,21 @@ from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
 
 _KEPT_WIDTHS = 10
-"""What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms and of its
-activation, queries, keys and values, and what attention makes of them."""
+"""Numbers that a block keeps of each token for the backward pass, as a multiple of the tower's width: the inputs of its
+layer norms and of its activation, queries, keys and values, and the output of attention."""
 
 _KEPT_WIDTHS_OF_TIMM = 16
 """``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms and activation."""
 
 SOURCE_SEED = 0
-"""Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
+"""Seed of the order and crops of fine-tuning. A source is fine-tuned once, on the whole training split."""
 
 
 def training_mib(entry: BackboneEntry, batch_size: int) -> float:
-    """Return the estimated GPU memory that training every weight of an image tower takes, in MiB, images not counted.
+    """Return the estimated GPU memory, in MiB, to train every weight of an image tower.
 
-    The memory holds CUDA's context, the weights, their gradients, AdamW's moments and what the backward pass keeps of a
-    batch.
+    It holds CUDA's context, the weights, their gradients, AdamW's moments and the activations that the backward pass
+    needs. The memory of the images is not counted.
     """
     tokens = (entry.image_size // entry.patch) ** 2 + 1
     activations = (
@@ -81,7 +81,7 @@ class Source(ArtifactSpec):
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def load(self, artifact: Artifact, device: str) -> Path:
-        """Return the file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
+        """Return the safetensors file of the tower, by open_clip's visual names, from which single tensors are read."""
         return artifact.path(TOWER_FILE)
 
 
@@ -115,7 +115,7 @@ class SourceModel(Source):
         return training_mib(catalog.backbone(self.backbone.name), self.recipe.batch_size) + KEPT_BYTES / 2**20
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy and the frozen one's.
+        """Fine-tune the image tower into ``tower.safetensors``; record its test accuracy and the frozen tower's.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
@@ -174,7 +174,7 @@ def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: InputSize) -> tuple[Head, TestFeatures]:
     """Return the artifacts that :func:`source_accuracy` reads.
 
-    It also reads the test images. They are an input of both artifacts, so they are there.
+    Both have the test images as an input, so the test images, which it reads too, are built as well.
     """
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 
@@ -182,9 +182,9 @@ def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: Inpu
 def source_accuracy(
     tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, cache: ArtifactCache
 ) -> dict[str, Any]:
-    """Return the accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
+    """Return the test accuracies, in per cent, of a fine-tuned and of the frozen tower, and the number of test images.
 
-    ``tensors`` are the fine-tuned tower's, by open_clip's visual names.
+    ``tensors``: the weights of the fine-tuned tower, by open_clip's visual names.
     """
     frozen = cache.backbone(backbone)
     tower = frozen.tower.copy(trainable=tensors)

@@ -1,7 +1,7 @@
-"""What a kind of artifact is, how an artifact is built, and the cache of artifacts that a process has loaded.
+"""Defines a kind of artifact, builds artifacts, and caches the artifacts that a process has loaded.
 
-Loading a backbone or opening a dataset's images takes longer than many cells take. Cells arrive sorted, so the cache
-keeps the last few of each kind.
+Loading a backbone or opening a dataset's images takes longer than many cells. Cells arrive sorted, so it is enough that
+the cache keeps the last few values of each kind.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class ArtifactSpec(ABC):
-    """One artifact: what it is made from, where it is stored, and how it is built and read.
+    """One artifact: its inputs, its address in the store, and the functions that build and load it.
 
-    Each subclass is one kind of artifact. Its name and its fields are exactly what the artifact's content depends on.
-    Their fingerprint is part of the address, so equal specs share one artifact and different specs never do.
+    Each subclass is one kind of artifact. The content of an artifact depends on the name of the class, its version and
+    the fields. Their fingerprint is part of the address, so equal specs share one artifact and different specs never
+    do.
 
     Planning imports all kinds and builds nothing. A kind therefore imports slow modules, such as those that import
     torchvision (2 s), inside ``build``.
@@ -57,9 +58,9 @@ class ArtifactSpec(ABC):
     Attributes:
         version: raised when ``build`` changes its output. Artifacts of an older version are then not used any more.
         kind: the folder in the store.
-        gpu_share: the share of a GPU that a build asks for, or the most if its memory is estimated. A kind with 0 is
-            built on the CPU on every machine.
-        cache_size: how many loaded artifacts of this kind a process keeps in memory.
+        gpu_share: the share of a GPU that a build asks for; the largest share if ``gpu_mib`` estimates the memory. A
+            kind with 0 is built on the CPU on every machine.
+        cache_size: the number of loaded artifacts of this kind that a process keeps in memory.
     """
 
     version: ClassVar[int] = 1
@@ -70,12 +71,12 @@ class ArtifactSpec(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What several artifacts of this kind are called, for example ``test features``."""
+        """The name of this kind in the plural, for example ``test features``."""
 
     @property
     @abstractmethod
     def shrink_hint(self) -> str:
-        """Advice for a full disk: what makes a grid need fewer or smaller artifacts of this kind."""
+        """Advice for a full disk: the change to a grid that leads to fewer or smaller artifacts of this kind."""
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
@@ -84,7 +85,7 @@ class ArtifactSpec(ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything the content depends on, as plain JSON types."""
+        """Everything that the content depends on, as plain JSON types."""
         return {"kind": type(self).__name__, "version": self.version, **encode(self)}
 
     @property
@@ -99,13 +100,13 @@ class ArtifactSpec(ABC):
 
     @property
     def opened_dataset(self) -> str:
-        """The name of the dataset whose files ``build`` opens; empty if it reads artifacts alone."""
+        """The name of the dataset whose files ``build`` opens; empty if ``build`` reads artifacts alone."""
         return ""
 
     def missing_input(self, catalog: Catalog, data_root: Path | None) -> UserError | None:
-        """Return the error for an input that ``build`` lacks outside of the store; ``None`` if it lacks none.
+        """Return the error for a missing input outside of the store; ``None`` if every such input is there.
 
-        The caller has checked before that :attr:`opened_dataset` is there.
+        The caller has already checked the dataset :attr:`opened_dataset`.
         """
         return None
 
@@ -118,15 +119,15 @@ class ArtifactSpec(ABC):
         return 0.0
 
     def gpu_mib(self, catalog: Catalog) -> float | None:
-        """Return the estimated GPU memory of a build in MiB, CUDA's context included; ``None``: use ``gpu_share``."""
+        """Return the estimated GPU memory of a build in MiB with CUDA's context; ``None`` to use ``gpu_share``."""
         return None
 
     @abstractmethod
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
+        """Write the artifact's files into ``builder.folder``, and facts about the artifact into ``builder.meta``."""
 
     def load(self, artifact: Artifact, device: str) -> Any:
-        """Return the form that readers work with, by default ``artifact`` itself. A kind may put it on ``device``."""
+        """Return the loaded artifact, possibly on ``device``; by default ``artifact`` itself."""
         return artifact
 
 
@@ -134,9 +135,9 @@ class ArtifactSpec(ABC):
 class FrozenTower(ArtifactSpec):
     """The image tower of a backbone, with the preprocessing of its images.
 
-    A process that reads this artifact does without open_clip, whose import and model take 5 seconds for ViT-B/32 and
-    whose modules take 240 MiB. Without the artifact, a process loads the weights with open_clip; the numbers are the
-    same. A tower that gives features only is open_clip's own module, so every process loads it with open_clip.
+    A process that reads this artifact need not import open_clip and build its model, which takes 5 seconds and 240 MiB
+    for ViT-B/32. Without the artifact, a process loads the weights with open_clip, and the numbers are the same. Some
+    towers give features only and remain open_clip's own modules. Every process loads such a tower with open_clip.
     """
 
     kind = "backbones"
@@ -159,7 +160,7 @@ class FrozenTower(ArtifactSpec):
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Write the tower into ``tower.safetensors``, and its shape and preprocessing into the manifest.
 
-        Only a tower of the project's own class is written: open_clip makes any other from the weights.
+        Only a tower of the class ``ImageTower`` is written. Any other tower is loaded with open_clip.
         """
         from bolt.clip.tensor_files import save_tensors
 
@@ -184,8 +185,8 @@ class FrozenTower(ArtifactSpec):
         from bolt.clip.tower import ImageTower
         from bolt.clip.tower_shape import TowerShape
 
-        # Copied: in the file, tensors lie at any address, and the bits of a product depend on it. Of 200 products with
-        # the matrices of ViT-B/32, 50 differ.
+        # Tensors in the file are not aligned in memory, and the bits of a product depend on the alignment: 50 of 200
+        # products with the matrices of ViT-B/32 differ. Copies are aligned.
         tensors = {name: tensor.clone() for name, tensor in load_file(artifact.path(TOWER_FILE)).items()}
         meta, text = artifact.meta, TextSide(entry)
         tower = ImageTower.from_tensors(TowerShape(**meta["shape"]), tensors)
@@ -210,10 +211,10 @@ class Loadable(Protocol[Loaded]):
 
 
 class ArtifactCache:
-    """The artifacts and backbones of one store that this process has loaded, and what is needed to load more.
+    """The artifacts and backbones of one store that this process has loaded. It loads others when they are first read.
 
     Attributes:
-        store, data_root, catalog: where artifacts, image folders and entries come from.
+        store, data_root, catalog: the sources of artifacts, image folders and catalog entries.
         device: the torch device that this process computes on.
     """
 
@@ -230,7 +231,7 @@ class ArtifactCache:
         self._values: dict[object, OrderedDict[Hashable, Any]] = defaultdict(OrderedDict)
 
     def artifact(self, address: str) -> Artifact:
-        """Return a built artifact: its files and the facts noted with it.
+        """Return a built artifact: its files and its manifest.
 
         Raises ``FileNotFoundError`` if it is not built.
         """
@@ -243,7 +244,7 @@ class ArtifactCache:
         return self.cached(Artifact, address, find, CACHED_MANIFESTS)
 
     def get(self, spec: Loadable[Value]) -> Value:
-        """Return what the spec's ``load`` makes of the built artifact.
+        """Return the built artifact as loaded by the spec's ``load``.
 
         Raises ``FileNotFoundError`` if it is not built.
         """
@@ -254,9 +255,9 @@ class ArtifactCache:
     def backbone(self, ref: BackboneRef) -> Backbone:
         """Return the frozen backbone on this process's device, with the activation and precision of ``ref``.
 
-        Its image tower is read from the store if an intact ``FrozenTower`` is there; otherwise open_clip loads it. The
-        cache holds one backbone, for all number formats. Raises ``UserError`` if its catalog entry changed since the
-        grid was read, or if the device cannot compute in that number format.
+        The image tower is read from the store if an intact ``FrozenTower`` is there; otherwise open_clip loads it. The
+        cache holds one backbone, for all number formats. Raises ``UserError`` if the catalog entry changed since the
+        grid was read, or if the device cannot compute in the number format of ``ref``.
         """
         from bolt.clip.precision import UnsupportedPrecision
 
@@ -284,14 +285,14 @@ class ArtifactCache:
             found: Value = values[key]
             return found
         while values and len(values) >= size:
-            values.popitem(last=False)  # before the new one is made: there may be no memory for both
+            values.popitem(last=False)  # before ``make``, because there may be no memory for both
         made = make()
         if size:
             values[key] = made
         return made
 
     def image_size(self, ref: BackboneRef) -> InputSize:
-        """Return the images that the backbone takes."""
+        """Return the size of the images that the backbone takes."""
         return self.catalog.backbone(ref.name).input_size
 
     def dataset_entry(self, ref: DatasetRef) -> DatasetEntry:
@@ -302,7 +303,7 @@ class ArtifactCache:
         entry = self.catalog.dataset(ref.name)
         if ref not in self._checked and dataset_ref(entry, self.data_root) != ref:
             raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
-        self._checked.add(ref)  # a folder's identity lists all its files: one check per process is enough
+        self._checked.add(ref)  # the identity of a folder lists all its files, so it is checked once per process
         return entry
 
     def _load_backbone(self, tower: FrozenTower) -> Backbone:
@@ -320,8 +321,8 @@ class ArtifactCache:
 def artifact_cache(settings: RunSettings) -> ArtifactCache:
     """Return this process's cache for these settings.
 
-    A process has two caches at most: one with a GPU builds some kinds of artifacts without it. If one of the user's
-    catalog files changed, the cache is a new one.
+    A process has two caches at most, because a process with a GPU builds some kinds of artifacts on the CPU. After a
+    change to one of the user's catalog files, a new cache is made.
     """
     versions = tuple(_version(Path(file)) for file in settings.catalog_files)
     return _cache(replace(settings, device=_device(settings)), versions)
@@ -338,8 +339,8 @@ def _cache(settings: RunSettings, versions: tuple[tuple[int, int] | None, ...]) 
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """Return a file's time of change and its size; ``None`` if it does not exist. Loading the catalog then raises."""
-    with suppress(OSError):
+    """Return a file's time of change and its size; ``None`` if the file does not exist."""
+    with suppress(OSError):  # loading the catalog raises the error
         found = file.stat()
         return found.st_mtime_ns, found.st_size
     return None
@@ -347,13 +348,13 @@ def _version(file: Path) -> tuple[int, int] | None:
 
 def _device(settings: RunSettings) -> str:
     """Return the device of the settings, by default ``cuda`` where PyTorch finds a GPU, otherwise ``cpu``."""
-    import torch  # here: `sources list` imports this module for the addresses of artifacts only
+    import torch  # not at the top, because `sources list` imports this module for the addresses of artifacts only
 
     return settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def build(spec: ArtifactSpec, settings: RunSettings) -> str:
-    """Build an artifact unless the settings' store has it; return its address. Its inputs must be built.
+    """Build an artifact unless the settings' store has it; return its address. Its inputs must have been built.
 
     Raises what :meth:`ArtifactSpec.build` raises. No half-built artifact is left behind.
     """
@@ -361,12 +362,12 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if cache.store.artifact(spec.address, spec.identity) is None:
         with cache.store.building(spec.address, spec.identity) as builder:
             spec.build(cache, builder)
-        return_freed_memory()  # otherwise this process would hold it during its next build
+        return_freed_memory()  # otherwise this process would hold the memory during its next build
     return spec.address
 
 
 def with_inputs(specs: Iterable[ArtifactSpec]) -> list[ArtifactSpec]:
-    """Return ``specs`` and everything they are built from, each once, inputs before the artifacts that read them."""
+    """Return ``specs`` and all their direct and indirect inputs, each once, inputs first."""
     ordered: dict[ArtifactSpec, None] = {}
 
     def visit(spec: ArtifactSpec) -> None:

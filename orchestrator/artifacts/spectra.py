@@ -1,4 +1,4 @@
-"""Directions and task vectors of source models: kinds ``SourceDirections`` and ``DomainTotal``, and what reads them.
+"""Directions and task vectors of source models: kinds ``SourceDirections`` and ``DomainTotal``, and their reader.
 
 Shape legend: m, n rows and columns of a weight matrix, k directions.
 """
@@ -34,7 +34,8 @@ DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
 
 KEPT_PRETRAINED_BASES = 96
-"""Bases of pre-trained matrices that a process keeps: those of ViT-L/14, or of ViT-B for both ends of the spectrum."""
+"""Number of bases of pre-trained matrices that a process keeps: enough for ViT-L/14, or for both ends of ViT-B's
+spectrum."""
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 
@@ -43,8 +44,8 @@ DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 class SourceDirections(ArtifactSpec):
     """The leading ``top_k`` singular directions of every weight matrix of one source's task vector.
 
-    The build would be faster on a GPU. It runs on the CPU because it runs once per source, at a time when cells need
-    the GPU more.
+    The build would be faster on a GPU. It runs on the CPU, because it runs only once per source, while cells need the
+    GPU.
     """
 
     kind = "spectra"
@@ -92,7 +93,7 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
 class DomainTotal(ArtifactSpec):
     """The float64 sum of all task vectors of a domain.
 
-    Every mean that leaves some sources out is this sum minus theirs, so no cell has to read all sources.
+    A mean over all sources but some is computed from this sum minus their task vectors, so no cell reads all sources.
     """
 
     kind = "spectra"
@@ -140,10 +141,10 @@ class DomainTotal(ArtifactSpec):
 
 
 class SourceSet(Sources):
-    """The sources of a cell, in its order, read from the store.
+    """The sources of a cell, in the cell's order, read from the store.
 
-    The mean task vector is the domain's float64 total minus the sources that the cell leaves out, if the store has a
-    total that covers the sources and few others. Otherwise it is summed from the sources. Both ways give the same bits,
+    If the store has a domain total that covers the sources and few others, the mean task vector is computed from this
+    total minus the other sources. Otherwise the task vectors of the sources are summed. Both ways give the same bits,
     because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
     ``cache`` is the dictionary that :meth:`cached` uses.
@@ -200,12 +201,12 @@ class SourceSet(Sources):
         return self._loaded.cached(pretrained_basis, key, make, KEPT_PRETRAINED_BASES)
 
     def file_digests(self) -> tuple[str, ...]:
-        """Return the SHA-256 of each source's ``tower.safetensors``, as its manifest has it."""
+        """Return the SHA-256 of each source's ``tower.safetensors``, from its manifest."""
         artifacts = [self._loaded.artifact(source_address(self._backbone.name, source)) for source in self._sources]
         return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return what a method made of the sources, cached while cells of that method and sources follow."""
+        """Return ``make()``, cached under ``key`` while cells of the same method and sources follow each other."""
         if key not in self.cache:
             self.cache[key] = make()
         value: Value = self.cache[key]
@@ -218,9 +219,9 @@ class SourceSet(Sources):
         return tuned - self._pretrained[name]
 
     def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
-        """Return the smallest stored set of a source's directions that has ``top_k`` of them.
+        """Return the smallest stored artifact with at least ``top_k`` directions of a source.
 
-        A method asks for as many as its widest matrix takes when it is planned, and reads fewer of narrower matrices.
+        A plan counts the directions of a method's widest matrix. For a narrower matrix the method asks for fewer.
         """
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
@@ -230,9 +231,9 @@ class SourceSet(Sources):
         return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """Return the domain total that covers the sources and the fewest others, with those others.
+        """Return the domain total that covers the sources and the fewest other sources, and these other sources.
 
-        ``None`` if subtracting the others would be more work than adding up the sources.
+        ``None`` if no total has fewer other sources than the cell has sources: then adding the sources is less work.
         """
         wanted, found = set(self._sources), []
         for stored in self._loaded.store.addresses("spectra"):

@@ -37,11 +37,12 @@ class SupportImages(ArtifactSpec):
 
     Attributes:
         shots: images per class.
-        draw, pool: as in :func:`bolt.task.support.draw_support`. A draw that is not nested serves its own k only.
-        split: the split they are drawn from.
-        listed: digest of the file that lists the images, for the draw of that name.
-        short_side: pixels that the shortest side of a stored image has at most; ``None``: images keep their own size.
-            A photograph of 12 megapixels takes 36 MB at its own size and 0.8 MB at 448 pixels.
+        draw, pool: as in :func:`bolt.task.support.draw_support`. Unless the draw is nested, only cells of this k read
+            the artifact.
+        split: the split from which the images are drawn.
+        listed: the digest of the file that lists the images, if the protocol takes them from a file.
+        short_side: the largest short side of a stored image in pixels; ``None`` to keep the size of the images. A
+            photograph of 12 megapixels takes 36 MB at its own size and 0.8 MB with a short side of 448 pixels.
     """
 
     version = 2
@@ -71,7 +72,7 @@ class SupportImages(ArtifactSpec):
         try:
             if self.listed == "absent":
                 draw_files(dataset_folder(catalog.dataset(self.dataset.name), data_root), self.shots, self.seed)
-        except UserError as error:  # it names the list of drawn images
+        except UserError as error:  # the message names the missing list of drawn images
             return error
         return None
 
@@ -79,7 +80,7 @@ class SupportImages(ArtifactSpec):
         return 3 * self.image_count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
 
     def image_count(self, catalog: Catalog) -> int:
-        """Return the largest number of images: a class can have fewer than ``shots``."""
+        """Return the largest possible number of images. A class with fewer than ``shots`` images makes it smaller."""
         entry = catalog.dataset(self.dataset.name)
         available = entry.sizes.train if self.split == "train" else entry.sizes.test
         return min(entry.classes * self.shots, available)
@@ -87,7 +88,7 @@ class SupportImages(ArtifactSpec):
     def drawn(
         self, labels: NDArray[np.int64], validation_labels: NDArray[np.int64], class_count: int | None = None
     ) -> NDArray[np.int64]:
-        """Return the positions of the images in the split with these labels, ascending, (M,)."""
+        """Return the positions of the drawn images in the split that has these ``labels``, ascending, (M,)."""
         drawn = draw_support(
             labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
             class_count=class_count, draw=self.draw, pool=self.pool, validation_labels=validation_labels,
@@ -95,7 +96,7 @@ class SupportImages(ArtifactSpec):
         return np.unique(drawn)
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Draw the support and decode its images only, a few per class however large the split is."""
+        """Draw the support, and decode the drawn images alone."""
         from orchestrator.datasets.listed_draws import read_draw
         from orchestrator.datasets.opening import open_dataset
 
@@ -141,11 +142,11 @@ class SupportPool:
     """The images from which a cell's support is taken; the pixels are mapped from disk.
 
     Attributes:
-        images: at their own size, in the order of ``indices``; on a GPU if the views are made there.
-        indices: their positions in the split they were drawn from, ascending, (M,).
-        labels_of_split: the class of every image of that split.
-        labels_of_validation: the class of every image of the validation part, which some draws draw first.
-        listed: positions of the listed images of ``train`` and ``val``, where a file lists them.
+        images: the stored images in the order of ``indices``; on a GPU if the views are made there.
+        indices: positions of the images in the split from which they were drawn, ascending, (M,).
+        labels_of_split: the class of every image of this split.
+        labels_of_validation: the class of every image of the validation part, which some draws use first.
+        listed: positions of the listed images of ``train`` and ``val``, if a file lists them.
     """
 
     dataset: str
@@ -157,7 +158,7 @@ class SupportPool:
     listed: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def pixels(self, view: int, indices: NDArray[np.int64], size: InputSize, views: Views) -> Tensor:
-        """Return one view of the images at those positions of the split: uint8 (N, 3, S, S)."""
+        """Return one view of the images at the positions ``indices`` of the split: uint8 (N, 3, S, S)."""
         rows = self.indices.searchsorted(indices).tolist()
         if view == EVALUATION_VIEW:
             return self.images.evaluation_views(rows, size)
@@ -166,6 +167,6 @@ class SupportPool:
 
 
 def support_pool(spec: SupportImages, cache: ArtifactCache) -> SupportPool:
-    """Return the loaded images of a support. A process that computes on a GPU makes their views there."""
+    """Return the loaded images of a support, on the GPU if this process computes on one."""
     pool = cache.get(spec)
     return replace(pool, images=place_images(spec, pool.images, cache))

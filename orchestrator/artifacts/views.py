@@ -23,7 +23,7 @@ from orchestrator.datasets.images import Images
 from orchestrator.util.identity import ADDED_LATER
 
 KEPT_BYTES = 2 * 2**30
-"""Pixels that one set of images keeps on its GPU. Those of 16 photographs of each of 200 classes take 1.8 GB."""
+"""Bytes of pixels that one set of images keeps on its GPU. 16 photographs of each of 200 classes take 1.8 GB."""
 
 ImageViews: TypeAlias = "Images | DeviceImages"
 """Images whose views are made on the host, or on a GPU."""
@@ -34,9 +34,9 @@ class Views:
     """A family of augmented views.
 
     Attributes:
-        light: crops keep nearly the whole image, as for fine-tuning sources; otherwise half of it or more.
-        mirror: half of the crops are mirrored.
-        smallest: the least share of an image that a crop keeps, where it is not that of ``light``.
+        light: whether crops keep nearly the whole image, as for fine-tuning sources.
+        mirror: whether half of the crops are mirrored.
+        smallest: the least share of an image that a crop keeps, unless ``light`` is set.
     """
 
     light: bool = False
@@ -56,7 +56,7 @@ class Views:
     ) -> Tensor:
         """Return one augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
 
-        ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
+        The crop of an image depends on its position in the split: ``indices``, by default the rows.
         """
         crop = SOURCE_CROP if self.light else replace(SUPPORT_CROP, smallest=self.smallest)
         crop = crop if self.mirror else replace(crop, flip=0.0)
@@ -69,9 +69,9 @@ class Views:
 
 
 class DeviceImages:
-    """A decoded split whose views are made on a GPU. Its views equal those of :class:`Images` bit for bit.
+    """A decoded split whose views are made on a GPU, with the same bits as the views of :class:`Images`.
 
-    An image is copied to the GPU when it is first read. It stays there while ``kept_bytes`` has room for its pixels;
+    An image is copied to the GPU when it is first read. It stays on the GPU if ``kept_bytes`` has room for its pixels;
     otherwise it is copied each time. Views without augmentation are made on the host, once per image.
     """
 
@@ -86,7 +86,7 @@ class DeviceImages:
         return self._images.shapes
 
     def crops(self, rows: Sequence[int], boxes: Sequence[Box], size: int) -> Tensor:
-        """Crop as :meth:`Images.crops`, on the device: uint8 (B, 3, S, S)."""
+        """Return the crops of :meth:`Images.crops`, on the device: uint8 (B, 3, S, S)."""
         return resize_crops([self._on_device(row) for row in rows], boxes, size)
 
     def evaluation_views(self, rows: Sequence[int], size: InputSize) -> Tensor:
@@ -94,7 +94,7 @@ class DeviceImages:
         return torch.stack([self._on_device(row, size) for row in rows])
 
     def _on_device(self, row: int, evaluation_size: InputSize | None = None) -> Tensor:
-        """Return an image, or its evaluation view of that size."""
+        """Return an image on the device, or its evaluation view if a size is given."""
         key = row, evaluation_size
         if key in self._kept:
             return self._kept[key]
@@ -107,9 +107,10 @@ class DeviceImages:
 
 
 def place_images(key: Hashable, images: ImageViews, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
-    """Return the images on the GPU of this process, or the images themselves if it computes on the CPU.
+    """Return the images on the GPU of this process, or unchanged if the process computes on the CPU.
 
-    On two cores torchvision makes views faster than matrix products do. The last set of images is kept.
+    On the CPU, torchvision makes views faster than the matrix products of ``DeviceImages`` do. The cache keeps the last
+    set of images.
     """
     if isinstance(images, DeviceImages) or torch.device(cache.device).type != "cuda":
         return images

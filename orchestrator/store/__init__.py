@@ -11,8 +11,8 @@ Layout::
     failures/<cell id or artifact>.json                a cell or artifact that failed; never read as a result
     logs/  reports/<grid>/  mlflow/  status/  locks/
 
-Every builder writes into an attempt folder of its own. So a crash never leaves an artifact that looks complete, and two
-builders of the same artifact cannot mix their files.
+Every build has its own attempt folder. So a crash never leaves an artifact that looks complete, and two builders of the
+same artifact cannot mix their files.
 """
 
 from orchestrator.store.artifact import Artifact, CorruptArtifact

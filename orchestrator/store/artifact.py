@@ -1,7 +1,7 @@
-"""A finished artifact: its manifest, its files on this machine, and the check that they are intact.
+"""A finished artifact: its manifest, its files on this machine, and the check that the files are intact.
 
-Anybody with write access to the store can write a manifest, so it is validated before it is used: its files must lie in
-the artifact's own folder, under plain names, inside the store.
+Anybody with write access to the store can write a manifest. So a manifest is validated before it is used: its files
+must be in the folder of the artifact, under plain names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from orchestrator.store.results import Checksum, Count, field_named
 from orchestrator.util.identity import canonical_json, encode, file_digest
 
 HASHED_BYTES = 256 * 2**20
-"""Verification checks the content of files up to this size, and only the size of larger ones."""
+"""Verification checks the content of files up to this size in bytes, and only the size of larger files."""
 
 
 class CorruptArtifact(Exception):
-    """The files of an artifact are not what its manifest says."""
+    """A file of an artifact is missing or differs from its manifest, or the manifest cannot be read."""
 
 
 class Artifact(BaseModel, strict=True, frozen=True):
@@ -33,8 +33,8 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
     Attributes:
         address: ``<kind>/<readable-name>--<8hex>``.
-        identity: what it was built from, as plain JSON types.
-        meta: what the builder recorded (class names, counts, accuracies).
+        identity: everything that the content depends on, as plain JSON types.
+        meta: facts that the builder recorded (class names, counts, accuracies).
         files: file name -> (path in the store, bytes, sha256).
         tags: file name -> the tag (ETag) that a remote store gave its content when it was written.
     """
@@ -48,7 +48,10 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
     @classmethod
     def read(cls, files: Files, address: str) -> Artifact | None:
-        """Return the artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
+        """Return the artifact at ``address``; ``None`` if there is none.
+
+        Raises :class:`CorruptArtifact` for an invalid manifest.
+        """
         try:
             with field_named():
                 found = cls.model_validate_json(files.read(f"{address}/manifest.json"))
@@ -67,10 +70,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
             raise CorruptArtifact(f"{address}/manifest.json cannot be read: {error}") from None
 
     def manifest(self) -> bytes:
-        """Return the content of ``manifest.json``.
-
-        It is written last: an artifact without it does not count as built.
-        """
+        """Return the content of ``manifest.json``."""
         return json.dumps({**dict(self), "identity": encode(self.identity)}, indent=1).encode()
 
     def path(self, name: str) -> Path:
@@ -78,8 +78,8 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
         A remote file is downloaded once per machine.
 
-        Raises :class:`CorruptArtifact` for a file that is missing or has another checksum; the artifact then counts as
-        unbuilt. Raises ``UserError`` for a link out of the store, and for a cache that cannot hold the file.
+        Raises :class:`CorruptArtifact` for a file that is missing or has another checksum, and discards the artifact.
+        Raises ``UserError`` for a link out of the store, and for a cache that cannot hold the file.
         """
         stored, size, digest = self.files[name]
         if self._store.is_local:
@@ -93,9 +93,9 @@ class Artifact(BaseModel, strict=True, frozen=True):
             raise CorruptArtifact(f"{self.address}/{name} is missing, or its checksum differs") from None
 
     def verify(self) -> None:
-        """Check every file's size, and its content up to ``HASHED_BYTES``. Raises :class:`CorruptArtifact`.
+        """Check the size of every file, and the content of files up to ``HASHED_BYTES`` in a local store.
 
-        A remote file whose tag is unchanged is taken as unchanged; otherwise it is downloaded and hashed.
+        A file of a remote store is downloaded and hashed only if its tag has changed. Raises :class:`CorruptArtifact`.
         """
         folders = {stored.rpartition("/")[0] for stored, _, _ in self.files.values()}
         versions = {
@@ -105,11 +105,11 @@ class Artifact(BaseModel, strict=True, frozen=True):
             found = versions.get(stored)
             if found is None or found.size != size:
                 has = f"has {found.size} bytes" if found else "is missing"
-                raise CorruptArtifact(f"{self.address}/{name} {has}, its manifest says {size} bytes")
+                raise CorruptArtifact(f"{self.address}/{name} {has}, but its manifest says {size} bytes")
             if self._store.is_local:
                 changed = size <= HASHED_BYTES and file_digest(self._store.path_inside(stored)) != digest
             elif changed := found.tag != self.tags.get(name, found.tag):
-                with node_cache().scratch() as folder:  # past the cache's own copies
+                with node_cache().scratch() as folder:  # not from the cache, which may have an older copy
                     self._store.download(stored, folder / name)
                     changed = file_digest(folder / name) != digest
             if changed:
@@ -117,6 +117,6 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
 
 def discard(files: Files, address: str) -> None:
-    """Make an artifact unbuilt by renaming its manifest; another process may have done so already."""
+    """Rename an artifact's manifest, so that the artifact counts as not built. Another process may have done so."""
     with contextlib.suppress(FileNotFoundError):
         files.move(f"{address}/manifest.json", f"{address}/manifest.corrupt-{uuid.uuid4().hex[:8]}.json")

@@ -1,4 +1,4 @@
-"""Builds an artifact: files first, the manifest last. Shares its progress, and removes what crashed builders left."""
+"""Builds an artifact: files first, the manifest last. Records the progress, and removes files of crashed builders."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode, file_digest
 
 STALE_ATTEMPT_SECONDS = 24 * 3600.0
-"""An attempt's folder without a write for so long is abandoned. Fine-tuning can take most of a day before its first
-write."""
+"""The folder of an attempt counts as abandoned if nothing was written into it for this time. Fine-tuning can take most
+of a day before its first write."""
 
 OWNER_FILE = ".builder"
-"""The file in an attempt's folder that names its owner; removed when the artifact exists."""
+"""The file in an attempt's folder that names the builder's process. It is removed when the artifact exists."""
 
 WRITE_SECONDS = 5.0
-"""Least time between two writes, and before the first: a quick build writes nothing."""
+"""Least time between two writes of the progress, and before the first write, so that a quick build writes none."""
 
 _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 """The name of an attempt's folder: the time it was started, in seconds since the epoch, and random digits."""
@@ -38,10 +38,13 @@ _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Builder:
-    """What :meth:`ArtifactSpec.build` is given: a folder for the files, and facts for the manifest, as JSON values.
+    """The argument of :meth:`ArtifactSpec.build`.
 
-    It reports its steps to ``progress``. ``snapshots`` saves the state of a long training, and loads it when the
-    training is started again.
+    Attributes:
+        folder: the folder for the artifact's files.
+        meta: facts for the manifest, as JSON values.
+        progress: called with the number of finished steps and of all steps.
+        snapshots: saves the state of a long training, and loads it when the training is started again.
     """
 
     folder: Path
@@ -63,23 +66,23 @@ class BuildProgress:
         if now - self._written < WRITE_SECONDS:
             return
         self._written = now
-        with suppress(OSError):  # a full disk must not end a builder because of this file
+        with suppress(OSError):  # a full disk must not end the build just because of the progress file
             self._files.write(self._name, f"{done:,} of {total:,}".encode())
 
     def remove(self) -> None:
-        """Remove the file, including one that a killed builder left."""
+        """Remove the file, which may be from a killed builder."""
         with suppress(OSError):
             self._files.remove(self._name)
 
     def read(self) -> str:
-        """Return the progress that the builder reported last, such as ``1,500 of 3,000``; empty if there is none."""
+        """Return the last reported progress, such as ``1,500 of 3,000``; empty if there is none."""
         with suppress(OSError):
             return self._files.read(self._name).decode("utf-8", "replace")
         return ""
 
 
 def fraction_done(progress: str) -> float | None:
-    """Return the fraction, 0 to 1, that a progress text says; ``None`` for any other text."""
+    """Return the fraction, 0 to 1, of a progress text such as ``1,500 of 3,000``; ``None`` for any other text."""
     done, _, total = progress.replace(",", "").partition(" of ")
     try:
         return int(done) / int(total)
@@ -91,9 +94,9 @@ def fraction_done(progress: str) -> float | None:
 def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
     """Build an artifact: the block writes files into ``builder.folder`` and values into ``builder.meta``.
 
-    When the block ends without an error, the files are hashed and the manifest is written; only then does the
-    artifact exist. After an error only the last snapshot, if any, is left. For a remote store the folder is in this
-    machine's cache, which keeps the files after the upload.
+    When the block ends without an error, the files are hashed and the manifest is written. Only then does the artifact
+    exist. After an error, the files are removed, except a snapshot of a training. For a remote store, the folder is in
+    this machine's cache, which keeps the files after the upload.
 
     Raises ``UserError`` when the disk is full or not writable.
     """
@@ -131,7 +134,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
         (folder / OWNER_FILE).unlink(missing_ok=True)
         if not store.is_local:
             for name, path in built.items():
-                with suppress(UserError):  # a full cache is reported by whoever needs it
+                with suppress(UserError):  # a full cache is reported when a process reads the file
                     node_cache().put(path, files[name][2])
     builder.snapshots.remove()
     for other in store.names(address):
@@ -141,9 +144,12 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
 
 
 def _is_abandoned(store: Files, attempt: str) -> bool:
-    """Whether no builder uses this folder any more: its process has ended, or the last write is long ago."""
+    """Return whether no builder uses the folder of an attempt any more.
+
+    Its builder has then ended on this machine, or the last write is ``STALE_ATTEMPT_SECONDS`` ago.
+    """
     with suppress(OSError):
-        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # a builder for a remote store has its file elsewhere
+        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # in a remote store, attempts have no such file
         if owner is not None and owner.is_here and owner.is_gone():
             return True
     started = float(attempt.rpartition("/")[2].partition("-")[0])

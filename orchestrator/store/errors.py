@@ -1,4 +1,4 @@
-"""Errors of a store and of its disk: what to tell people, what they caused, which to wait out."""
+"""Errors of a store and of its disk: their messages for people, the search for their causes, and retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.util.errors import UserError, one_line
 T = TypeVar("T")
 
 PAUSES = (1.0, 5.0, 20.0)
-"""Seconds before each new attempt on a remote store. The store's client library has retried several times by then."""
+"""Seconds before each new attempt on a remote store. Within each attempt, the client library retries several times."""
 
 DISK_ERRORS = {
     errno.ENOSPC: "the disk is full",
@@ -23,7 +23,7 @@ DISK_ERRORS = {
 }
 
 _CREDENTIALS = "s3fs takes credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws or the machine's role"
-_ENDPOINT = "AWS_ENDPOINT_URL names another server than AWS's own; is it right, and is the server up?"
+_ENDPOINT = "if the server is not AWS's own, check that AWS_ENDPOINT_URL is right and the server is up"
 
 _EXPLANATIONS = {
     "NoSuchBucket": ("there is no such bucket", "create it, or correct the URL; " + _ENDPOINT),
@@ -31,7 +31,7 @@ _EXPLANATIONS = {
     "InvalidAccessKeyId": ("the server does not know these credentials", _CREDENTIALS),
     "SignatureDoesNotMatch": ("the server refuses these credentials", _CREDENTIALS),
     "ExpiredToken": ("the credentials have expired", _CREDENTIALS),
-    "AccessDenied": ("these credentials do not allow that", "they must list, read, write and delete objects"),
+    "AccessDenied": ("access is denied", "the credentials must allow to list, read, write and delete objects"),
     "NoCredentialsError": ("there are no credentials", _CREDENTIALS),
     "PartialCredentialsError": ("the credentials are incomplete", _CREDENTIALS),
     "TokenRetrievalError": ("the credentials cannot be renewed", _CREDENTIALS),
@@ -39,17 +39,17 @@ _EXPLANATIONS = {
     "ConnectTimeoutError": ("the server does not answer", _ENDPOINT),
     "ReadTimeoutError": ("the server does not answer", _ENDPOINT),
     "ConnectionClosedError": ("the server cannot be reached", _ENDPOINT),
-    "PermanentRedirect": ("the bucket is in another region", "AWS_DEFAULT_REGION names the region"),
-    "AuthorizationHeaderMalformed": ("the bucket is in another region", "AWS_DEFAULT_REGION names the region"),
+    "PermanentRedirect": ("the bucket is in another region", "set AWS_DEFAULT_REGION to the region of the bucket"),
+    "AuthorizationHeaderMalformed": ("the bucket is in another region", "set AWS_DEFAULT_REGION to its region"),
 }
-"""Error code of a server, or class of an error -> what is wrong, and what to do."""
+"""For each error code of a server, or class of an error: the message and the hint."""
 
 _LOCAL_EXPLANATIONS: dict[type[BaseException], tuple[str, str]] = {
-    PermissionError: ("this user is not allowed to do that", "change the folder's permissions, or use another --store"),
+    PermissionError: ("permission is denied", "change the folder's permissions, or use another --store"),
     NotADirectoryError: ("a part of this path is a file, where a folder should be", "move that file away"),
     IsADirectoryError: ("a folder is there, where a file should be", "move that folder away"),
 }
-"""Class of an error of a store in a folder -> what is wrong, and what to do."""
+"""For each class of an error of a local store: the message and the hint."""
 
 _DRIVER_MODULES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "gcsfs", "adlfs")
 
@@ -57,9 +57,9 @@ _PREFIX = "the store cannot be used"
 
 
 class StoreUnavailable(UserError, OSError):
-    """A store, or the disk it is on, cannot be read or written.
+    """A store, or its disk, cannot be read or written.
 
-    It is also an ``OSError``, so that code which tolerates a failing disk tolerates a failing store.
+    The class is also an ``OSError``, so that code which tolerates a failing disk tolerates a failing store.
     """
 
 
@@ -74,7 +74,10 @@ class RunStopped(UserError):
 
 @contextlib.contextmanager
 def translate_errors(url: str) -> Iterator[None]:
-    """Turn the driver's errors in the block into :class:`StoreUnavailable`, except missing and existing files."""
+    """Turn the driver's errors in the block into :class:`StoreUnavailable`.
+
+    ``FileNotFoundError`` and ``FileExistsError`` are passed on, except for a missing bucket.
+    """
     try:
         yield
     except StoreUnavailable:
@@ -111,7 +114,7 @@ def _code(error: BaseException) -> str:
 
 
 def is_store_error(error: BaseException) -> bool:
-    """Return whether the store or its disk caused an error; the errors it was raised from count as well."""
+    """Return whether the store or its disk caused an error. The chain of ``__cause__`` is searched."""
     return any(
         isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS)
         for cause in causes(error)
@@ -119,7 +122,7 @@ def is_store_error(error: BaseException) -> bool:
 
 
 def store_error(error: BaseException) -> str:
-    """Why the store cannot be used, in one line."""
+    """Return in one line why the store cannot be used."""
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
             return DISK_ERRORS[cause.errno]
@@ -127,9 +130,9 @@ def store_error(error: BaseException) -> str:
 
 
 def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
-    """Call ``action``. While a remote store is unavailable, call it again after each of :data:`PAUSES`.
+    """Return ``action()``. If a remote store is unavailable, call ``action`` again after each of :data:`PAUSES`.
 
-    A full disk or refused credentials are not retried. A local store is never retried.
+    After a full disk or refused credentials, and on a local store, there is no second call.
     """
     for pause in () if store_is_local else PAUSES:
         try:
@@ -142,7 +145,7 @@ def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, the error it was raised from, and so on."""
+    """Yield the error and the chain of its ``__cause__``."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""Files under one root, a local folder or any fsspec URL; every write is atomic.
+"""Files under one root, which is a local folder or any fsspec URL. Every write is atomic.
 
 The driver of ``s3://`` (s3fs) reads endpoint, credentials and options from ``AWS_*`` variables, ``~/.aws``, the
 machine's role, or ``FSSPEC_S3_*``.
@@ -36,23 +36,24 @@ CONNECTIONS = 64
 """Largest number of concurrent requests of the driver; botocore's default is ten."""
 
 LARGEST = 256 * 2**20
-"""Bytes of the largest record: no result, manifest or predictions file comes near it. Larger files are not read."""
+"""Largest size in bytes of a file that is read into memory. Results, manifests and predictions are far smaller."""
 
 MAX_NAME = 900
 MAX_PART = 240
-"""Bytes. S3 allows keys of 1024, file systems allow names of 255; temporary names are a little longer."""
+"""Largest length of a path and of its parts, in bytes. S3 allows keys of 1024 bytes, and file systems allow names of
+255 bytes. Temporary names are a little longer than the final name."""
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-"""Errors of file systems without hard links: exFAT, many Windows shares."""
+"""Errors of file systems without hard links, such as exFAT and many Windows shares."""
 
 
 @dataclass(frozen=True)
 class FileVersion:
-    """Changes whenever a file's content does.
+    """The version of a file, which changes whenever the content changes.
 
     Attributes:
-        tag: a remote store's tag of the content (ETag); of a local file its modification time and inode.
-        written: seconds since the epoch, 0 if the store does not say.
+        tag: a remote store's tag of the content (ETag); for a local file, its modification time and inode.
+        written: time of the last write in seconds since the epoch; 0 if the store does not tell.
     """
 
     size: int
@@ -63,8 +64,8 @@ class FileVersion:
 class Files:
     """A root folder or URL with atomic writes.
 
-    A local write goes to a temporary name beside the target, is flushed to disk and then renamed. An object store
-    replaces an object in one step. Raises :class:`StoreUnavailable` if the store cannot be read or written.
+    A local file is written under a temporary name beside the target, flushed to disk and then renamed. An object store
+    replaces an object in one step. Methods raise :class:`StoreUnavailable` if the store cannot be read or written.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -75,19 +76,19 @@ class Files:
         protocol = self._filesystem.protocol
         protocols = protocol if isinstance(protocol, tuple) else (protocol,)
         self.is_local = "file" in protocols
-        # Without this, s3fs asks for a file's size before it reads it, to read parts of a large file concurrently.
+        # By default, s3fs asks for the size of a file before each read, to read parts of a large file concurrently.
         self._reading = {"max_concurrency": 1} if "s3" in protocols else {}
 
     @property
     def _fs(self) -> Any:
-        """The driver. It holds connections of its process, so a forked process opens its own."""
+        """The fsspec driver. A forked process makes a new driver, because connections cannot be shared."""
         if self._process != os.getpid():
             self._filesystem, _ = _open_filesystem(self.url)
             self._process = os.getpid()
         return self._filesystem
 
     def path(self, name: str) -> str:
-        """Return the full path of ``name``; raises ``ValueError`` for a name that would leave the root."""
+        """Return the full path of ``name``. Raises ``ValueError`` unless it is a plain path inside the root."""
         parts = name.split("/")
         if (
             any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in parts)
@@ -109,9 +110,9 @@ class Files:
         return Path(self.path(name))
 
     def path_inside(self, name: str) -> Path:
-        """Return :meth:`local_path`. Raises ``UserError`` for a link out of the store: files outside are not read."""
+        """Return :meth:`local_path`. Raises ``UserError`` for a link that leads out of the store."""
         path = self.local_path(name)
-        if path.parent in self._inside and not os.path.islink(path):  # many records lie in one folder
+        if path.parent in self._inside and not os.path.islink(path):  # many records share a folder that was checked
             return path
         real, root = os.path.realpath(path), os.path.realpath(self.root)
         if os.path.commonpath((real, root)) != root:
@@ -127,23 +128,23 @@ class Files:
     # -- listing ---------------------------------------------------------------------------------------------------
 
     def exists(self, name: str) -> bool:
-        """Whether a file called ``name`` exists."""
+        """Return whether a file called ``name`` exists."""
         with translate_errors(self.url):
             return bool(self._fs.exists(self.path(name)))
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files and folders directly inside ``folder``, sorted; empty if there is no such folder."""
+        """Return the sorted names of the files and folders directly inside ``folder``; empty if it does not exist."""
         with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             paths = self._fs.ls(self.path(folder), detail=False, refresh=True)
             return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in paths} - {"", ".", ".."})
         return []
 
     def records(self, folder: str) -> list[str]:
-        """Names, without their ending, of the JSON files directly inside ``folder``; temporary files are hidden."""
+        """Return the names, without ``.json``, of the JSON files directly inside ``folder``; no temporary files."""
         return [name.removesuffix(".json") for name in self.names(folder) if name.endswith(".json") and name[0] != "."]
 
     def versions(self, folder: str) -> dict[str, FileVersion]:
-        """Return the files in ``folder`` and its sub-folders, by their path in it; empty if there is no such folder."""
+        """Return path -> version of the files in ``folder`` and its sub-folders; empty if it does not exist."""
         path = self.path(folder)
         with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             found = dict(_scan(path)) if self.is_local else self._find(path)
@@ -161,20 +162,21 @@ class Files:
     # -- reading and writing ---------------------------------------------------------------------------------------
 
     def read(self, name: str, most: int | None = LARGEST) -> bytes:
-        """Read a file; raises ``FileNotFoundError``, and ``UserError`` for a link out of the store or too many bytes.
+        """Return the content of a file.
 
-        The size of a remote file is not asked for.
+        Raises ``FileNotFoundError`` if it does not exist, and ``UserError`` for a link out of the store and for a local
+        file of more than ``most`` bytes.
         """
         with translate_errors(self.url):
             if self.is_local:
                 size = self.path_inside(name).stat().st_size
                 if most is not None and size > most:
-                    what = f"{self.location(name)} has {size / 2**20:.0f} MiB, more than any file of its kind"
+                    what = f"{self.location(name)} has {size / 2**20:.0f} MiB, far more than a file of this kind has"
                     raise UserError(what, where=self.url, hint="move it away; a missing result is measured again")
             return bytes(self._fs.cat_file(self.path(name), **self._reading))
 
     def read_many(self, names: Sequence[str], most: int | None = LARGEST) -> list[bytes | None]:
-        """Read many files, in their order; ``None`` for those that do not exist."""
+        """Return the contents of many files, in order; ``None`` for a file that does not exist."""
 
         def read_or_none(name: str) -> bytes | None:
             with contextlib.suppress(FileNotFoundError):
@@ -184,7 +186,7 @@ class Files:
         return self.map(read_or_none, names)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-        """Call ``function`` on every item, in order; concurrently for a remote store."""
+        """Return ``function(item)`` of every item, in order. The calls are concurrent for a remote store."""
         items = list(items)
         if self.is_local or len(items) < 2:
             return [function(item) for item in items]
@@ -200,10 +202,10 @@ class Files:
                 self._fs.pipe_file(self.path(name), data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file unless it exists; returns whether it was written.
+        """Write a file unless it exists; return whether it was written.
 
-        If several processes do so at once, one gets ``True``. An S3-compatible server without conditional writes
-        keeps the last one's content and may tell several of them ``True``: read the file back.
+        If several processes create the same file at once, one of them gets ``True``. On an S3-compatible server without
+        conditional writes, several can get ``True``, and the last content stays. The caller can read the file back.
         """
         if not self.is_local and self.exists(name):
             return False
@@ -232,7 +234,7 @@ class Files:
             raise store_unavailable(error, str(target)) from error
 
     def move(self, name: str, to: str) -> None:
-        """Rename a file. Raises ``FileNotFoundError`` if it does not exist; another process may have moved it."""
+        """Rename a file. Raises ``FileNotFoundError`` if it does not exist."""
         with translate_errors(self.url):
             self._fs.mv(self.path(name), self.path(to))
 
@@ -247,12 +249,12 @@ class Files:
             self._fs.rm(self.path(name), recursive=True)
 
     def upload(self, local: Path, name: str) -> None:
-        """Copy a local file into a remote store; the store lists it when the upload is complete."""
+        """Copy a local file into a remote store. The store lists the file when the upload is complete."""
         with translate_errors(self.url):
             self._fs.put_file(str(local), self.path(name))
 
     def download(self, name: str, local: Path) -> None:
-        """Copy a file of the store to this machine atomically; raises ``FileNotFoundError``."""
+        """Copy a file of the store to this machine atomically. Raises ``FileNotFoundError`` if it does not exist."""
         local.parent.mkdir(parents=True, exist_ok=True)
         with replacing(local) as temporary, translate_errors(self.url):
             self._fs.get_file(self.path(name), str(temporary))
@@ -264,7 +266,7 @@ def cache_folder() -> Path:
 
 
 def local_folder(files: Files, folder: str) -> Path:
-    """Return this machine's mirror of a folder of a remote store, or the folder itself of a local store."""
+    """Return the folder of a local store, or this machine's mirror of the folder of a remote store."""
     if files.is_local:
         return files.local_path(folder)
     files.path(folder)
@@ -273,7 +275,7 @@ def local_folder(files: Files, folder: str) -> Path:
 
 
 def upload_folder(files: Files, folder: str, last: str) -> None:
-    """Make a remote folder equal to this machine's mirror of it; the file called ``last`` is uploaded last."""
+    """Make a remote folder equal to this machine's mirror of it. The file called ``last`` is uploaded last."""
     if files.is_local:
         return
     local = local_folder(files, folder)
@@ -287,10 +289,10 @@ def upload_folder(files: Files, folder: str, last: str) -> None:
 def read_small_files(
     files: Files, folder: str, names: Sequence[str], listed: Mapping[str, FileVersion]
 ) -> dict[str, bytes | None]:
-    """Return the contents of many small files of a ``listed`` folder; ``None`` for those that are gone.
+    """Return the contents of many small files of a ``listed`` folder; ``None`` for a file that does not exist.
 
-    From a remote store each is downloaded once per machine. The mirrored copy is used while its MD5 equals the listed
-    tag; in S3 it does for an object written in one piece and not encrypted with the user's own key.
+    A file of a remote store is downloaded once per machine: the mirrored copy is used while its MD5 equals the listed
+    tag. The tag of S3 is the MD5 if the object was written in one piece and is not encrypted with the user's key.
     """
     if files.is_local:
         return dict(zip(names, files.read_many([f"{folder}/{name}" for name in names]), strict=True))
@@ -303,7 +305,7 @@ def read_small_files(
                 found[name] = content
     missing = [name for name in names if name not in found]
     read = dict(zip(missing, files.read_many([f"{folder}/{name}" for name in missing]), strict=True))
-    with contextlib.suppress(OSError):  # a full disk gets no mirrored copies
+    with contextlib.suppress(OSError):  # the mirror is optional, and the disk may be full
         local.mkdir(parents=True, exist_ok=True)
         for name, now in read.items():
             if now is not None:
@@ -319,7 +321,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
     scheme, separator, rest = url.partition("://")
     if separator and scheme in ("s3", "s3a") and not rest.strip("/"):
         raise UserError("the URL names no bucket", where=url, hint="s3://BUCKET/FOLDER")
-    # Other processes write into the store, so listings must not be cached.
+    # Listings must not be cached, because other processes write into the store.
     options: dict[str, Any] = {"use_listings_cache": False} if separator else {}
     if scheme in ("s3", "s3a") and not {"config_kwargs", "config"} & set(fsspec.config.conf.get("s3", {})):
         options["config_kwargs"] = {"max_pool_connections": CONNECTIONS}
@@ -338,7 +340,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
 
 
 def _check_name(root: str) -> None:
-    """Raise an error for a name that no file system allows. A disk that is away is an error of the first read."""
+    """Raise ``OSError`` for a name that no file system allows. The first read reports any other problem of the disk."""
     try:
         os.stat(root)
     except OSError as error:
@@ -347,7 +349,7 @@ def _check_name(root: str) -> None:
 
 
 def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:
-    """(path, version) of the files in a local folder and its sub-folders."""
+    """Yield the path and version of each file in a local folder and its sub-folders."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # another process has removed it, or it is a link to itself
@@ -359,7 +361,10 @@ def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Rename a file to a name that does not exist. Raises ``FileExistsError`` if it does."""
+    """Give a file the name ``target`` as well. Raises ``FileExistsError`` if the name exists.
+
+    Without hard links, the file is renamed.
+    """
     try:
         os.link(source, target)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""A lease on a grid, so that only one driver runs it at a time, whatever the store is on.
+"""A lease on a grid, so that only one driver runs the grid at a time, on any kind of store.
 
-A driver writes ``locks/GRID.lease``, which names its process, and renews it every ``RENEW_SECONDS``. A lease is free if
-its process has ended on this machine, if it was not renewed for ``STALE_SECONDS``, or, because clocks differ, if it was
-watched for so long and did not change. Two drivers at once would only waste time: results are written whole, and both
-would write the same.
+A driver writes its process into ``locks/GRID.lease``, and renews the lease every ``RENEW_SECONDS``. A lease is free if
+its process has ended on this machine, or if it was not renewed for ``STALE_SECONDS``. Clocks differ, so a lease is also
+free if another process has watched it for ``STALE_SECONDS`` and saw no renewal. Two drivers at once would waste time
+but do no harm: results are written whole, and both drivers write the same results.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from orchestrator.util.machine import has_ended, process_start_time
 from orchestrator.util.units import human_duration
 
 STALE_SECONDS = 120.0
-"""An owner on another machine that has not renewed its lease for so long counts as dead."""
+"""An owner on another machine counts as dead if it has not renewed its lease for this time."""
 
 RENEW_SECONDS = 20.0
 
 POLL_SECONDS = 2.0
-"""Interval at which another machine's lease is read while it is watched."""
+"""Interval at which a watched lease of another machine is read."""
 
 SETTLE_SECONDS = 1.0
-"""Pause between writing a lease and reading it back: another process that writes at the same time is done by then."""
+"""Pause between writing a lease and reading it back, in which a process that writes at the same time finishes."""
 
 
 def _machine() -> str:
-    """Return this boot of this machine, and the namespace of its process numbers."""
+    """Return a text that identifies the machine, its boot and the namespace of its process numbers."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):  # not on macOS
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -46,12 +46,13 @@ def _machine() -> str:
 
 
 class Owner(BaseModel):
-    """A process that owns something in a store.
+    """The process that holds a lease or builds an artifact.
 
     Attributes:
-        host, machine: the machine's name, and a text that differs for each boot of it and each container on it.
-        pid, started: the process.
-        token: identifies this one owner.
+        host: the name of the process's machine.
+        machine: a text that differs for each machine, each boot and each container.
+        pid, started: number and start time of the process.
+        token: a random text that identifies this owner.
         renewed: time of the last renewal, in seconds since the epoch by the owner's clock.
     """
 
@@ -64,13 +65,13 @@ class Owner(BaseModel):
 
     @classmethod
     def read(cls, files: Files, name: str) -> Owner | None:
-        """Return the owner that a file names; ``None`` if there is no such file, or if it is damaged."""
+        """Return the owner recorded in a file; ``None`` if the file does not exist or is damaged."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             return cls.model_validate_json(files.read(name))
         return None
 
     def content(self) -> bytes:
-        """Return the content of this owner's file, renewed now."""
+        """Return the content of this owner's file, with the current time as ``renewed``."""
         return self.model_copy(update={"renewed": time.time()}).model_dump_json(indent=1).encode()
 
     def __str__(self) -> str:
@@ -78,21 +79,21 @@ class Owner(BaseModel):
 
     @property
     def is_here(self) -> bool:
-        """Whether this process can see if that one is alive: same machine, same boot, same container."""
+        """Whether the owner runs in the same boot and container as this process, which can then see if it is alive."""
         return self.machine == _machine()
 
     def is_gone(self) -> bool:
-        """Whether the process has ended; for one on another machine, whether its lease is stale by this clock."""
+        """Return whether the process has ended; on another machine, whether its lease is stale by this clock."""
         return has_ended(self.pid, self.started) if self.is_here else time.time() - self.renewed > STALE_SECONDS
 
 
 @contextlib.contextmanager
 def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda message: None) -> Iterator[None]:
-    """Own the grid in the store for the block, and renew the lease from a thread.
+    """Hold the lease on a grid during the block, and renew it from a thread.
 
-    A grid whose last driver was killed is taken over, and ``notify`` is called with a line about it. If the last driver
-    was on another machine and may be alive, its lease is watched first. Raises ``UserError`` when another process owns
-    the grid.
+    The lease of a killed driver is taken over, and ``notify`` is called with a line about it. If the last driver was on
+    another machine and may be alive, its lease is watched first. Raises ``UserError`` if another process holds the
+    lease.
     """
     name, mine, ended = f"locks/{grid}.lease", Owner(), threading.Event()
     root = Path(files.root) if files.is_local else None
@@ -109,7 +110,7 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
 
     def renew() -> None:
         while not ended.wait(RENEW_SECONDS):
-            with contextlib.suppress(Exception):  # a store that is unreachable for a while is tried again
+            with contextlib.suppress(Exception):  # a store can be unreachable for a while
                 now = Owner.read(files, name)
                 if now is not None and now.token != mine.token:
                     notify(f"{grid}: {now} has taken it over; this process continues, and both do the same work")
@@ -122,8 +123,8 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
         yield
     finally:
         ended.set()
-        thread.join(RENEW_SECONDS / 2)  # not longer: if the store does not answer, the lease becomes stale
-        with contextlib.suppress(Exception):  # it becomes stale by itself
+        thread.join(RENEW_SECONDS / 2)  # no longer, because the lease becomes stale anyway if the store does not answer
+        with contextlib.suppress(Exception):  # a lease that is not removed becomes stale
             owner = Owner.read(files, name)
             if owner is not None and owner.token == mine.token:
                 files.remove(name)
@@ -134,7 +135,10 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
 
 
 def _wait_until_free(files: Files, name: str, grid: str, notify: Callable[[str], None]) -> Owner | None:
-    """Wait until the lease is free, and return its last owner. Raises ``UserError`` if the owner is alive."""
+    """Wait until the lease is free; return its last owner, or ``None`` for a damaged lease.
+
+    Raises ``UserError`` if the owner is alive.
+    """
     owner = Owner.read(files, name)
     if owner is None:  # a damaged lease
         return None

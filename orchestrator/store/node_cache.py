@@ -1,10 +1,10 @@
-"""A cache on this machine's disk: each file of a store is downloaded once for all processes of the machine.
+"""A cache on this machine's disk, so that each file of a store is downloaded once for all processes of the machine.
 
 ``BOLT_CACHE`` names the folder (``~/.cache/bolt`` by default), ``BOLT_CACHE_SIZE`` its size limit::
 
-    files/ab/abcd...         a file's content under its sha256, read-only; its access time is that of the last use
+    files/ab/abcd...         a file's content under its sha256, read-only; its access time is the time of the last use
     files/ab/abcd....lock    locked while the file is downloaded, checked or removed
-    processes/bolt-cache-*/  one folder for each process: hard links to the files that it uses, and what it downloads
+    processes/bolt-cache-*/  one folder per process: hard links to the files in use, and unfinished downloads
     stores/                  the mirror of reports, adapters and results of remote stores
 
 A file to which a process has a link is in use and is not removed. The folders of processes that have ended are removed.
@@ -34,22 +34,22 @@ from orchestrator.util.units import human_bytes, parse_bytes
 SIZE = "BOLT_CACHE_SIZE"
 
 FETCH_ATTEMPTS = 2
-"""Number of downloads with a wrong checksum after which a file counts as corrupt in the store."""
+"""After this number of downloads with a wrong checksum, the file counts as corrupt in the store."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _VERIFIED = 1_000_000_000
-"""Modification time, in seconds since the epoch, of a file whose checksum was verified. Any later write changes it."""
+"""Modification time, in seconds since the epoch, that marks a file with a verified checksum. A write changes it."""
 
 _KIND = "cache"
 
 
 class ChecksumMismatch(Exception):
-    """A file was downloaded several times, and never had the checksum that its manifest says."""
+    """A file was downloaded several times, and never had the checksum of its manifest."""
 
 
 def node_cache() -> NodeCache:
-    """Return this process's object for this machine's cache. Raises ``UserError`` for an invalid size."""
+    """Return the cache of this machine. Raises ``UserError`` for an invalid ``BOLT_CACHE_SIZE``."""
     size = os.environ.get(SIZE)
     return _of_process(cache_folder(), parse_bytes(size, SIZE) if size else None, os.getpid())
 
@@ -62,7 +62,7 @@ def _of_process(folder: Path, limit: int | None, process: int) -> NodeCache:
 class NodeCache:
     """A folder of files that processes share.
 
-    Beyond ``limit`` bytes, files that no process uses are removed, those unused for longest first.
+    If the files exceed ``limit`` bytes, files that no process uses are removed, the longest unused first.
     """
 
     def __init__(self, root: Path, limit: int | None = None) -> None:
@@ -73,12 +73,13 @@ class NodeCache:
             self._own = ScratchFolder(_KIND, self._processes).path
 
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
-        """Return the path of the file with this sha256 and size in bytes.
+        """Return the path of the file with this sha256 and size in bytes, valid until this process ends.
 
-        If the cache does not have it, ``fetch`` writes it.
+        If the cache lacks the file, ``fetch`` writes it to the given path. Only one process of the machine at a time
+        fetches it.
 
-        One process of the machine at a time fetches it. The path is valid as long as this process lives. Raises
-        :class:`ChecksumMismatch` if every download has another checksum, ``StoreUnavailable`` if the disk has no room.
+        Raises :class:`ChecksumMismatch` if every download has another checksum, and ``StoreUnavailable`` if the disk is
+        full.
         """
         link = self._own / digest
         if link.exists():
@@ -91,7 +92,7 @@ class NodeCache:
             return _link(path, link)
 
     def put(self, built: Path, digest: str) -> None:
-        """Move a file that was made in :meth:`scratch` into the cache."""
+        """Move a file from a folder of :meth:`scratch` into the cache."""
         path = self._path(digest)
         with self._translated_errors(), file_lock(_lock_of(path), wait=True):
             if not path.exists():
@@ -101,7 +102,7 @@ class NodeCache:
     def scratch(self) -> Iterator[Path]:
         """Make a temporary folder on the cache's disk for the block.
 
-        If its process is killed, another process removes it later.
+        If this process is killed, another process removes the folder later.
         """
         with self._translated_errors():
             folder = Path(tempfile.mkdtemp(dir=self._own))
@@ -111,7 +112,7 @@ class NodeCache:
             shutil.rmtree(folder, ignore_errors=True)
 
     def evict(self, needed: int) -> int:
-        """Remove unused files, those unused for longest first, until ``needed`` bytes are free; returns bytes freed."""
+        """Remove unused files, the longest unused first, until ``needed`` bytes are freed; return the freed bytes."""
         remove_abandoned(_KIND, self._processes)
         freed = 0
         for _, size, path in sorted(self._contents()):
@@ -130,7 +131,7 @@ class NodeCache:
         for _ in range(FETCH_ATTEMPTS):
             with self.scratch() as folder:
                 part = folder / digest
-                if self._limit is not None:  # files in use stay, so it may free less
+                if self._limit is not None:  # files in use stay, so the cache can exceed the limit
                     self.evict(sum(used for _, used, _ in self._contents()) + size - self._limit)
                 self._fetch(part, size, fetch)
                 if _is_intact(part, size, digest):
@@ -139,7 +140,7 @@ class NodeCache:
         raise ChecksumMismatch
 
     def _fetch(self, part: Path, size: int, fetch: Callable[[Path], None]) -> None:
-        """Download; if the disk is full, remove unused files and try once more."""
+        """Download a file. If the disk is full, remove unused files and try once more."""
         try:
             fetch(part)
         except OSError as error:
@@ -151,15 +152,15 @@ class NodeCache:
             fetch(part)
 
     def _contents(self) -> Iterator[tuple[float, int, Path]]:
-        """(time of last use, bytes, path) of every file."""
+        """Yield the time of last use, the bytes and the path of every file."""
         for path in self._root.glob("files/*/*"):
-            with contextlib.suppress(FileNotFoundError):  # another process may be evicting
+            with contextlib.suppress(FileNotFoundError):  # another process may have removed the file
                 if path.suffix != ".lock":
                     yield path.stat().st_atime, path.stat().st_size, path
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Turn errors of the cache's disk into errors that say so; errors of the store are passed on."""
+        """Turn errors of the cache's disk into :class:`StoreUnavailable`. Errors of the store are passed on."""
         try:
             yield
         except FileNotFoundError:
@@ -179,7 +180,10 @@ def _lock_of(path: Path) -> Path:
 
 
 def _link(path: Path, link: Path) -> Path:
-    """Make a link to a cached file, or the file itself where the file system has no links: then it may be removed."""
+    """Make a hard link to a cached file and return it.
+
+    Without hard links, the path of the cached file is returned, and another process may remove the file.
+    """
     try:
         os.link(path, link)
     except OSError as error:
@@ -191,7 +195,7 @@ def _link(path: Path, link: Path) -> Path:
 
 
 def _is_intact(path: Path, size: int, digest: str) -> bool:
-    """Whether the file exists with this content. It is read unless it is unchanged since it was verified."""
+    """Return whether the file exists with this content. An unchanged, verified file is not read again."""
     with contextlib.suppress(FileNotFoundError):
         found = path.stat()
         return found.st_size == size and (found.st_mtime == _VERIFIED or file_digest(path) == digest)
@@ -199,7 +203,7 @@ def _is_intact(path: Path, size: int, digest: str) -> bool:
 
 
 def _mark_verified(path: Path) -> None:
-    """Set a file's modification time to the mark of a verified one, and its access time to now."""
+    """Set a file's modification time to the mark :data:`_VERIFIED`, and its access time to now."""
     os.utime(path, (time.time(), _VERIFIED))
 
 

@@ -1,8 +1,9 @@
 """The predictions of a finished cell on its test images: one compressed npz file beside its result.
 
-The file has three arrays for each scored test split, named ``<dataset>/labels``, ``<dataset>/predicted`` and
-``<dataset>/probability``; a fourth, ``<dataset>/rows``, if only a part of the split was scored. Equal predictions give
-equal bytes. The result has the file's size and checksum (:class:`orchestrator.store.results.PredictionsFile`).
+For each scored test split, the file has the arrays ``<dataset>/labels``, ``<dataset>/predicted`` and
+``<dataset>/probability``. If only a part of the split was scored, it also has ``<dataset>/rows``. Equal predictions
+give equal bytes. The result records the file's size and checksum
+(:class:`orchestrator.store.results.PredictionsFile`).
 
 Shape legend: N scored images of a split.
 """
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
 
 MAX_CLASSES = 2**16
 FULL_PROBABILITY = 255
-"""The stored value that stands for a probability of 1."""
+"""The stored value of a probability of 1."""
 
 _HEADER, _LARGEST_ITEM = 1024, 4
-"""Bytes of an array in its file: at most so many, and so many for each image."""
+"""Largest size of an array in the file: the bytes of its header, and the bytes of each image."""
 
 _TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
 
 
 @dataclass(frozen=True, eq=False)
 class StoredPredictions:
-    """What a cell's classifier predicted for the images of one test split, in the order of the split.
+    """The predictions of a cell's classifier for the images of one test split, in the order of the split.
 
     Attributes:
-        labels, predicted: the true class and the predicted class among all classes of the target, (N,).
+        labels, predicted: numbers of the true and of the predicted class among the target's classes, (N,).
         probability: probability of the predicted class in units of 1/255, (N,).
-        rows: positions of the images in the split, (N,); ``None`` if all of its images were scored.
+        rows: positions of the images in the split, (N,); ``None`` if all images of the split were scored.
     """
 
     dataset: str
@@ -73,16 +74,14 @@ def predictions_content(splits: Iterable[StoredPredictions]) -> bytes:
 
 
 def predictions_file(content: bytes) -> PredictionsFile:
-    """Size and checksum of a predictions file."""
+    """Return the size and checksum of a predictions file with this content."""
     return PredictionsFile(len(content), hashlib.sha256(content).hexdigest())
 
 
 def checked_predictions(content: bytes | None, result: Result) -> tuple[StoredPredictions, ...]:
-    """Return the predictions of a result, read from its predictions file.
+    """Return the predictions of a result from the ``content`` of its file; empty if the result records no such file.
 
-    A result that was written without one has none.
-
-    Raises ``ValueError`` if the file is missing, has another checksum than the result says, or does not fit the result.
+    Raises ``ValueError`` if the file is missing, differs from the recorded checksum, or does not fit the result.
     """
     if result.predictions is None:
         return ()
@@ -92,7 +91,7 @@ def checked_predictions(content: bytes | None, result: Result) -> tuple[StoredPr
 
 
 def parse_predictions(content: bytes, evaluations: Sequence[Evaluation]) -> tuple[StoredPredictions, ...]:
-    """Read a predictions file. Raises ``ValueError`` unless it has the predictions that these evaluations count."""
+    """Return the predictions in a file. Raises ``ValueError`` unless they agree with the counts of ``evaluations``."""
     import numpy as np
 
     try:

@@ -1,7 +1,7 @@
-"""The records of finished and failed cells: their fields, their JSON text, and the checks they must pass.
+"""The records of finished and failed cells: their fields, their JSON text, and their checks.
 
-A result's text ends with the checksum of everything before it. A file that was cut, edited or mixed up with another
-one is therefore never read as a finished cell.
+The text of a result ends with the checksum of everything before. So a file that was cut off, edited or mixed up with
+another file is never read as a finished cell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.tracks import stored_track
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _ROUNDING = 1e-6
-"""How far a percentage may be from a whole number of images, relative to all images: the rounding of one division."""
+"""A percentage of N images may differ from a whole number of images by this share of N, because a division rounds."""
 
 Count = Annotated[int, Field(ge=0)]
 Percentage = Annotated[float, Field(ge=0, le=100)]
@@ -32,7 +32,7 @@ Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class _Strict:
-    """Its subclasses are validated by exact types: ``True`` is not a count, and a text is not a number."""
+    """Base class of records that are validated by exact types: ``True`` is not a count, and a text is not a number."""
 
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
 
@@ -43,13 +43,13 @@ class Evaluation(_Strict):
 
     Attributes:
         dataset: name of the dataset, or of a group of the target's classes.
-        accuracy: top-1, per cent.
-        correct, total: images classified correctly, and all images.
-        accuracy_zero_shot: of the frozen backbone with its text head on the same images, per cent.
+        accuracy: top-1 accuracy, per cent.
+        correct, total: number of correctly classified images, and of all images.
+        accuracy_zero_shot: accuracy of the frozen backbone with its text head on the same images, per cent.
         per_class: (correct, total) of each class.
-        accuracy_own_classes: top-1 among only those classes that occur in this test split, per cent; ``None`` if all
-            of the target's classes do, or if the protocol leaves it out (``ood_label_space``).
-        accuracy_zero_shot_own_classes: the same of the frozen backbone.
+        accuracy_own_classes: top-1 accuracy among the classes that occur in this test split, per cent; ``None`` if all
+            of the target's classes occur, or if the protocol does not ask for it (``ood_label_space``).
+        accuracy_zero_shot_own_classes: the same accuracy of the frozen backbone.
     """
 
     dataset: str
@@ -63,12 +63,12 @@ class Evaluation(_Strict):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the accuracy in per cent: what other test images of the same kind would give."""
+        """Wilson's 95 % interval, in per cent, of the accuracy on new test images of the same kind."""
         return wilson_interval(self.correct / self.total, self.total)
 
 
 def _check_counts(found: Evaluation) -> Evaluation:
-    """Raise ``ValueError`` unless the accuracies and the counts per class agree with the counts of the split."""
+    """Return the evaluation. Raises ``ValueError`` unless its accuracies and its counts agree."""
     correct, total = found.correct, found.total
     if not total or found.accuracy != 100.0 * correct / total:
         raise ValueError(f"the accuracy is {found.accuracy}, but the counts are {correct} of {total}")
@@ -100,17 +100,19 @@ class Timings(_Strict):
 
 @dataclass(frozen=True)
 class Manifest(_Strict):
-    """What a result was made with and from.
+    """The code, hardware and artifacts that made a result.
 
     Attributes:
-        commit, dirty: version-control state of the project; empty if it was installed without it.
-        versions: of Python and the packages that can change a number.
-        device: the processor or accelerator, and ``threads`` the CPU threads of the arithmetic.
+        commit: commit of the project; empty without version control.
+        dirty: whether files differ from the commit.
+        versions: versions of Python and of the packages that can change a number.
+        device: the processor or accelerator.
+        threads: the CPU threads of the arithmetic.
         artifacts: addresses of the artifacts that the cell read.
         finished_at: UTC time, ISO 8601.
         precision: number format of the towers' products: ``float32``, ``tf32`` or ``bfloat16``; empty in results of
             earlier versions, which used float32.
-        cuda_graphs: read and left out: results of earlier versions have it.
+        cuda_graphs: a field of results of earlier versions, which is ignored.
     """
 
     commit: str
@@ -124,7 +126,7 @@ class Manifest(_Strict):
     cuda_graphs: InitVar[bool] = False
 
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
-        """Return what can change the last bits of a number and differs, as name -> (here, in the other manifest)."""
+        """Return the differences that can change the last bits of a number, as name -> (here, in ``now``)."""
         ours, theirs = ({"device": of.device, "threads": str(of.threads), **of.versions} for of in (self, now))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         return {name: (ours.get(name, "none"), theirs.get(name, "none")) for name in names}
@@ -132,14 +134,14 @@ class Manifest(_Strict):
 
 @dataclass(frozen=True)
 class PredictionsFile(_Strict):
-    """The file with the predictions of a cell (:mod:`orchestrator.store.predictions`): its bytes and its checksum."""
+    """Size in bytes and checksum of a cell's predictions file (:mod:`orchestrator.store.predictions`)."""
 
     size: Count
     sha256: Checksum
 
 
 def _as_cell(value: Any) -> Cell:
-    """Return a cell as it is, or make it of its JSON fields. Raises ``ValueError`` if fields are missing or unknown."""
+    """Return a cell unchanged, or make it from its JSON fields. Raises ``ValueError`` for missing or unknown fields."""
     if isinstance(value, Cell):
         return value
     try:
@@ -156,12 +158,11 @@ class Result(_Strict):
     """One finished cell.
 
     Attributes:
-        curves: numbers per epoch by name, epoch 1 first: ``train_loss``, ``learning_rate``, and on the ``meta`` track
-            ``accuracy``.
-        details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer
-            training images than k, if any.
+        curves: name -> one number per epoch: ``train_loss``, ``learning_rate``, and on the ``meta`` track ``accuracy``.
+        details: values that the method chose or counted (``alpha``), and ``short_classes``, the number of classes with
+            fewer training images than k.
         support_size: number of labelled images used.
-        predictions: their file; ``None`` for a result that was written without one.
+        predictions: the predictions file; ``None`` for a result without predictions.
     """
 
     cell: Annotated[Cell, PlainValidator(_as_cell)]
@@ -182,27 +183,24 @@ class Result(_Strict):
 
     @property
     def accuracies(self) -> tuple[float, float]:
-        """(accuracy, zero-shot accuracy), per cent: on the target, or else the mean over the datasets scored."""
+        """Accuracy and zero-shot accuracy, per cent: on the target, or else the mean over the scored datasets."""
         target = self.target_evaluation
         scored = [target] if target else self.evaluations
         return fmean(e.accuracy for e in scored), fmean(e.accuracy_zero_shot for e in scored)
 
     @property
     def shifted_accuracy(self) -> float | None:
-        """The mean over shifted test sets, the target itself left out; ``None`` on tracks without such sets."""
+        """The mean accuracy on shifted test sets, without the target's own; ``None`` on tracks without such sets."""
         shifted = [e.accuracy for e in self.evaluations if e.dataset != self.cell.dataset.name]
         return fmean(shifted) if shifted and stored_track(self.cell.track).scores_variants else None
 
     def check(self) -> None:
-        """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
+        """Raise ``ValueError``, naming the field, if the fields are inconsistent or do not fit the cell."""
         with field_named():
             _validator(_CHECKED_RESULT).validate_python(self)
 
     def to_json(self) -> str:
-        """Return the text of the result file, its checksum last.
-
-        Raises ``ValueError`` for what :meth:`check` refuses.
-        """
+        """Return the text of the result file, its checksum last. Raises the errors of :meth:`check`."""
         self.check()
         body = {**asdict(self), "cell": self.cell.to_dict()}
         record = {"format": 3, "id": self.cell.id, **body, "status": "finished"}
@@ -213,8 +211,8 @@ class Result(_Strict):
     def of_cell(cls, cell_id: str, content: bytes) -> Result:
         """Return the result in the file of a cell.
 
-        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if it is of another cell, and
-        for what :meth:`check` refuses.
+        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, or if the result is of another
+        cell. Raises the errors of :meth:`check`.
         """
         text = content.decode("utf-8", "replace")
         body, _, checksum = text.rpartition(_CHECKSUM_KEY)
@@ -228,7 +226,7 @@ class Result(_Strict):
 
 
 def _check_scored(found: Result) -> Result:
-    """Raise ``ValueError`` unless the result is scored on what its cell asks for: datasets, then groups of classes."""
+    """Return the result. Raises ``ValueError`` unless it has the scores of the cell: datasets, then class groups."""
     asked = (*(ref.name for ref in found.cell.evaluate_on), *stored_track(found.cell.track).class_groups)
     scored = tuple(evaluation.dataset for evaluation in found.evaluations)
     if scored != asked:
@@ -238,7 +236,7 @@ def _check_scored(found: Result) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class _Record(Result):
-    """What a result file holds. Format 3 is written; format 2, without predictions, is read as well."""
+    """The content of a result file. Format 3 is written. Format 2, which has no predictions, is read as well."""
 
     format: Literal[2, 3]
     id: str
@@ -248,15 +246,15 @@ class _Record(Result):
 
 @dataclass(frozen=True)
 class Failure(_Strict):
-    """A cell or artifact that could not be made: what happened, and where to read more.
+    """A cell or artifact that could not be made.
 
     Attributes:
         id: the cell's id or the artifact's address.
-        error: type and message, one line.
-        log: path or URL of the log, empty if there is none.
+        error: type and message of the error, in one line.
+        log: path or URL of the log; empty if there is none.
         failed_at: UTC time, ISO 8601.
-        retryable: the same command retries it, because the cell did not cause the failure: its worker died, or an
-            artifact that it reads was damaged.
+        retryable: whether the same command retries the cell or artifact, because it did not cause the failure: the
+            worker died, or an artifact that the cell reads was damaged.
     """
 
     id: str
@@ -274,7 +272,7 @@ class Failure(_Strict):
 
     @classmethod
     def from_json(cls, content: bytes) -> Failure:
-        """Read the content of a failure file. Raises ``ValueError``, naming the field, for anything else."""
+        """Return the failure in a failure file. Raises ``ValueError``, naming the field, for invalid content."""
         with field_named():
             failure: Failure = _validator(Failure).validate_json(content)
         return failure
@@ -286,7 +284,7 @@ _CHECKED_RECORD = Annotated[_Record, AfterValidator(_check_scored)]
 
 @cache
 def _validator(checked: Any) -> TypeAdapter[Any]:
-    """Make the validator of a type when it is first used: a plan without results does not wait 20 ms for each."""
+    """Return the validator of a type. Making one takes 20 ms, so each is made when it is first used."""
     return TypeAdapter(checked)
 
 
@@ -296,7 +294,7 @@ def _checksum(text: str) -> str:
 
 @contextmanager
 def field_named() -> Iterator[None]:
-    """Raise the first problem that validation finds as a ``ValueError`` with the path of its field."""
+    """Turn a ``ValidationError`` of the block into a ``ValueError`` that names the first field with a problem."""
     try:
         yield
     except ValidationError as error:
@@ -306,5 +304,5 @@ def field_named() -> Iterator[None]:
 
 
 def failed_for_good(failures: Iterable[Failure]) -> frozenset[str]:
-    """Return the ids of what the same command does not try again."""
+    """Return the ids of the failures that the same command does not retry."""
     return frozenset(failure.id for failure in failures if not failure.retryable)

@@ -1,8 +1,9 @@
-"""Snapshots of a running training, so that a killed one resumes from its last state.
+"""Snapshots of a running training, so that a killed training resumes from its last state.
 
-A snapshot is the file ``unfinished.safetensors`` in the folder of the artifact being built. It holds the tensors of the
-state; the rest of the state is JSON in the file's header, with the artifact's identity and a checksum. Several builders
-of one artifact replace the file as a whole and write the same states, so each may resume from any snapshot.
+A snapshot is the file ``unfinished.safetensors`` in the folder of the artifact that is built. The file holds the
+tensors of the state. Its header holds the other values of the state as JSON, the artifact's identity and a checksum.
+Several builders of one artifact write the same states, and each write replaces the whole file. So a builder may resume
+from the snapshot of another builder.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """The snapshot of one artifact's builder, in any store.
+    """The snapshot of the artifact at ``address``.
 
-    A snapshot of another ``identity`` (the artifact's, as canonical JSON) is ignored.
+    ``identity`` is the artifact's identity as canonical JSON. A stored snapshot with another identity is ignored.
     """
 
     def __init__(self, files: Files, address: str, identity: str) -> None:
@@ -39,10 +40,10 @@ class Snapshots:
         self._saved = time.monotonic()
 
     def save_if_due(self, state: Callable[[], Any], seconds: float) -> None:
-        """Write a snapshot unless the last one, or the start, is less than ``seconds`` ago.
+        """Write a snapshot if the last snapshot, or the start, is at least ``seconds`` ago.
 
-        The state consists of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. A failure to write it
-        (a full disk) is logged and does not end the training. Raises ``TypeError`` for any other type in the state.
+        The state consists of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. A full disk is logged
+        and does not end the training. Raises ``TypeError`` for any other type in the state.
         """
         if time.monotonic() - self._saved < seconds:
             return
@@ -53,10 +54,7 @@ class Snapshots:
         self._saved = time.monotonic()
 
     def load(self) -> Any | None:
-        """Return the state of the last snapshot, tensors on the CPU.
-
-        Returns ``None`` if there is none or its checksum is wrong.
-        """
+        """Return the state of the last snapshot, with tensors on the CPU; ``None`` without an intact snapshot."""
         from safetensors import SafetensorError, safe_open
 
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
@@ -97,7 +95,7 @@ class Snapshots:
 
 
 def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:
-    """Checksum of a state; a changed bit in a snapshot would change the model without any other sign."""
+    """Return the checksum of a state. Without it, a changed bit in a snapshot would silently change the model."""
     import torch
 
     digest = hashlib.sha256(packed.encode())
@@ -109,7 +107,7 @@ def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the state as JSON types; its tensors are moved to ``tensors``. Raises ``TypeError`` for other types."""
+    """Return the state as JSON types, and put its tensors into ``tensors``. Raises ``TypeError`` for other types."""
     import torch
 
     if isinstance(value, torch.Tensor):

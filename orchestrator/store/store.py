@@ -17,10 +17,10 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
 
 Versions = tuple[FileVersion, FileVersion | None]
-"""The versions of a cell's result and of its predictions, if it has some."""
+"""The versions of a cell's result file and of its predictions file, if there is one."""
 
 BATCH = 1000
-"""Number of result files that are read before they are parsed."""
+"""Number of result files that are read at a time before they are parsed."""
 
 
 class Store:
@@ -34,10 +34,10 @@ class Store:
     # -- artifacts ---------------------------------------------------------------------------------------------
 
     def artifact(self, address: str, identity: Any = None) -> Artifact | None:
-        """Return the finished artifact at ``address``, or ``None``.
+        """Return the finished artifact at ``address``; ``None`` if there is none.
 
-        If ``identity`` is given, the recorded one must equal it: two artifacts with one address are an error
-        (``UserError``) and never a silent rebuild. Raises :class:`CorruptArtifact` for a manifest that cannot be read.
+        Raises ``UserError`` if the recorded identity differs from a given ``identity``, because two artifacts then have
+        the same address. Raises :class:`CorruptArtifact` for a manifest that cannot be read.
         """
         found = Artifact.read(self.files, address)
         if found is not None and identity is not None and canonical_json(found.identity) != canonical_json(identity):
@@ -48,7 +48,10 @@ class Store:
         return found
 
     def is_intact(self, address: str, identity: Any = None) -> bool:
-        """Whether an intact artifact exists; a damaged one is discarded. Raises ``UserError`` as :meth:`artifact`."""
+        """Return whether an intact artifact exists, and discard a damaged one.
+
+        Raises ``UserError`` if the artifact at ``address`` has another identity.
+        """
         try:
             found = self.artifact(address, identity)
             if found is not None:
@@ -59,7 +62,7 @@ class Store:
             return False
 
     def addresses(self, kind: str) -> list[str]:
-        """Addresses of the finished artifacts of one kind."""
+        """Return the addresses of the finished artifacts of one kind."""
         paths = (path.split("/") for path in self.files.versions(kind))  # one listing instead of a request for each
         return sorted(f"{kind}/{parts[0]}" for parts in paths if parts[1:] == ["manifest.json"])
 
@@ -74,10 +77,10 @@ class Store:
     # -- results and failures ----------------------------------------------------------------------------------
 
     def write_result(self, result: Result, predictions: bytes | None = None) -> None:
-        """Record a finished cell; an earlier failure record of it is removed.
+        """Record a finished cell, and remove an earlier failure record of the cell.
 
-        ``predictions``, the content of the file that ``result.predictions`` describes, is written first, so that a
-        result never exists without its predictions.
+        ``predictions`` is the content of the predictions file. It is written first, so that a result never exists
+        without its predictions.
         """
         if predictions is not None:
             self.files.write(f"results/{result.cell.id}.npz", predictions)
@@ -85,19 +88,19 @@ class Store:
         self.files.remove(f"failures/{result.cell.id}.json")
 
     def result_ids(self) -> frozenset[str]:
-        """Ids of the cells with a result file."""
+        """Return the ids of the cells with a result file."""
         return frozenset(self.files.records("results"))
 
     def read_result(self, cell_id: str) -> Result:
-        """One result. Raises ``FileNotFoundError``, or ``ValueError`` for a damaged file."""
+        """Return the result of a cell. Raises ``FileNotFoundError``, or ``ValueError`` for a damaged file."""
         return Result.of_cell(cell_id, self.files.read(f"results/{cell_id}.json"))
 
     def read_results(self, cell_ids: Iterable[str]) -> tuple[list[Result], list[str]]:
-        """Return the existing results of cells, and the ids whose result or predictions are damaged.
+        """Return the existing results of cells, and the ids of the cells whose result or predictions are damaged.
 
-        Files that have not changed since this object read them are not read again. A damaged result is renamed to
-        ``results/<id>.json.damaged``, which makes its cell unfinished again; so is one whose predictions are missing or
-        damaged. Of predictions in a remote store only the size is checked here.
+        Files that have not changed since this object read them are not read again. If a result is damaged, or if its
+        predictions are missing or damaged, the result is renamed to ``results/<id>.json.damaged``. Its cell is then
+        unfinished again. In a remote store, only the size of predictions is checked here.
         """
         listed = self.files.versions("results")
         wanted = {
@@ -129,7 +132,7 @@ class Store:
         return [found[name] for name in wanted if name in found], damaged
 
     def read_outcomes(self, cell_ids: Collection[str]) -> tuple[list[Result], list[Failure], list[str]]:
-        """Return the results of finished cells, the recorded failures of the others, and the ids of damaged results.
+        """Return the results of finished cells, the failures of unfinished cells, and the ids of damaged results.
 
         Damaged results are set aside as by :meth:`read_results`.
         """
@@ -141,8 +144,8 @@ class Store:
     def read_predictions(self, results: Iterable[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
         """Return the predictions of cells on each scored test split, by cell id.
 
-        Cells without predictions are left out, and so are damaged ones; their results are set aside, as
-        :meth:`read_results` does.
+        A cell without predictions is left out. A cell with damaged predictions is left out too, and its result is set
+        aside as by :meth:`read_results`.
         """
         by_id = {result.cell.id: result for result in results if result.predictions}
         listed = {} if self.files.is_local else self.files.versions("results")
@@ -156,9 +159,10 @@ class Store:
         return found
 
     def _check_predictions(self, result: Result, version: FileVersion | None) -> None:
-        """Raise ``ValueError`` if the result's predictions are missing or damaged. ``version``: their file as listed.
+        """Raise ``ValueError`` if the predictions of a result are missing or damaged.
 
-        A listing may miss a file that was written during it, so the file is read before it counts as missing.
+        ``version`` is the listed version of the predictions file. A listing can miss a file that was written meanwhile,
+        so the file is read before it counts as missing.
         """
         expected = result.predictions
         if expected is None or (not self.files.is_local and version and version.size == expected.size):
@@ -168,21 +172,18 @@ class Store:
             raise ValueError("the predictions are missing, or their checksum differs")
 
     def _set_aside(self, cell_id: str) -> None:
-        """Rename a damaged result, which makes its cell unfinished."""
+        """Rename a damaged result, so that its cell is unfinished."""
         self._results.pop(cell_id, None)
         with suppress(FileNotFoundError):  # another process has done so
             self.files.move(f"results/{cell_id}.json", f"results/{cell_id}.json.damaged")
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
-        """Store a finished cell's adapter; its last file has the checksums of the others and makes it complete."""
+        """Store a finished cell's adapter. The last of ``files`` has the checksums of the other files."""
         for name, content in files.items():
             self.files.write(f"adapters/{cell_id}/{name}", content)
 
     def adapter_folder(self, cell_id: str) -> Path | None:
-        """Return the folder of a cell's adapter on this machine's disk, downloaded if necessary.
-
-        Returns ``None`` if it has none.
-        """
+        """Return the local folder of a cell's adapter, downloaded if necessary; ``None`` if there is no adapter."""
         files, folder = self.files, f"adapters/{cell_id}"
         names = [name for name in files.names(folder) if not name.startswith(".")]
         local = local_folder(files, folder)
@@ -195,7 +196,7 @@ class Store:
         self.files.write(_failure_file(failure.id), failure.to_json().encode())
 
     def read_failures(self) -> dict[str, Failure]:
-        """Every failure record by id; a damaged one is returned as a failure that says so."""
+        """Return every failure record by id. A damaged record becomes a retryable failure that says so."""
         failures = {}
         names = self.files.records("failures")
         for name, content in zip(names, self.files.read_many([*map(_failure_file, names)]), strict=True):
@@ -203,7 +204,7 @@ class Store:
                 continue
             try:
                 failure = Failure.from_json(content)
-                if _failure_file(failure.id) != _failure_file(name):  # it would close a cell that did not fail
+                if _failure_file(failure.id) != _failure_file(name):  # would mark another cell as failed
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
                 failure = Failure(name, f"damaged failure record: {error}", "", "", 1, "", retryable=True)
@@ -211,7 +212,7 @@ class Store:
         return failures
 
     def read_failure(self, failure_id: str) -> Failure | None:
-        """One failure record; ``None`` if it is missing or damaged."""
+        """Return one failure record; ``None`` if it is missing or damaged."""
         try:
             found = Failure.from_json(self.files.read(_failure_file(failure_id)))
         except (FileNotFoundError, ValueError):
@@ -219,17 +220,17 @@ class Store:
         return found if found.id == failure_id else None
 
     def write_log(self, failure_id: str, text: str) -> str:
-        """Store the log of a failed cell or artifact; returns its path or URL."""
+        """Store the log of a failed cell or artifact, and return its path or URL."""
         name = f"logs/{failure_id.replace('/', '.')}.log"
         self.files.write(name, text.encode())
         return self.files.location(name)
 
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
-        """Remove many failure records; one listing finds those that exist."""
+        """Remove the failure records of these ids. Only existing records are removed, which one listing finds."""
         existing = set(map(_failure_file, self.files.records("failures")))
         self.files.map(self.files.remove, sorted(existing & set(map(_failure_file, failure_ids))))
 
 
 def _failure_file(failure_id: str) -> str:
-    """Return the file of a failure; the address of an artifact has a slash."""
+    """Return the name of a failure's file. Slashes of an artifact's address become dots."""
     return f"failures/{failure_id.replace('/', '.')}.json"
