@@ -1,8 +1,8 @@
 """The engine: plans grids of cells, runs them in this process or on Ray, stores results, and writes reports.
 
 Start with :mod:`orchestrator.cli.session`, which runs a grid from its plan to its report. The science is in ``bolt``.
-``results``, ``predictions`` and ``verdict`` give the numbers of a store to Python code (docs/results.md); they are
-imported when they are first used.
+``results``, ``predictions`` and ``verdict`` give the numbers of a store to Python code (docs/results.md). These three
+functions are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING, Any

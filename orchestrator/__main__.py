@@ -8,11 +8,11 @@ import os
 import sys
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
-"""A full or read-only disk. The user can fix that, so it is shown without a traceback."""
+"""Errors of a full or read-only disk, which the user can fix. They are shown without a traceback."""
 
 
 def main() -> None:
-    """Entry point of the ``orchestrator`` command."""
+    """Run the ``orchestrator`` command."""
     from bolt.util.utf8_mode import start_in_utf8_mode
 
     start_in_utf8_mode()
@@ -37,21 +37,24 @@ def main() -> None:
         if error.errno not in DISK_ERRORS:
             raise
         what = f"{printable(str(error.filename))} cannot be used" if error.filename else "a file cannot be used"
-        hint = "finished work is kept. Fix that and run the command again."
+        hint = "finished work is kept. Correct the problem and run the command again."
         print(f"error: {what}: {error.strerror}\n  {hint}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)
         sys.exit(130)
     finally:
-        # With PyTorch and MLflow loaded, Python would look for unreachable cycles for a second while it exits. Triton's
-        # binding prints a page about leaks when its objects are not collected.
+        # With PyTorch and MLflow loaded, Python searches for unreachable cycles for a second while it exits, unless
+        # objects are frozen. With Triton loaded, they are not: its binding prints a page about leaks of frozen objects.
         if "triton" not in sys.modules:
             gc.freeze()
 
 
 def _check_arguments() -> None:
-    """Raise ``UserError`` for a name that is not UTF-8: it could not be written into a file. ``predict`` reads any."""
+    """Raise ``UserError`` for an argument that is not UTF-8, because it cannot be written into a file.
+
+    ``predict`` takes any file name.
+    """
     from orchestrator.util.errors import UserError
 
     foreign = next((word for word in sys.argv[1:] if any("\ud800" <= letter <= "\udfff" for letter in word)), None)

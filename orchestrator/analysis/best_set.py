@@ -1,12 +1,12 @@
-"""The best set over datasets: which methods may be the best on datasets like the measured ones.
+"""The best set over datasets: the methods that may be the best on datasets like the measured ones.
 
-The number of datasets that two methods share chooses the test, and nothing else does: Student's paired t-test from 5
-on, the joint sign-flip test of ``sign_flips`` from 8 on. Both are about the mean difference. ``benchmarks/coverage.py``
+The test of two methods depends only on the number of datasets that they share: Student's paired t-test with 5 to 7, the
+joint sign-flip test of ``sign_flips`` with 8 or more. Both test the mean difference. ``benchmarks/coverage.py``
 measures how often the set is right, and docs/verdict.md has the figures behind each choice.
 
-Fewer than 5 datasets support no statement. Where accuracies tie, the t-test on 3 datasets keeps the best of 11 methods
-in only 88 % of draws, because three equal differences show no spread. Below 8 datasets there are too few flips: 2^5 of
-them hardly reach the p-value that excludes a method.
+With fewer than 5 datasets, nothing is concluded. Where accuracies tie, the t-test on 3 datasets keeps the best of 11
+methods in only 88 % of draws, because three equal differences show no spread. With fewer than 8 datasets, there are too
+few flips: the smallest p-value of 2^5 flips hardly excludes a method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
@@ -47,7 +47,7 @@ from orchestrator.analysis.sign_flips import flipped_statistics, joint_p
 MIN_DATASETS = 5
 """With fewer shared datasets, no method is excluded and no pair is called level."""
 JOINT_FROM = 8
-"""Pairs with at least this many shared datasets are tested jointly; the others are tested one by one."""
+"""Pairs with at least this many shared datasets are tested jointly. Pairs with fewer are tested one by one."""
 
 
 def best_set(
@@ -61,11 +61,10 @@ def best_set(
 
     Args:
         scores: accuracy in percent of each method by (dataset, seed). NaN counts as missing. Datasets of several
-            domains may stand together if their names differ.
-        without_seeds: methods that draw nothing at random. Their one score on a dataset is compared with every seed of
-            the other methods.
-        raced: the methods that a race has excluded, each with the method it lost to and the p-value; without a race,
-            the scores decide.
+            domains may be compared together if their names differ.
+        without_seeds: methods that draw nothing at random. Their single score on a dataset is compared with every seed
+            of the other methods.
+        raced: for each method that a race has excluded, the better method and the p-value; ``None`` without a race.
     """
     methods = [method for method, own in scores.items() if any(math.isfinite(score) for score in own.values())]
     scores_MDS = _score_array([scores[method] for method in methods])
@@ -116,7 +115,7 @@ def best_set(
 
 
 def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> PairedTests:
-    """Make Student's test of each pair, with intervals that allow for skew where pairs are tested jointly.
+    """Return Student's test of each pair. The intervals of pairs that are tested jointly allow for skew.
 
     NaN marks a dataset that a pair does not share. ``confidence``: the level of the intervals.
     """
@@ -125,20 +124,20 @@ def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> 
 
 
 def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> Test:
-    """Return the test of each method against all rivals that are left.
+    """Return the test of each remaining method against its remaining rivals.
 
-    Rivals that share 8 datasets or more with it are tested jointly, the others one by one. The level is divided among
-    both groups by the number of rivals.
+    Rivals that share 8 datasets or more with the method are tested jointly, other rivals one by one. The level is
+    divided between both groups in proportion to the number of rivals.
     """
     places, ones = np.arange(len(tests.n)), np.ones(len(tests.n))
     place_MM = by_pair(methods, places, places, 0)
-    sign_MM = by_pair(methods, ones, -ones, 0.0)  # the tests are about method i against method j for i < j
+    sign_MM = by_pair(methods, ones, -ones, 0.0)  # the tests compare method i with method j for i < j
     n_MM = by_pair(methods, tests.n, tests.n, 0)
     p_MM = by_pair(methods, tests.p_first, tests.p_second, 1.0)
     flipped_PF = flipped_statistics(differences_PD) if (tests.n >= JOINT_FROM).any() else None
 
     def p_of(method: int, left: Ints) -> tuple[float, int]:
-        """Return the p-value of one method, and the rival that is most clearly better."""
+        """Return the p-value of one method, and its strongest rival."""
         joint = left[n_MM[left, method] >= JOINT_FROM]
         single = left[(n_MM[left, method] >= MIN_DATASETS) & (n_MM[left, method] < JOINT_FROM)]
         p, rival, rivals = 1.0, method, len(joint) + len(single)
@@ -154,7 +153,7 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
         return min(p, 1.0), rival
 
     def test(left: Ints) -> tuple[Floats, Ints]:
-        """Return the p-value of each method that is left, and the method's strongest rival."""
+        """Return the p-value and the strongest rival of each remaining method."""
         found = [p_of(int(method), left) for method in left]
         return np.array([p for p, _ in found]), np.array([rival for _, rival in found])
 
@@ -162,11 +161,11 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
 
 
 def skewed_methods(methods: int, differences_PD: Floats, tests: PairedTests) -> NDArray[np.bool_]:
-    """Mark the methods against which rivals are skewed to one side: a little better as a rule, much worse at times.
+    """Return which methods have rivals that are usually a little better and at times much worse.
 
-    The skewness of the rivals' leads, in standard errors of a normal sample, is averaged over the pairs with datasets
-    enough for the joint test. With 5 rivals it marks 37, 80 and 96 % of methods that are wrongly out for that reason,
-    at 8, 12 and 16 datasets, and 1 to 3 % of methods that are out without any skew.
+    The skewness of the rivals' leads, in standard errors of a normal sample, is averaged over the pairs with enough
+    datasets for the joint test. With 5 rivals and such skew, 37, 80 and 96 % of wrongly excluded methods are marked at
+    8, 12 and 16 datasets. Without skew, 1 to 3 % of excluded methods are marked.
     """
     n = np.maximum(tests.n, JOINT_FROM).astype(float)
     errors = np.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
@@ -185,12 +184,13 @@ def more_datasets(
     significance: float,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> int | None:
-    """Estimate how many more datasets settle a pair with a probability of 80 %, if its numbers stay as they are.
+    """Return the estimated number of further datasets that settle a pair with a probability of 80 %.
 
-    The pair is settled when one method is significantly better, or when the interval of the difference lies within plus
-    or minus ``smallest_difference``. N datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of
-    two t quantiles: one for the significance, one for the power. The distance runs from the difference to 0, or to the
-    nearer end of the range; the smaller N counts.
+    The estimate takes the mean and the deviation of the difference as fixed. The pair is settled when one method is
+    significantly better, or when the interval of the difference lies within plus or minus ``smallest_difference``. N
+    datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of two t quantiles: one for the
+    significance, one for the power. The distance is that from the difference to 0, or to the nearer end of the range.
+    The smaller N is taken.
 
     Args:
         difference: observed mean difference in points, in either direction.
@@ -219,14 +219,14 @@ def more_seeds(
     significance: float,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> int | None:
-    """Return about how many more seeds on the same datasets would settle a pair, as :func:`more_datasets` defines it.
+    """Return the estimated number of further seeds that settle a pair on the same datasets, as :func:`more_datasets`.
 
-    The variance of a dataset's difference is a variance between datasets plus one between seeds. More seeds reduce only
-    the second. ``None`` if the first is at least as large as the second, if the first alone is too large to settle the
-    pair, or if no dataset has two seeds.
+    The variance of a dataset's difference is the sum of a variance between datasets and a variance between seeds. More
+    seeds reduce the variance between seeds only. ``None`` if the variance between datasets is at least as large as that
+    between seeds, if it is too large to settle the pair, or if no dataset has two seeds.
 
     Args:
-        differences_DS: the differences by dataset and seed, NaN where there is none.
+        differences_DS: the differences by dataset and seed; NaN if there is none.
     """
     seeds_D = np.isfinite(differences_DS).sum(axis=1)
     several = seeds_D > 1
@@ -256,13 +256,13 @@ def _datasets_for(distance: float, deviation: float, confidence: float, power: f
 
 @cache
 def _detectable(confidence: float, power: float) -> Floats:
-    """Return the effect that N = 2, 3, ... datasets detect; it falls with N."""
+    """Return the smallest detectable effect, in standard deviations, with N = 2, 3, ... datasets; it falls with N."""
     n = np.arange(2, 2 * LARGEST_COUNT)
     return np.asarray((stdtrit(n - 1, confidence) + stdtrit(n - 1, power)) / np.sqrt(n))
 
 
 def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
-    """Return the accuracies as an MDS array, NaN where there is none."""
+    """Return the accuracies as an MDS array; NaN if there is none."""
     datasets = {name: place for place, name in enumerate(sorted({dataset for own in scores for dataset, _ in own}))}
     seeds = {name: place for place, name in enumerate(sorted({seed for own in scores for _, seed in own}))}
     scores_MDS = np.full((len(scores), len(datasets), len(seeds)), np.nan)

@@ -1,4 +1,4 @@
-"""Which rows a comparison of methods is made of: ablations, changed protocols, and methods without a seed."""
+"""Selects the rows that are compared: no ablations and no changed protocols. Finds methods without a seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.core.cell import Cell
 Place = tuple[str, str, str, str]
 """Track, protocol, backbone and domain."""
 Ablation = tuple[str, str, str, str, str]
-"""Track, protocol, backbone, domain and label of a method that is planned on some of the domain's datasets only."""
+"""Track, protocol, backbone, domain and label of a method that is planned on only some of the domain's datasets."""
 
 
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
@@ -31,14 +31,14 @@ def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[
 
 
 def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
-    """Whether the row belongs to one of the ablations."""
+    """Return whether the row belongs to one of the ablations."""
     return (row.track, row.protocol, row.backbone, row.domain, row.method) in ablations
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """Return the protocol in ``present`` that ``name`` changes: ``strict`` for ``strict+sigma_sign=relu``.
+    """Return the base of a changed protocol among ``present``, such as ``strict`` for ``strict+sigma_sign=relu``.
 
-    If ``name`` changes several of them, the one with the fewest differences. ``None`` if it changes none.
+    Of several, the base with the fewest differences is returned; ``None`` if there is no base.
     """
     known = set(present)
     while "+" in name:
@@ -49,9 +49,9 @@ def base_protocol(name: str, present: Iterable[str]) -> str | None:
 
 
 def changed_places(places: Iterable[Place]) -> frozenset[Place]:
-    """Return the places whose protocol changes the protocol of another place with the same track, backbone and domain.
+    """Return the places with a changed protocol whose base was measured on the same track, backbone and domain.
 
-    If the base of a changed protocol was measured on other tracks or domains only, the protocol counts as unchanged.
+    If the base was measured only on other tracks, backbones or domains, the protocol counts as unchanged.
     """
     protocols: dict[tuple[str, str, str], set[str]] = {}
     every = set(places)
@@ -65,37 +65,30 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
 
 
 def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
-    """Return the rows that verdicts are about.
+    """Return the rows that verdicts compare: those without ablations and changed protocols.
 
-    Ablations and protocols that change another one of the same track, backbone and domain are left out.
-
-    More methods in a comparison make every test in it stricter, so variants on a few datasets take no part.
+    More methods make every test of a comparison stricter, so variants on a few datasets are left out.
     """
     changed = changed_places(map(place_of, rows))
     return [row for row in rows if place_of(row) not in changed and not is_ablation(row, ablations)]
 
 
 def place_of(row: Row) -> Place:
-    """Return the row's place."""
+    """Return the track, protocol, backbone and domain of a row."""
     return row.track, row.protocol, row.backbone, row.domain
 
 
 def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
-    """Return the labels that have one row for each test split.
+    """Return the labels whose rows have neither k nor seed. Such a row is compared at every k.
 
-    That row counts at every k, while other labels have rows by k or seed.
-
-    Without any k or seed in the rows there are none.
+    If no row has a k or a seed, no label is returned.
     """
     drawn = {row.method for row in rows if row.k > 0 or row.seed > 0}
     return frozenset({row.method for row in rows} - drawn) if drawn else frozenset()
 
 
 def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
-    """Return the labels whose accuracy does not depend on a seed.
-
-    If no row has a seed, only the methods' own declarations say which of them depend on one.
-    """
+    """Return the labels whose accuracy does not depend on a seed, by their rows or by the methods' declarations."""
     from bolt.methods import METHODS  # imports torch
 
     declared = {name for name, method in METHODS.items() if not method.uses_support}

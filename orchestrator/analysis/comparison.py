@@ -1,14 +1,14 @@
-"""From tests of all pairs of methods to a comparison: the methods that may be the best, and what is known of them.
+"""Makes a comparison from tests of all pairs of methods. It names the methods that may be the best: the best set.
 
-A method leaves the best set if another method of the set is significantly better. The methods that are left are then
-tested again among themselves, until none leaves any more. The truly best method leaves only if it loses one of these
-tests, so it stays with a probability of 95 % (docs/verdict.md has the simulations). These are comparisons with the best
-(Hsu, Annals of Statistics 12, 1984), in steps. Choosing the winner first and testing it against the others would not
-keep the 95 %.
+A method leaves the best set if another method of the set is significantly better. The remaining methods are then
+tested again among themselves, until none leaves. The truly best method leaves only if it loses one of these tests, so
+it stays with a probability of 95 % (docs/verdict.md has the simulations). The procedure is a stepwise comparison with
+the best (Hsu, Annals of Statistics 12, 1984). A test of the observed winner against all other methods would not keep
+the 95 %.
 
 ``best_set`` makes the tests over datasets, ``one_dataset`` on one dataset.
 
-Shape legend: M methods, P pairs of methods; an entry (i, j) of an MM array is about method i compared with method j.
+Shape legend: M methods, P pairs of methods. An entry (i, j) of an MM array compares method i with method j.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests
 from orchestrator.util.units import pluralize
 
 LEVEL = 0.045
-"""The p-value at which a method is out. Steps add a little to it: the set misses the best method in at most 5 %."""
+"""The p-value up to which a method is excluded. With the repeated steps, the best set misses the best method in at most
+5 % of cases."""
 SURE = 0.005
-"""Up to this p, a method is rightly out at 95 % even where differences are skewed against it."""
+"""Up to this p-value, the exclusion of a method is right at 95 % even if differences are skewed against the method."""
 RULE = 2
-"""The version of the rule that decides who may be the best. Verdicts of earlier versions may name other methods."""
+"""The version of the rule that makes the best set. Verdicts of earlier versions may name other methods."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
-"""If it takes more datasets or seeds than this to separate methods, they are called nearly equal."""
+"""Methods are called nearly equal if more datasets or seeds than this are needed to separate them."""
 LARGEST_COUNT = 1000
-"""A number of missing datasets or seeds is not estimated beyond this."""
+"""The largest estimate of missing datasets or seeds."""
 
 Scope = Literal["datasets", "dataset", "draw"]
-"""What a statement is about: datasets like these; this dataset; this dataset with this draw of the support images."""
+"""The subject of a statement: datasets like these, this dataset, or this dataset with this draw of support images."""
 Outcome = Literal["best", "level", "undecided", "single"]
 
 Test = Callable[[Ints], tuple[Floats, Ints]]
-"""``methods that are left -> each one's p-value, and the rival that is most clearly better``; methods as positions."""
+"""Maps the positions of the remaining methods to the p-value and the strongest rival of each."""
 
 _SCOPE_TEXTS: Mapping[Scope, str] = {
     "datasets": "",
@@ -57,15 +58,15 @@ class MethodScore:
     """One method of a comparison.
 
     Attributes:
-        mean: mean accuracy in percent over everything the method was measured on.
-        n: number of datasets that ``mean`` is over, or of seeds if the comparison is about one dataset.
+        mean: mean accuracy in percent over all datasets or seeds of the method.
+        n: number of datasets, or of seeds if the comparison is about one dataset.
         seeds: smallest number of seeds on any dataset; 0 if the method does not depend on a seed.
-        difference: the method's lead over the first method of the comparison in points; ``None`` for the first method
-            itself and for a method that shares nothing with it.
-        interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few for one.
-        beaten_by: the method that is better with the smallest p; ``None`` for the methods of the best set.
-        doubtful: whether the method is out by a narrow margin and its rivals' leads are skewed: they may fail badly on
-            datasets that are rare, and then it is wrongly out more often than in 5 % of cases.
+        difference: the method's lead in points over the first method of the comparison; ``None`` for the first method,
+            and for a method that shares no dataset or seed with the first method.
+        interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few.
+        beaten_by: the method that excludes this method with the smallest p-value; ``None`` in the best set.
+        doubtful: whether the method is excluded by a narrow margin and the leads of its rivals are skewed. Rivals may
+            then fail badly on rare datasets, and the exclusion is wrong more often than in 5 % of cases.
     """
 
     method: str
@@ -79,7 +80,7 @@ class MethodScore:
 
     @property
     def in_best_set(self) -> bool:
-        """Whether the method may be the best one."""
+        """Whether the method may be the best."""
         return self.beaten_by is None
 
 
@@ -88,14 +89,14 @@ class Pair:
     """Two methods of the best set.
 
     Attributes:
-        difference: lead of ``first`` over ``second`` in points; ``None`` if they share nothing.
-        interval: its 95 % confidence interval; ``None`` if the data are too few for one.
-        n: number of datasets (or seeds) that both have.
+        difference: lead of ``first`` over ``second`` in points; ``None`` without a shared dataset or seed.
+        interval: 95 % confidence interval of the difference; ``None`` if the data are too few.
+        n: number of datasets (or seeds) that both methods have.
         level: whether the interval lies within plus or minus the smallest difference that matters.
-        more: about how many more datasets (or seeds) would settle an undecided pair with a probability of 80 %, either
-            as level or with one method better; ``None`` for a level pair and where there is no estimate.
-        more_seeds: the same by more seeds on the same datasets, for a comparison over datasets; ``None`` if the
-            differences scatter more between datasets than between seeds, or if no number of seeds would.
+        more: estimated number of further datasets (or seeds) that settle the pair with a probability of 80 %, either as
+            level or with one method better; ``None`` for a level pair, and without an estimate.
+        more_seeds: estimated number of further seeds on the same datasets, for a comparison over datasets; ``None`` if
+            differences scatter more between datasets than between seeds, or if seeds cannot settle the pair.
     """
 
     first: str
@@ -110,16 +111,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods that were measured on the same datasets, and which of them may be the best.
+    """The comparison of methods that were measured on the same datasets, with the best set.
 
     Attributes:
-        scope: what the comparison is about. Statements of different scope must not be mixed.
-        methods: the best set first, then the others; within both, complete methods first and higher means first.
+        scope: the subject of the comparison. Statements of different scope must not be mixed.
+        methods: the best set, then the excluded methods; in each group first by decreasing n, then by decreasing mean.
         pairs: every pair of the best set.
         n: number of datasets, or of seeds if the comparison is about one dataset.
         images: number of test images if the comparison is about one dataset, else ``None``.
         smallest_difference: the smallest difference that matters, in points.
-        raced: whether a race decided, so that methods that are out were measured on fewer datasets.
+        raced: whether a race excluded methods, which were then measured on fewer datasets.
     """
 
     scope: Scope
@@ -137,12 +138,16 @@ class Comparison:
 
     @property
     def unit(self) -> str:
-        """What ``n`` counts: ``dataset`` or ``seed``."""
+        """The unit of ``n``: ``dataset`` or ``seed``."""
         return "dataset" if self.scope == "datasets" else "seed"
 
     @property
     def outcome(self) -> Outcome:
-        """``best``: one method is left; ``level``: every pair of the set is level; ``single``: nothing to compare."""
+        """The outcome in one word.
+
+        ``single``: fewer than two methods were measured. ``best``: the best set has one method. ``level``: every pair
+        of the best set is level. ``undecided``: any other case.
+        """
         if len(self.methods) < 2:
             return "single"
         if len(self.best_set) == 1:
@@ -151,18 +156,21 @@ class Comparison:
 
     @property
     def more(self) -> int | None:
-        """About how many more datasets (or seeds) would settle which method is best; ``None`` without an estimate."""
+        """The estimated number of further datasets (or seeds) that decide the best method; ``None`` without one."""
         return _largest([pair.more for pair in self._open_pairs])
 
     @property
     def more_seeds(self) -> int | None:
-        """About how many more seeds on each dataset would settle which method is best; ``None`` if seeds would not."""
+        """The estimated number of further seeds on each dataset that decide the best method; ``None`` without one."""
         count = _largest([pair.more_seeds for pair in self._open_pairs])
         return count if count is not None and count <= MANY else None
 
     @property
     def _open_pairs(self) -> list[Pair]:
-        """The pairs that are not level. If the first method has any, only its pairs: they say whether it is best."""
+        """The pairs of the first method that are not level, which decide whether it is the best.
+
+        If all its pairs are level, these are all pairs that are not level.
+        """
         pairs = [pair for pair in self.pairs if not pair.level]
         return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
 
@@ -182,7 +190,7 @@ class Comparison:
             text = f"{text}; {self._what_would_settle()}"
         if doubtful := [shown.get(score.method, score.method) for score in self.methods if score.doubtful]:
             out = f"{', '.join(doubtful)} {'is' if len(doubtful) == 1 else 'are'} out"
-            text = f"{text}; that {out} is less sure than 95 %, because differences are skewed"
+            text = f"{text}; it is less sure than 95 % that {out}, because differences are skewed"
         return text
 
     def _what_would_settle(self) -> str:
@@ -197,7 +205,7 @@ class Comparison:
             return f"some are nearly equal, and more {noun}s will hardly separate them"
         if any(pair.n < 2 for pair in self.pairs):
             return f"too few shared {noun}s to say how many more would settle it"
-        return "more seeds alone would not settle it, the test images are too few"
+        return "more seeds alone would not settle it, because the test images are too few"
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
@@ -211,11 +219,11 @@ def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
 
     Args:
         p_MM: one-sided p-value for "method i is better than method j".
-        usable_MM: the pairs with data enough for a test; the others do not count as rivals.
+        usable_MM: the pairs with enough data for a test. Methods of other pairs do not count as rivals.
     """
 
     def test(left: Ints) -> tuple[Floats, Ints]:
-        """Return the p-value of each method that is left, and the method's strongest rival."""
+        """Return the p-value and the strongest rival of each remaining method."""
         among = np.ix_(left, left)
         p, rivals = np.where(usable_MM[among], p_MM[among], 1.0), usable_MM[among].sum(axis=0)
         return np.minimum(p.min(axis=0) * np.maximum(rivals, 1), 1.0), left[p.argmin(axis=0)]
@@ -224,11 +232,10 @@ def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
 
 
 def eliminate(methods: int, test: Test, level: float = LEVEL) -> tuple[Ints, Floats]:
-    """Return for each method the position of the method that it loses to, and the p-value there.
+    """Return for each method the position of the method that excludes it, and the p-value.
 
-    The position is -1 for the methods of the best set.
-    If methods were measured on different datasets, tests can contradict each other: a circle in which every method that
-    is left is beaten. Then all of them stay.
+    The position is -1 for the methods of the best set. If methods were measured on different datasets, tests can
+    contradict each other, so that every remaining method loses to another. All remaining methods then stay.
     """
     beaten_by, p_M = np.full(methods, -1), np.ones(methods)
     while len(left := np.flatnonzero(beaten_by < 0)) > 1:
@@ -241,7 +248,7 @@ def eliminate(methods: int, test: Test, level: float = LEVEL) -> tuple[Ints, Flo
 
 
 def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diagonal: Any) -> NDArray[Any]:
-    """Put values of the pairs i < j into an MM array: ``of_first`` at (i, j), ``of_second`` at (j, i)."""
+    """Return an MM array with the values of the pairs i < j: ``of_first`` at (i, j), ``of_second`` at (j, i)."""
     first, second = np.triu_indices(methods, 1)
     values_MM = np.full((methods, methods), diagonal)
     values_MM[first, second], values_MM[second, first] = of_first, of_second
@@ -249,7 +256,7 @@ def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diago
 
 
 def significance_per_pair(rivals: int) -> float:
-    """Return the p-value below which one of the ``rivals`` excludes a method if they are tested pair by pair."""
+    """Return the p-value up to which one of several ``rivals``, tested pair by pair, excludes a method."""
     return LEVEL / max(rivals, 1)
 
 
@@ -266,17 +273,17 @@ def make_comparison(
     skewed_M: NDArray[np.bool_] | None = None,
     raced: bool = False,
 ) -> Comparison:
-    """Return the comparison that tests of all pairs add up to.
+    """Return the comparison that results from tests of all pairs.
 
     Args:
-        scores: one for each method, without ``difference``, ``interval`` and ``beaten_by``, which are filled in here.
-        tests: of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
-        usable_P: the pairs with data enough for a test. The others keep their difference and n, without an interval.
-        eliminated: which methods are out, as :func:`eliminate` returns it.
-        more: (place of a pair in ``tests``, rivals of a method in the best set) -> ``more`` and ``more_seeds`` of the
+        scores: one for each method. The fields ``difference``, ``interval`` and ``beaten_by`` are filled in here.
+        tests: the tests of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
+        usable_P: the pairs with enough data for a test. Other pairs keep their difference and n, without an interval.
+        eliminated: the excluded methods, as :func:`eliminate` returns them.
+        more: (position of a pair in ``tests``, number of rivals in the best set) -> ``more`` and ``more_seeds`` of the
             pair.
         skewed_M: the methods whose exclusion is doubtful unless its p-value is very small; by default none.
-        raced: whether a race decided.
+        raced: whether a race excluded the methods.
     """
     beaten_by_M, p_M = eliminated
     beaten_M = beaten_by_M >= 0
@@ -284,7 +291,7 @@ def make_comparison(
     place_MM = by_pair(len(scores), places, places, 0)
 
     def lead(i: int, j: int) -> tuple[float | None, tuple[float, float] | None]:
-        """Return the lead of method i over method j with its interval; ``None`` for what is unknown."""
+        """Return the lead of method i over method j and its interval; ``None`` for an unknown value."""
         place = place_MM[i, j]
         difference, lower, upper = (float(of[place]) for of in (tests.difference, tests.lower, tests.upper))
         if i > j:

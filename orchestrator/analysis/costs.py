@@ -1,4 +1,4 @@
-"""Costs of a method: what a person pays to use it, and the order in which the kinds of costs are compared."""
+"""The costs of using a method, and the order in which the kinds of costs are compared."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
 
 FELT = 1.25
-"""Costs within this factor count as equal: nobody feels less, and one measurement of memory says no more."""
+"""Costs within this factor count as equal. A user hardly feels such a difference, and one measurement of memory is no
+more precise."""
 PROMPT_SHARE = 0.2
-"""Cost of a prompt through the text tower, in images through the image tower, of ViT-B/32. Larger towers have less."""
+"""Cost of a prompt in the text tower, relative to an image in the image tower, of ViT-B/32. For larger towers it is
+smaller."""
 _MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of a method costs; ``None`` if it is not known.
+    """The costs of one run of a method; ``None`` for an unknown cost.
 
     Attributes:
-        sources: whether it reads source models, which must be at hand.
-        operations: counted work to adapt, in forward passes of one image through the image tower.
-        memory: largest memory in bytes.
-        trainable_parameters: how many the method has, which is what must be kept to predict with it.
-        seconds: measured time to adapt. Nothing is chosen by it: other work on the machine changes it.
+        sources: whether the method reads source models, which the user must then have.
+        operations: counted operations to adapt, in forward passes of one image through the image tower.
+        memory: peak of memory in bytes.
+        trainable_parameters: the number of trainable parameters, which must be kept to predict.
+        seconds: measured time to adapt. It depends on other work on the machine, so the recommendation ignores it.
     """
 
     sources: bool | None = None
@@ -42,7 +44,7 @@ class Cost:
     seconds: float | None = None
 
     def of(self, kind: str) -> float:
-        """Return one kind of :func:`kinds`, or ``seconds``; infinity if it is not known."""
+        """Return the cost of one kind: one of :func:`kinds` or ``seconds``; infinity if it is unknown."""
         found = {
             "sources": self.sources,
             "operations": self.operations,
@@ -54,15 +56,15 @@ class Cost:
 
 
 def kinds(first: CostKind) -> tuple[str, ...]:
-    """Return the kinds of costs in the order in which they count: source models, what a person chose, the others."""
+    """Return the kinds of costs in the order of comparison: source models, ``first``, then the other kinds."""
     return "sources", first, *(kind for kind in get_args(CostKind) if kind != first)
 
 
 def cheapest(methods: Sequence[str], costs: Mapping[str, Cost], first: CostKind) -> str:
-    """Return the method that costs least.
+    """Return the cheapest method.
 
-    The kinds of costs are compared one after the other. In each, the methods remain that cost at most ``FELT`` times
-    the least.
+    The kinds of costs are compared one after the other. For each kind, only methods that cost at most ``FELT`` times
+    the lowest cost remain. Of several last methods, the first one is returned.
     """
     left = list(methods)
     for kind in kinds(first):
@@ -73,10 +75,11 @@ def cheapest(methods: Sequence[str], costs: Mapping[str, Cost], first: CostKind)
 
 
 def costs_of(rows: Iterable[Row], results: Mapping[str, Result]) -> dict[str, Cost]:
-    """Return what one cell of each method costs: the median over its cells, each given by one of its rows.
+    """Return the costs of one cell of each method: the medians over the method's cells.
 
     Args:
-        results: by cell id. Without the result of a cell, its operations and sources are not known.
+        rows: the rows of the cells. A cell can have several rows.
+        results: the results by cell id. Without the result of a cell, its operations and sources are unknown.
     """
     cells: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -97,7 +100,7 @@ def _cost(rows: Sequence[Row], results: Mapping[str, Result]) -> Cost:
 
 
 def _counted(result: Result) -> tuple[bool, float] | None:
-    """Return whether a cell read source models, and the operations of adapting; ``None`` for a method of the past."""
+    """Return whether a cell read source models, and the operations to adapt; ``None`` if the method was removed."""
     from bolt.methods import METHODS  # imports torch
 
     cell = result.cell
@@ -109,14 +112,14 @@ def _counted(result: Result) -> tuple[bool, float] | None:
     passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
     if support and (last_view := method.support_feature_views(settings)) is not None:
-        images += support * (last_view + 1)  # the features that the store caches for every method
+        images += support * (last_view + 1)  # for the cached features, which each cell would otherwise compute
     prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
     return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
 
 
 @lru_cache(maxsize=1024)
 def _settings(method: MethodRef, track: str) -> Any:
-    """Return a method's settings on a track; ``None`` if this version does not have them."""
+    """Return a method's settings on a track; ``None`` if this version lacks the method or a setting."""
     from bolt.methods import METHODS  # imports torch
 
     try:
@@ -128,11 +131,7 @@ def _settings(method: MethodRef, track: str) -> Any:
 def frontier(scores: Mapping[str, float], costs: Mapping[str, float]) -> list[str]:
     """Return the methods on the Pareto frontier, by increasing cost: no other is better at the same or a lower cost.
 
-    Costs within ``FELT`` count as equal. Methods of unknown cost are left out.
-
-    Args:
-        scores: by method; higher is better.
-        costs: by method.
+    Costs within ``FELT`` count as equal. Methods of unknown cost are left out. A higher score is better.
     """
     known = sorted((cost, method) for method, cost in costs.items() if method in scores and cost < math.inf)
 

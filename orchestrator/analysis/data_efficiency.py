@@ -1,7 +1,7 @@
-"""Data efficiency: with how many images per class does a method reach the score that another one has at some k?
+"""Data efficiency: the number of images per class with which a method reaches the score of another method at some k.
 
-Between the k that were measured, a score is taken to be linear in log k on each dataset. The interval holds those k at
-which the 95 % interval of the mean difference over datasets holds 0.
+Between measured k, the score on each dataset is interpolated linearly in log k. The interval contains the k at which
+the 95 % interval of the mean difference over datasets contains 0.
 
 Shape legend: K measured k, G points between them, N datasets.
 """
@@ -23,12 +23,12 @@ WIDEST_STEP = 4
 
 @dataclass(frozen=True)
 class Images:
-    """The number of images per class at which a method's mean score equals a mean to reach.
+    """The number of images per class at which a method's mean score equals a given mean.
 
     Attributes:
         k: the number; ``None`` if the means are equal nowhere between the smallest and the largest k.
-        low, high: ends of the 95 % interval; ``None`` where it is open, because it reaches the smallest or largest k.
-        reached: whether the method's mean at the largest k is at least the mean to reach.
+        low, high: ends of the 95 % interval; ``None`` for an end at or beyond the smallest or largest k.
+        reached: whether the method's mean at the largest k is at least the given mean.
     """
 
     k: float | None

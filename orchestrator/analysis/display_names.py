@@ -1,4 +1,4 @@
-"""Display names: what pages, figures and the terminal call a method, such as ``LP++`` or ``BOLT (rank 3)``."""
+"""Display names of methods on pages, in figures and on the terminal, such as ``LP++`` or ``BOLT (rank 3)``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 _SHORT_SETTINGS = {"top_k": "rank"}
-"""Settings whose own names say less than the word of the papers."""
+"""Settings for which display names use the papers' word."""
 
 
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
-    """Return the display name of every label: its method's title, with what distinguishes a variant in brackets.
+    """Return the display name of every label: the method's title, with the differences of a variant in brackets.
 
     Different labels have different display names. Labels of methods that are not registered stay as they are.
     """
@@ -21,7 +21,7 @@ def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
 
 
 def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
-    """Return one line on every label's method: what it does. Methods that are not registered have none."""
+    """Return the one-line summary of every label's method. Methods that are not registered have none."""
     from bolt.methods import METHODS  # imports torch
 
     registered = {label: METHODS[method] for label, method in method_names.items() if method in METHODS}
@@ -41,12 +41,12 @@ def _display_name(label: str, method: str) -> str:
     if method not in METHODS:
         return label
     title = METHODS[method].title
-    # Equal labels get such endings: "bolt [leave_one_out]", "bolt #2".
+    # Labels that would otherwise be equal end in " [leave_one_out]" or " #2".
     plain, ending = re.fullmatch(r"(.*?)((?: \[[^\]]*\]| #\d+)*)", label, re.DOTALL).groups()  # type: ignore[union-attr]
     if plain == method:
         return title + ending
     if title.casefold().startswith(plain.casefold()) or plain.startswith(title):
-        return label  # the grid gives the method's title itself
+        return label  # the grid's label contains the title already
     rest = plain.removeprefix(method)
     if rest != plain and not rest[0].isalnum():
         variant = _settings_text(rest[1:-1]) if rest.startswith("[") else rest.lstrip("_- ").replace("_", " ")
@@ -58,6 +58,6 @@ def _display_name(label: str, method: str) -> str:
 
 
 def _settings_text(settings: str) -> str:
-    """Write ``top_k=3,learning_rate=0.01`` as ``rank 3, learning rate 0.01``."""
+    """Return ``rank 3, learning rate 0.01`` for ``top_k=3,learning_rate=0.01``."""
     parts = (setting.partition("=") for setting in settings.split(","))
     return ", ".join(f"{_SHORT_SETTINGS.get(key, key.replace('_', ' '))} {value}".rstrip() for key, _, value in parts)

@@ -1,7 +1,7 @@
-"""95 % intervals of metrics on one test split: what other test images of the same kind would give.
+"""95 % intervals of metrics on one test split, for new test images of the same kind.
 
-``benchmarks/coverage.py`` measures how often they hold the truth. Two metrics have none: the calibration error of few
-images is biased upwards, and the share that can be labelled at 95 % jumps between images.
+``benchmarks/coverage.py`` measures how often they contain the true value. Two metrics have no interval: the calibration
+error of few images is biased upwards, and the share that can be labelled at 95 % jumps from image to image.
 
 Shape legend: N images, C classes that occur among the labels, G groups.
 """
@@ -20,16 +20,16 @@ from orchestrator.core.intervals import wilson_interval
 from orchestrator.tracks import MetricName
 
 GROUPS = 20
-"""Groups of images that are left out in turn."""
+"""Number of groups of images that are left out in turn."""
 WITHOUT_INTERVAL: frozenset[MetricName] = frozenset({"calibration_error", "share_at_95"})
 
 
 def intervals(answers: Answers) -> dict[MetricName, tuple[float, float] | None]:
     """Return the 95 % interval of every metric in per cent; ``None`` for a metric without one.
 
-    Accuracy has Wilson's interval. The worst class has one made of Wilson's intervals of all classes: any of them may
-    be the worst one (:func:`_of_worst_class`). All other metrics have intervals by the jackknife over groups of images
-    (Student's t).
+    The interval of the accuracy is Wilson's. The interval of the worst class combines Wilson's intervals of all
+    classes, because any class may be the worst (:func:`_of_worst_class`). All other intervals are from Student's t with
+    a jackknife over groups of images.
     """
     images, parts = len(answers.labels_N), jackknife_parts(answers)
     found: dict[MetricName, tuple[float, float] | None] = {}
@@ -46,13 +46,13 @@ def intervals(answers: Answers) -> dict[MetricName, tuple[float, float] | None]:
 
 
 def jackknife_parts(answers: Answers) -> list[Answers]:
-    """Return the predictions without each group of images in turn."""
+    """Return, for each group of images, the predictions without this group."""
     group_N = _groups(answers.labels_N)
     return [_without(answers, group_N == group) for group in range(min(GROUPS, len(group_N)))]
 
 
 def jackknife_interval(metric: Metric, answers: Answers, parts: Sequence[Answers]) -> tuple[float, float]:
-    """Return the interval of a metric from its values without each group of images."""
+    """Return the interval of a metric from its values on ``parts``, each of which lacks one group of images."""
     values_G = np.array([metric.of(part) for part in parts])
     spread = math.sqrt((len(parts) - 1) / len(parts) * float(((values_G - values_G.mean()) ** 2).sum()))
     half, value = float(stdtrit(len(parts) - 1, 0.975)) * spread, metric.of(answers)
@@ -76,9 +76,9 @@ def _without(answers: Answers, left_out_N: NDArray[np.bool_]) -> Answers:
 def _of_worst_class(answers: Answers) -> tuple[float, float]:
     """Return an interval of the lowest recall of any class: from the smallest lower end to the smallest upper end.
 
-    Each class has an interval of its own. The lowest recall can lie below the smallest lower end only if the recall of
-    the worst class lies below its own interval. It can lie above the smallest upper end if the recall of any class lies
-    above its own interval, so the upper ends allow for C classes.
+    The ends are those of one interval per class. The lowest recall is below the smallest lower end only if the recall
+    of the worst class is below its interval. It is above the smallest upper end if the recall of any class is above its
+    interval, so the upper ends allow for C comparisons.
     """
     totals_C, hits_C = np.bincount(answers.labels_N), np.bincount(answers.labels_N, weights=answers.correct_N)
     counts = [(hits / total, int(total)) for hits, total in zip(hits_C, totals_C, strict=True) if total]

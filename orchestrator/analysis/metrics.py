@@ -1,7 +1,7 @@
-"""What stored predictions tell besides accuracy: how each class fares, and how far a probability can be trusted.
+"""Metrics of stored predictions: accuracy over images and classes, and the calibration of probabilities.
 
-A store keeps the predicted class of every test image and the probability of that class. So calibration is about the
-predicted class, and no cell is run again. Values are in per cent.
+A store keeps the predicted class of every test image and the probability of this class. So metrics need no new run of a
+cell, and calibration is that of the predicted class. Values are in per cent.
 
 Shape legend: N images, C classes that occur among the labels.
 """
@@ -18,9 +18,9 @@ from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
 from orchestrator.tracks import MetricName
 
 BINS = 15
-"""Bins of equal width of the expected calibration error, as is usual."""
+"""Number of bins, of equal width, of the expected calibration error; 15 is usual."""
 WANTED = 0.95
-"""The accuracy of :func:`share_at_95`."""
+"""The required accuracy in :func:`share_at_95`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Answers:
 
     Attributes:
         labels_N, predicted_N: true and predicted classes.
-        probability_N: of the predicted class, in [0, 1].
+        probability_N: probability of the predicted class, in [0, 1].
     """
 
     labels_N: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Answers:
 
     @classmethod
     def of(cls, stored: StoredPredictions) -> Answers:
-        """Return the predictions of a store, whose probabilities are in units of 1/255."""
+        """Return the predictions from their form in a store, where probabilities are in units of 1/255."""
         labels_N, predicted_N = stored.labels.astype(np.int64), stored.predicted.astype(np.int64)
         return cls(labels_N, predicted_N, stored.probability / FULL_PROBABILITY)
 
@@ -54,7 +54,7 @@ def accuracy(answers: Answers) -> float:
 
 
 def recalls(answers: Answers) -> NDArray[np.float64]:
-    """Return the share of each class's images that are classified correctly, (C,)."""
+    """Return the recall of each class: the share of its images that are classified correctly, (C,)."""
     totals = np.bincount(answers.labels_N)
     hits = np.bincount(answers.labels_N, weights=answers.correct_N)
     return np.asarray(hits[totals > 0] / totals[totals > 0])
@@ -92,7 +92,10 @@ def brier(answers: Answers) -> float:
 
 
 def accuracy_of_surest(answers: Answers, share: float) -> float:
-    """Return the accuracy on this share of the images, the surest ones. Equally sure images share the last places."""
+    """Return the accuracy on the given share of the images, those with the highest probabilities.
+
+    If only some of several equally probable images fit into the share, their mean accuracy is used.
+    """
     count = max(1, round(share * len(answers.labels_N)))
     totals, hits = _by_probability(answers)
     taken = np.diff(np.minimum(np.concatenate([[0], totals.cumsum()]), count))
@@ -100,14 +103,14 @@ def accuracy_of_surest(answers: Answers, share: float) -> float:
 
 
 def share_at_95(answers: Answers) -> float:
-    """Return the largest share of images, the surest ones, of which 95 per cent are classified correctly."""
+    """Return the largest share of images, taken by decreasing probability, of which 95 % are classified correctly."""
     totals, hits = _by_probability(answers)
     reached = np.flatnonzero(hits.cumsum() >= WANTED * totals.cumsum())
     return 100 * float(totals[: reached[-1] + 1].sum() / totals.sum()) if len(reached) else 0.0
 
 
 def _by_probability(answers: Answers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many images have each probability, and how many of these are right; the highest probability first."""
+    """Return the numbers of images and of correct images with each probability, the highest probability first."""
     _, place_N = np.unique(-answers.probability_N, return_inverse=True)
     totals, hits = np.bincount(place_N), np.bincount(place_N, weights=answers.correct_N)
     return totals.astype(np.float64), hits.astype(np.float64)
@@ -115,13 +118,13 @@ def _by_probability(answers: Answers) -> tuple[NDArray[np.float64], NDArray[np.f
 
 @dataclass(frozen=True)
 class Metric:
-    """One number about a test split, in per cent.
+    """A metric of a test split, in per cent.
 
     Attributes:
-        title: what tables and figures call it.
-        of: its value from the predictions.
-        of_recalls: its value from the recalls of the classes, which every result has, or ``None`` if it needs the
-            predictions.
+        title: the name in tables and figures.
+        of: computes the value from the predictions.
+        of_recalls: computes the value from the recalls of the classes, which every result has; ``None`` if the metric
+            needs the predictions.
         lower_is_better: whether the best method has the smallest value.
     """
 
@@ -149,4 +152,4 @@ METRICS: Mapping[MetricName, Metric] = {
     "accuracy_surest_80": Metric("accuracy on the surest 80 %", lambda answers: accuracy_of_surest(answers, 0.8)),
     "share_at_95": Metric("share labelled at 95 % accuracy", share_at_95),
 }
-"""Name -> metric. A new one is a function, a line here and its name in ``MetricName``."""
+"""Name -> metric. A new metric takes a function, a line here and its name in ``MetricName``."""

@@ -1,17 +1,17 @@
-"""Which methods may be the best on one dataset, from the predictions on its test images.
+"""The best set on one dataset: the methods that may be the best, from the predictions on its test images.
 
 Every method predicts the same test images under the same seeds, so two methods give a table of differences in
-correctness, seeds x images. Both the support images (the seed) and the test images are samples, and both count as
-sources of variance:
+correctness, seeds x images. The support images (the seed) and the test images are both samples, so both are sources of
+variance:
 
-    D_si = difference + seed_s + image_i + rest_si        (two crossed random effects, one value in each place)
+    D_si = difference + seed_s + image_i + rest_si        (two crossed random effects, one value per seed and image)
 
 The variance of the mean of D is estimated from the mean squares of seeds, images and rest, as in Obuchowski and
 Rockette (Communications in Statistics - Simulation and Computation 24, 1995) and Gallas (Academic Radiology 13, 2006),
-who compare readers on the same cases. Its two parts have very different degrees of freedom, S - 1 and N - 1. The
-quantile is the average of both t quantiles, weighted with the parts (Cochran and Cox, Experimental Designs, 1957). The
-usual choice, one t quantile with Satterthwaite's degrees of freedom, gives 95 % intervals that hold the truth in as few
-as 92 % of draws with 2 and 3 seeds (``benchmarks/coverage.py``).
+who compare readers on the same cases. The variance is the sum of a part for the seeds and a part for the images, with
+S - 1 and N - 1 degrees of freedom. The quantile is the mean of both t quantiles, weighted with the parts (Cochran and
+Cox, Experimental Designs, 1957). The usual choice is one t quantile with Satterthwaite's degrees of freedom. With 2 and
+3 seeds, its 95 % intervals contain the true difference in as few as 92 % of draws (``benchmarks/coverage.py``).
 
 The result says nothing about other datasets. With one seed it says nothing about other support images either.
 
@@ -48,7 +48,7 @@ from orchestrator.store.predictions import StoredPredictions
 MIN_IMAGES = 2
 
 Correct = NDArray[np.bool_] | Floats
-"""Whether each test image was classified correctly, or what it adds to balanced accuracy, (N,) or (S, N)."""
+"""Whether each test image was classified correctly, or its contribution to balanced accuracy, (N,) or (S, N)."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class VarianceParts:
 
     Attributes:
         difference: mean difference in correctness, between -1 and 1.
-        seed_square, image_square, rest_square: mean squares of the two-way table. With one seed only the variance over
-            images can be estimated, and the other two are 0.
+        seed_square, image_square, rest_square: mean squares of the two-way table. With one seed, only the image square
+            can be estimated, and the seed and rest squares are 0.
         seeds, images: size of the table.
     """
 
@@ -71,7 +71,7 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The seeds' part of the variance, times the numbers of seeds and images. It includes the rest's part."""
+        """The variance over new seeds, the rest included, times the numbers of seeds and images."""
         return max(self.seed_square, self.rest_square)
 
     @property
@@ -91,9 +91,9 @@ class VarianceParts:
         return self.seed_part / whole if whole else 0.0
 
     def more_seeds(self, significance: float, smallest_difference: float) -> int | None:
-        """Estimate how many more seeds would settle the pair with a probability of 80 %.
+        """Return the estimated number of further seeds that settle the pair with a probability of 80 %.
 
-        ``None`` if no number of seeds would, because the test images are too few, or if there is one seed only.
+        ``None`` if the test images are too few to settle the pair with any number of seeds, or if there is one seed.
 
         Args:
             significance: one-sided p-value at which a method is excluded.
@@ -106,7 +106,7 @@ class VarianceParts:
         share = np.divide(self.seed_part, whole, out=np.zeros_like(whole), where=whole > 0)
 
         def reach(confidence: float, power: float) -> Floats:
-            """Return the distance from a limit at which this confidence is reached with this power."""
+            """Return the distance from a limit at which an interval of this confidence excludes it with this power."""
             quantile = t_quantile(confidence, share, seeds, self.images) + t_quantile(power, share, seeds, self.images)
             return np.asarray(quantile * np.sqrt(whole / (seeds * self.images)))
 
@@ -118,16 +118,16 @@ class VarianceParts:
 
 
 def t_quantile(probability: float | Floats, seed_share: Floats, seeds: Floats, images: int | Floats) -> Floats:
-    """Return Cochran and Cox's quantile: both t quantiles, weighted by their parts of the variance."""
+    """Return Cochran and Cox's quantile: the mean of both t quantiles, weighted with the parts of the variance."""
     seed_quantile = stdtrit(np.maximum(seeds - 1, 1), probability)
     image_quantile = stdtrit(np.maximum(images - 1, 1), probability)
     return np.asarray(seed_share * seed_quantile + (1 - seed_share) * image_quantile)
 
 
 def one_sided_p(t: Floats, seed_share: Floats, seeds: Floats, images: Floats) -> Floats:
-    """Return the p-value at which :func:`t_quantile` equals ``t``, found by bisection of log p.
+    """Return the p-value at which :func:`t_quantile` equals ``t``, by bisection of log p.
 
-    It is at least 1e-12, and 1 where t is NaN.
+    It is at least 1e-12, and 1 if t is NaN.
     """
     low, high = np.full_like(t, math.log(1e-12)), np.full_like(t, math.log(0.5))
     for _ in range(30):
@@ -142,7 +142,7 @@ def variance_parts(first_SN: Correct, second_SN: Correct) -> VarianceParts:
     """Return the mean squares of the differences between two tables of correct predictions, seeds x images.
 
     Raises:
-        ValueError: the tables have different shapes, no seed or fewer than two images.
+        ValueError: if the tables have different shapes, no seed or fewer than two images.
     """
     if first_SN.shape != second_SN.shape or first_SN.ndim != 2 or len(first_SN) == 0 or first_SN.shape[1] < MIN_IMAGES:
         raise ValueError(f"two tables seeds x images of one shape are needed, not {first_SN.shape}, {second_SN.shape}")
@@ -166,16 +166,16 @@ def correct_by_method(
 ) -> dict[str, dict[int, Correct]] | None:
     """Return whether each test image was classified correctly, (N,), by method and seed.
 
-    If the metric is balanced accuracy, return what each image adds to it instead (:func:`balanced`).
+    If the metric is balanced accuracy, the contribution of each image is returned instead (:func:`balanced`).
 
     Args:
         rows: the rows of one test split under one track, protocol and backbone, at one k.
         predictions: by cell id. A cell without predictions is left out.
 
     Returns:
-        ``None`` if the methods cannot be compared image by image: a method has no predictions at all, there are fewer
-        than two images, or the cells were scored on different images (a protocol can draw the support from the test
-        split).
+        ``None`` if the methods cannot be compared image by image. Then a method has no predictions at all, there are
+        fewer than two images, or the cells were scored on different images, because the protocol draws the support from
+        the test split.
     """
     correct: dict[str, dict[int, Correct]] = {row.method: {} for row in rows}
     images = set()
@@ -193,10 +193,11 @@ def correct_by_method(
 
 
 def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> dict[int, Correct]:
-    """Return what each test image adds to the balanced accuracy of a method, by seed.
+    """Return the contribution of each test image to the balanced accuracy of a method, by seed.
 
-    The mean over images is the balanced accuracy of the seed. An image counts by the size of its class. The recalls
-    themselves do not count as scatter between images: every sample of images has the same classes.
+    The mean over images is the balanced accuracy of the seed. An image has a weight inverse to the size of its class.
+    Differences between the recalls of classes do not count as variance between images, because every sample of images
+    has the same classes.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)
@@ -213,16 +214,16 @@ def best_set_on_dataset(
 ) -> Comparison:
     """Compare methods on one dataset. Each pair of methods is compared on the seeds that both have.
 
-    If some pair has two seeds or more, the comparison is about the dataset, and a pair with one seed is not tested. If
-    no pair has, its scope is ``draw``: it is about these support images only.
+    If a pair shares two seeds or more, the comparison is about the dataset, and pairs with one seed are not tested. If
+    no pair does, the scope is ``draw``, and the comparison is only about these support images.
 
     Args:
-        correct: for each method and seed whether each test image was predicted correctly, in the same order of images;
-            or what it adds to balanced accuracy.
-        without_seeds: methods that draw nothing at random. Their one entry is compared with every seed of the others.
+        correct: by method and seed, the value of each test image as :func:`correct_by_method` returns it.
+        without_seeds: methods that draw nothing at random. Their single entry is compared with every seed of the other
+            methods.
 
     Raises:
-        ValueError: methods were measured on different numbers of images, or on fewer than two.
+        ValueError: if methods were measured on different numbers of images, or on fewer than two.
     """
     methods = [method for method, own in correct.items() if own]
     seeds = [set() if method in without_seeds else set(correct[method]) for method in methods]
@@ -240,7 +241,7 @@ def best_set_on_dataset(
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
     def more(place: int, rivals: int) -> tuple[int | None, None]:
-        """Estimate how many more seeds would settle a pair."""
+        """Return the estimated number of further seeds that settle a pair."""
         pair = parts[place]
         return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None, None
 
@@ -260,7 +261,7 @@ def best_set_on_dataset(
 
 
 def _table(correct: Mapping[int, Correct], seeds: Sequence[int]) -> Floats:
-    """Return the rows of ``seeds``. A method without seeds has the same row for each of them."""
+    """Return the table of ``seeds``, (S, N). A method without seeds has the same row for each seed."""
     only = next(iter(correct.values()))
     return np.stack([correct.get(seed, only) for seed in seeds] or [only]).astype(np.float64)
 

@@ -16,14 +16,14 @@ Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 ALL_SKEW_FROM = 16
-"""With at least this many datasets, a correction counts the whole sample skewness; with n below it, n / 16 of it.
+"""With at least this many datasets, corrections use the whole sample skewness; with n fewer datasets, n / 16 of it.
 
-Few datasets estimate the skewness badly, and to correct for all of it costs power.
+Few datasets estimate the skewness badly, and a correction for all of it costs power.
 """
 _DIGITS = 9
 """Differences are rounded to this many digits, so that rounding errors do not break ties."""
 _NO_SKEW = 1e-6
-"""Below this skewness the correction is left out: it would be the difference of two nearly equal numbers."""
+"""Below this skewness there is no correction, because it would be the difference of two nearly equal numbers."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class PairedTests:
     Attributes:
         difference: mean difference, first method minus second; NaN without a shared dataset.
         lower, upper: ends of the two-sided interval, by default of 95 %; NaN with fewer than two shared datasets.
-        p_first, p_second: one-sided p-values for "the first method is better" and "the second is"; 1 without a test.
+        p_first: one-sided p-value for "the first method is better"; 1 without a test.
+        p_second: one-sided p-value for "the second method is better"; 1 without a test.
         deviation: standard deviation of one dataset's difference; NaN with fewer than two shared datasets.
         n: number of shared datasets.
     """
@@ -48,10 +49,10 @@ class PairedTests:
 
 
 def paired_t_tests(differences_PN: Floats, confidence: float = CONFIDENCE) -> PairedTests:
-    """Make Student's paired t-test for every row. NaN marks a dataset that the pair does not share.
+    """Return Student's paired t-test of every row. NaN marks a dataset that the pair does not share.
 
-    A row whose differences are all 0 has p = 1 on both sides and an interval of width 0. ``confidence``: the
-    level of the intervals.
+    A row whose differences are all 0 has p = 1 on both sides and an interval of width 0. ``confidence``: the level of
+    the intervals.
     """
     differences_PN = rounded(differences_PN)
     n = np.isfinite(differences_PN).sum(axis=1)
@@ -82,10 +83,11 @@ def t_values(difference: Floats, error: Floats) -> Floats:
 def with_skew_intervals(
     tests: PairedTests, differences_PN: Floats, rows_P: NDArray[np.bool_], confidence: float = CONFIDENCE
 ) -> PairedTests:
-    """Return the tests with intervals that are corrected for skew in the marked rows.
+    """Return the tests with intervals that are corrected for skew in the rows ``rows_P``.
 
     Hall's transformation of t (:func:`hall_t`) is monotone and has an inverse in closed form (Hall, Journal of the
-    Royal Statistical Society B 54, 1992). The interval holds the means whose transformed t lies within the t quantiles.
+    Royal Statistical Society B 54, 1992). The interval contains the means whose transformed t is between the t
+    quantiles.
     """
     n = np.maximum(tests.n, 2)
     skew = _skew_weight(n) * skewness(tests, differences_PN) / np.sqrt(n)
@@ -93,7 +95,7 @@ def with_skew_intervals(
     error, quantile = tests.deviation / np.sqrt(n), stdtrit(n - 1, (1 + confidence) / 2)
 
     def t_of(transformed: Floats) -> Floats:
-        """Return the t whose transformed value is this one."""
+        """Return the t of a transformed value."""
         cube_root = np.cbrt(1 + skew * (transformed - skew / 6))
         return np.where(plain, transformed, 3 * np.divide(cube_root - 1, skew, where=~plain, out=np.zeros(len(n))))
 
@@ -111,10 +113,10 @@ def skewness(tests: PairedTests, differences_PN: Floats) -> Floats:
 def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
     """Return Student's t with Hall's correction for skew: t + g t^2 / 3 + g^2 t^3 / 27 + g / 6.
 
-    Here g is the skewness that counts (``ALL_SKEW_FROM``) over the root of n. The arguments broadcast.
+    Here g is the used part of the skewness (``ALL_SKEW_FROM``) divided by the root of n. The arguments broadcast.
 
     Args:
-        mean, squares, cubes: means of a sample's values, of their squares and of their cubes. Squares have to be of
+        mean, squares, cubes: means of a sample's values, of their squares and of their cubes. The squares must be of
             the order of 1.
         n: number of values, at least 2.
     """
@@ -127,5 +129,5 @@ def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
 
 
 def _skew_weight(n: Ints) -> Floats:
-    """Return the share of the sample skewness that counts."""
+    """Return the share of the sample skewness that corrections use."""
     return np.asarray(np.minimum(n / ALL_SKEW_FROM, 1.0))

@@ -1,4 +1,4 @@
-"""The recommendation: of the methods that may be the best at each k, the cheapest, in one sentence."""
+"""The recommendation: a sentence that names, at each k, the cheapest of the methods that may be the best."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.costs import FELT, Cost, cheapest, kinds
 
 LISTED = 3
-"""The sentence names at most this many of the methods beside the recommended one."""
+"""The sentence names at most this many methods besides the recommended method."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A comparison of methods at one k, and what they cost.
+    """A comparison of methods at one k, and their costs.
 
     Attributes:
         k: images per class; 0 on a track without k.
-        comparison: the methods and which of them may be the best; methods are labels.
-        costs: what one run of each method costs, median over the cells of the comparison.
-        saves: the kind of cost that counts first, source models apart.
+        comparison: the comparison of the methods, which are given by their labels.
+        costs: the costs of one run of each method, medians over the cells of the comparison.
+        saves: the kind of cost that is compared first, after source models.
     """
 
     k: int
@@ -32,22 +32,21 @@ class Verdict:
 
     @property
     def recommended(self) -> str | None:
-        """The cheapest of the methods that may be the best and are close in accuracy to the first method.
+        """The cheapest method of the best set that is close to the first method; ``None`` if no method was measured.
 
         A method is close if it is behind the first method of the comparison by at most the smallest difference that
-        matters. Without this limit, the cheapest method would win wherever the data are too few to exclude it. ``None``
-        if no method was measured.
+        matters. Without this limit, the cheapest method would win if the data are too few to exclude it.
         """
         close = _close(self)
         return cheapest(close, self.costs, self.saves) if close else None
 
     @property
     def loss(self) -> float | None:
-        """The most points that the recommended method is behind the best one, at 95 %.
+        """The largest distance in points of the recommended method from the best method, at 95 %.
 
-        Each other method of the best set has an interval for its lead over the recommended method. The loss is the
-        largest upper end of these intervals. ``None`` if the recommended method is alone in the best set, or if the
-        data are too few for an interval.
+        It is the largest upper end of the intervals of the leads that the other methods of the best set have over the
+        recommended method. ``None`` if the recommended method is alone in the best set, or if the data are too few for
+        an interval.
         """
         pairs = [pair for pair in self.comparison.pairs if self.recommended in (pair.first, pair.second)]
         ends = []
@@ -58,7 +57,7 @@ class Verdict:
         return max(0.0, *ends) if ends else None
 
     def cost(self, method: str) -> Cost:
-        """Return what one run of a method costs."""
+        """Return the costs of one run of a method."""
         return self.costs.get(method, Cost())
 
     def statement(self, display_names: Mapping[str, str] | None = None) -> str:
@@ -67,7 +66,7 @@ class Verdict:
 
 
 def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | None = None) -> str:
-    """Return one sentence: the recommended methods over all k of one track, protocol, domain and backbone."""
+    """Return the sentence on the recommended methods over all k of one track, protocol, domain and backbone."""
     shown = display_names or {}
     ordered = sorted(verdicts, key=lambda verdict: verdict.k)
     ks = [verdict.k for verdict in ordered]
@@ -83,7 +82,7 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
 
 
 def _loss(verdicts: Sequence[Verdict]) -> str:
-    """Say what one may lose at any of these k, in brackets; empty where a bound is not known."""
+    """Return the largest loss over these k, as text in brackets; empty if the loss at some k is unknown."""
     losses = [verdict.loss for verdict in verdicts]
     known = [loss for loss in losses if loss is not None]
     if not known or len(known) < len(losses):
@@ -101,7 +100,7 @@ def _close(verdict: Verdict) -> list[str]:
 
 
 def _reason(verdict: Verdict, method: str, shown: Mapping[str, str]) -> str:
-    """Return why the method is recommended at one k: the end of a clause."""
+    """Return the reason why the method is recommended at one k, as the end of a clause."""
     comparison = verdict.comparison
     if comparison.outcome == "single":
         return ": no other method was measured"
@@ -122,11 +121,11 @@ _WORDS = {
     "memory": ("needs no memory", "needs {} times less memory"),
     "parameters": ("has no trainable parameters", "has {} times fewer trainable parameters"),
 }
-"""What a method saves in each kind of cost: the whole cost, or a factor."""
+"""The advantage of a method in each kind of cost: if the method has no such cost, and if it has less."""
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
-    """Say how much cheaper the method is than the cheapest rival, in the first kind of cost that clearly differs."""
+    """Return how much cheaper the method is than the cheapest rival, in the first kind of cost that clearly differs."""
     own, other = verdict.cost(method), verdict.cost(cheapest(rivals, verdict.costs, verdict.saves))
     for kind in kinds(verdict.saves):
         mine, theirs = own.of(kind), other.of(kind)

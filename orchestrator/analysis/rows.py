@@ -23,21 +23,23 @@ LabelOf = Callable[[Cell], str]
 
 @dataclass(frozen=True)
 class Row:
-    """The score of one cell on one test split, with everything that identifies it. Scores are in per cent.
+    """The score of one cell on one test split, with the fields that identify both. Scores are in per cent.
 
     Attributes:
-        dataset, evaluated_on: the target that the method adapted to, and the dataset whose test split was scored.
+        dataset: the target that the method adapted to.
+        evaluated_on: the dataset whose test split was scored.
         k, seed: 0 for a method that uses no support.
-        method, method_name: the label in tables, and the method's identifier, which decides its colour.
+        method: the label in tables.
+        method_name: the method's identifier, which decides its colour.
         gain: accuracy minus the zero-shot accuracy on the same images, in points.
-        metric, score: what methods are compared by, and its value.
-        score_zero_shot: the value of zero-shot on the same images; ``None`` if no cell measured it.
+        metric, score: the metric by which methods are compared, and its value.
+        score_zero_shot: the value of the metric for zero-shot on the same images; ``None`` if no cell measured it.
         total: number of test images.
         published, delta: the published accuracy, and measured minus published; ``None`` if the paper prints none.
         accuracy_own_classes, accuracy_zero_shot_own_classes: accuracy with predictions limited to the classes of the
             test split; ``None`` unless the test split has fewer classes than the target.
         short_classes: how many of the target's ``classes`` have fewer than k training images.
-        selects_on_test: whether test labels may have chosen a setting.
+        selects_on_test: whether the protocol may choose settings on the test set.
     """
 
     track: str
@@ -72,14 +74,15 @@ class Row:
 
     @property
     def test(self) -> str:
-        """The name of the test split, after the target's name if the two differ."""
+        """The name of the test split, with the target's name before it if the two differ."""
         return test_name(self.dataset, self.evaluated_on)
 
     @property
     def averaged(self) -> bool:
-        """Whether a mean over test splits counts this row.
+        """Whether a mean over test splits includes this row.
 
-        Out of distribution, a mean leaves out the target itself. With class groups, it counts only their mean.
+        On a track with shifted test sets, the mean leaves out the target's own test split. On a track with class
+        groups, it includes only the row with the mean of the groups.
         """
         track = stored_track(self.track)
         if track.group_mean is not None:
@@ -88,12 +91,12 @@ class Row:
 
     @property
     def score_gain(self) -> float | None:
-        """How many points the score is better than zero-shot's; ``None`` if zero-shot's is not known."""
+        """The points by which the score is better than that of zero-shot; ``None`` if the latter is unknown."""
         return None if self.score_zero_shot is None else sign_of(self.metric) * (self.score - self.score_zero_shot)
 
 
 def sign_of(metric: MetricName) -> int:
-    """Return 1, or -1 for a metric that is better where it is lower."""
+    """Return 1, or -1 for a metric of which lower values are better."""
     from orchestrator.analysis.metrics import METRICS  # imports NumPy
 
     return -1 if METRICS[metric].lower_is_better else 1
@@ -119,20 +122,20 @@ class SourceRow:
 
     @property
     def gain(self) -> float:
-        """What fine-tuning gained, in points."""
+        """The gain of fine-tuning, in points."""
         return self.fine_tuned_accuracy - self.zero_shot_accuracy
 
 
 def test_name(dataset: str, evaluated_on: str) -> str:
-    """Return ``evaluated_on``, or ``dataset → evaluated_on`` if a model is not scored on its target."""
+    """Return ``evaluated_on`` if it is the target ``dataset``, otherwise ``dataset → evaluated_on``."""
     return evaluated_on if dataset == evaluated_on else f"{dataset} → {evaluated_on}"
 
 
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     """Return the label of every cell, by cell id. Two different measurements never share a label.
 
-    If they did, a mean would count them as two seeds of one method. Equal labels are told apart by the cells' rule for
-    sources, then by a digest of the method's settings, and at last by a number.
+    Otherwise a mean would count the measurements as two seeds of one method. Equal labels get a suffix: the cell's rule
+    for sources, then a digest of the method's settings, and at last a number.
     """
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}
@@ -148,10 +151,7 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
 
 
 def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[tuple[object, ...], list[str]]:
-    """Return the ids of the cells that a table would print at the same position.
-
-    The label is the position's last part.
-    """
+    """Return the ids of the cells that a table would print at each position. The label is the position's last part."""
     positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for id_, c in cells.items():
         position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
@@ -165,10 +165,10 @@ def row_list(
     published_of: PublishedOf | None = None,
     scores: Scores | None = None,
 ) -> list[Row]:
-    """Return the rows of ``results``, in the same order. ``labels``: what :func:`labels_of` returned.
+    """Return the rows of ``results``, in the same order. ``labels``: the return value of :func:`labels_of`.
 
-    If a cell's track has a mean of class groups, a row of that mean follows the rows of its test splits. A
-    result without a score has no rows. By default, scores are by the metric of each track.
+    If a cell's track has a mean over class groups, a row with this mean follows the rows of the cell's test splits. A
+    result without a score has no rows. By default, the metric of a score is that of the track.
     """
     scores = scores_of(results) if scores is None else scores
     rows = []
@@ -183,7 +183,7 @@ def row_list(
 
 
 def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
-    """Return the row of the mean of a cell's class groups, from the groups' rows."""
+    """Return the row with the mean over a cell's class groups, from the groups' rows."""
     accuracy = mean.of(*(row.accuracy for row in groups))
     zero_shot = mean.of(*(row.accuracy_zero_shot for row in groups))
     frozen = [row.score_zero_shot for row in groups if row.score_zero_shot is not None]

@@ -1,7 +1,7 @@
-"""The score of every test split of every cell: what methods are compared by, in rows, verdicts, tables and figures.
+"""The score of every test split of every cell, by which rows, verdicts, tables and figures compare methods.
 
-The metric is chosen here and nowhere else: what a person asks for, or else what the track names. Accuracy and what
-recalls give (balanced accuracy, the worst class) are in every result. The other metrics need the stored predictions.
+Only this module chooses the metric: the user's choice, or else that of the track. Accuracy, balanced accuracy and the
+accuracy of the worst class follow from every result. The other metrics need the stored predictions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import listed, pluralize
 
 ReadPredictions = Callable[[Sequence[Result]], Mapping[str, Sequence[StoredPredictions]]]
-"""``results -> predictions by cell id``, as :meth:`orchestrator.store.store.Store.read_predictions` gives them."""
+"""``results -> predictions by cell id``, such as :meth:`orchestrator.store.store.Store.read_predictions`."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ Scores = Mapping[tuple[str, str], Score]
 
 _NAMED = 3
 _READ_TOGETHER = 256
-"""Results whose predictions are in memory at the same time."""
+"""Number of results whose predictions are in memory at the same time."""
 
 
 def scores_of(
     results: Sequence[Result], metric: MetricName | None = None, read_predictions: ReadPredictions | None = None
 ) -> Scores:
-    """Return the scores of results by ``metric``, or by the metric of each track."""
+    """Return the scores of results in ``metric``, by default in the metric of each track."""
     values: dict[tuple[str, str], tuple[MetricName, float]] = {}
     for start in range(0, len(results), _READ_TOGETHER):
         values.update(_values(results[start : start + _READ_TOGETHER], metric, read_predictions))
@@ -70,26 +70,26 @@ def scores_of(
 
 
 def unscored_sentence(cell_ids: Sequence[str]) -> str:
-    """Return a sentence about the results without a score, by the ids of their cells; empty if there are none."""
+    """Return a sentence on the results without a score, given the ids of their cells; empty without ids."""
     verb = "has" if len(cell_ids) == 1 else "have"
     what = f"{pluralize(len(cell_ids), 'result')} without predictions {verb} no score"
     return f"{what}: {listed(cell_ids, _NAMED)}" if cell_ids else ""
 
 
 def check_scored(scored: Collection[object], metric: MetricName | None, where: str) -> None:
-    """Raise ``UserError`` if there are no scores, although there are results."""
+    """Raise ``UserError`` if ``scored`` is empty, because no result has predictions."""
     if not scored:
         raise UserError(
-            f"no result has predictions, which {metric or 'these metrics'} need; results of early versions have none",
+            f"no result has predictions, which {metric or 'these metrics'} need; results of early versions lack them",
             where=where,
-            hint="accuracy, balanced_accuracy and worst_class need none",
+            hint="accuracy, balanced_accuracy and worst_class need no predictions",
         )
 
 
 def _values(
     results: Sequence[Result], metric: MetricName | None, read_predictions: ReadPredictions | None
 ) -> Iterator[tuple[tuple[str, str], tuple[MetricName, float]]]:
-    """Yield cell id and test split with the metric and its value, for all that have one."""
+    """Yield (cell id, test split) and (metric, value) of every test split that has a value."""
     chosen: dict[str, MetricName] = {one.cell.id: metric or stored_track(one.cell.track).metric for one in results}
     if all(name == "accuracy" for name in chosen.values()):
         yield from (((one.cell.id, e.dataset), ("accuracy", e.accuracy)) for one in results for e in one.evaluations)
@@ -119,11 +119,11 @@ def _values(
 
 
 def _place(cell: Cell, evaluation: Evaluation) -> tuple[str, ...]:
-    """Return what a cell has in common with the zero-shot cell on the same images."""
+    """Return a key that is equal for a cell and the zero-shot cell on the same test split."""
     return cell.track, cell.protocol.name, cell.backbone.name, cell.dataset.name, evaluation.dataset
 
 
 def _same_images(evaluation: Evaluation, zero_shot: Evaluation) -> bool:
-    """Whether two evaluations are of the same images: as far as the frozen accuracy and the sizes of classes tell."""
+    """Return whether two evaluations are of the same images, judged by the frozen accuracy and the class sizes."""
     sizes, frozen_sizes = ([size for _, size in one.per_class] for one in (evaluation, zero_shot))
     return evaluation.accuracy_zero_shot == zero_shot.accuracy and sizes == frozen_sizes

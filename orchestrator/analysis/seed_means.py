@@ -30,7 +30,7 @@ def summarize(values: Sequence[float]) -> Summary:
 def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> dict[int, float]:
     """Return for each seed the mean over ``datasets`` of ``scores[dataset][seed]``.
 
-    A seed that lacks a dataset has none: its mean would be over easier or harder datasets than the other means.
+    A seed that lacks a dataset is left out, because its mean would be over easier or harder datasets.
     """
     if not datasets:
         return {}

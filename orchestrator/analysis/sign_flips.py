@@ -1,10 +1,10 @@
-"""The joint test over datasets: is a method worse than the best of several others?
+"""The joint test over datasets: is a method worse than the best of several rivals?
 
-If a method is as good as its rivals, the differences on a dataset are as likely with one sign as with the other. So the
-signs of whole datasets are flipped, for all rivals at once. The largest statistic of all rivals is compared with its
-values after the flips. This keeps the correlation between rivals: rivals that win on the same datasets count nearly as
-one. (Romano and Wolf, Journal of the American Statistical Association 100, 2005, for tests of this kind.) The
-statistic is Student's t with Hall's correction for skew, :func:`orchestrator.analysis.paired_tests.hall_t`.
+If a method is as good as its rivals, both signs of the differences on a dataset are equally likely. So the signs of
+whole datasets are flipped, for all rivals at once. The largest statistic of all rivals is compared with its values
+after the flips. This keeps the correlation between rivals, so rivals that win on the same datasets count nearly as one
+(Romano and Wolf, Journal of the American Statistical Association 100, 2005, for tests of this kind). The statistic is
+Student's t with Hall's correction for skew, :func:`orchestrator.analysis.paired_tests.hall_t`.
 
 Shape legend: F flips, D datasets, P pairs of methods.
 """
@@ -18,14 +18,15 @@ import numpy as np
 from orchestrator.analysis.paired_tests import Floats, hall_t, rounded
 
 ALL_FLIPS_UP_TO = 12
-"""Up to this many datasets, every one of the 2^n flips counts; beyond, 2^12 of them: the identity and random ones."""
+"""Up to this many datasets n, all 2^n flips are used. With more datasets, 2^12 flips are used: the identity and random
+flips."""
 _TIE = 1e-9
-"""Statistics that differ by less, relatively, are equal."""
+"""Statistics with a smaller relative difference count as equal."""
 
 
 @cache
 def flips(datasets: int) -> Floats:
-    """Return signs, (F, D); the first row flips nothing. The same number of datasets gives the same flips."""
+    """Return the signs of all flips, (F, D), always the same for a number of datasets. The first row flips nothing."""
     if datasets <= ALL_FLIPS_UP_TO:
         return np.asarray(1.0 - 2.0 * (np.arange(2**datasets)[:, None] >> np.arange(datasets) & 1))
     signs_FD = np.random.default_rng(datasets).choice([-1.0, 1.0], size=(2**ALL_FLIPS_UP_TO, datasets))
@@ -36,7 +37,7 @@ def flips(datasets: int) -> Floats:
 def flipped_statistics(differences_PD: Floats) -> Floats:
     """Return the statistic of every pair after every flip, (P, F). NaN marks a dataset that a pair does not share.
 
-    The first column is what was observed. A pair that differs nowhere has zeros, and so has one without datasets.
+    The first column has the observed statistics. The row of a pair without differences or without datasets is 0.
     """
     n_P1 = np.maximum(np.isfinite(differences_PD).sum(axis=1, keepdims=True), 2)
     known_PD = np.nan_to_num(rounded(differences_PD))
@@ -49,6 +50,6 @@ def flipped_statistics(differences_PD: Floats) -> Floats:
 
 
 def joint_p(statistics_PF: Floats) -> float:
-    """Return the share of flips after which the largest statistic is at least the largest that was observed."""
+    """Return the share of flips after which the largest statistic is at least the largest observed statistic."""
     largest_F = statistics_PF.max(axis=0)
     return float((largest_F >= largest_F[0] - _TIE * max(1.0, abs(largest_F[0]))).mean())

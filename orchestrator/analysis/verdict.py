@@ -1,4 +1,4 @@
-"""Verdicts: which methods may be the best at each place of a benchmark, and which of them to use.
+"""Verdicts: for each track, protocol, backbone, domain and k, the methods that may be the best and the one to use.
 
 ``verdicts_of`` makes them from rows. The page, tables, the terminal, MLflow and ``verdict.json`` only read them.
 """
@@ -23,7 +23,7 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName
 
 _ON_IMAGES: frozenset[MetricName] = frozenset({"accuracy", "balanced_accuracy"})
-"""The metrics that are means over images, so that single datasets have verdicts."""
+"""The metrics that are means over images. Single datasets have verdicts by these metrics only."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class VerdictSeries:
 
     Attributes:
         domain: name of the domain; empty for all domains together.
-        dataset: name of the dataset if the verdicts are about one, else empty.
-        metric: what the methods are compared by.
+        dataset: name of the dataset if the verdicts are about a single dataset, else empty.
+        metric: the metric by which the methods are compared.
     """
 
     track: str
@@ -49,11 +49,11 @@ class VerdictSeries:
         return next((verdict for verdict in self.verdicts if verdict.k == k), None)
 
     def recommendation(self, display_names: Mapping[str, str] | None = None) -> str:
-        """Return which method to use at which k, in one sentence."""
+        """Return the sentence that says which method to use at which k."""
         return recommend(self.verdicts, display_names)
 
     def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Return the verdicts as ``json.dumps`` takes them, with the fields that docs/verdict.md describes."""
+        """Return the verdicts as plain JSON types, with the fields that docs/verdict.md describes."""
         place = {
             "track": self.track,
             "protocol": self.protocol,
@@ -67,7 +67,7 @@ class VerdictSeries:
 
 
 def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the fields of a verdict, without its place."""
+    """Return the fields of a verdict, without track, protocol, domain, dataset, backbone and metric."""
     comparison, methods = verdict.comparison, []
     for score in comparison.methods:
         cost = verdict.cost(score.method)
@@ -106,20 +106,20 @@ def verdicts_of(
 ) -> tuple[VerdictSeries, ...]:
     """Return a series of verdicts for each track, protocol, backbone and domain, in the order of the rows.
 
-    Where several domains are measured, a series about all of them together follows theirs, with ``domain`` empty.
-    A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. A series about each of its
-    datasets follows, if their cells have predictions and the metric is accuracy or balanced accuracy.
+    If several domains were measured, a series over all domains follows, with an empty ``domain``. A domain with fewer
+    than ``MIN_DATASETS`` datasets supports no statement about other datasets. Its series is followed by a series for
+    each of its datasets, if the cells have predictions and the metric is accuracy or balanced accuracy.
 
-    Only rows that a mean over test splits counts (``Row.averaged``) are compared.
+    Only rows that a mean over test splits includes (``Row.averaged``) are compared.
 
     Args:
         rows: the rows to compare; ``comparable.comparable_rows`` selects them.
-        results: of the rows' cells.
-        read_predictions: reads the predictions of results; without it there is no series about single datasets.
-        smallest_difference: in points of the metric; methods that differ by less are level.
+        results: the results of the rows' cells.
+        read_predictions: reads the predictions of results; without it, single datasets have no series.
+        smallest_difference: in points of the metric. Methods that differ by less are level.
         saves: the kind of cost that the recommendation saves first.
-        raced: the races that decide at their places. They are within one domain, so nothing is said about all domains
-            together where there is one.
+        raced: the races, which replace the tests at their place and k. A race compares methods within one domain, so
+            there is then no series over all domains.
     """
     races = {(race.place, race.k): race for race in raced}
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
@@ -175,10 +175,7 @@ def _dataset_verdicts(
 def _comparisons(
     rows: Sequence[Row], smallest_difference: float, races: Mapping[int, RacedPlace]
 ) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
-    """Yield every k with the comparison over the datasets, and the rows that it is made of.
-
-    ``races``: the races that decide, by k.
-    """
+    """Yield every k with the comparison over the datasets and the compared rows. ``races``: the races by k."""
     without_seeds, sign = methods_without_seeds(rows), sign_of(rows[0].metric)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
@@ -187,11 +184,11 @@ def _comparisons(
             scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
         decisions = races[k].decisions if k in races else None
         found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
-        # Leads stay positive for the better method where lower scores are better.
+        # Means get their sign back. Leads keep the flipped sign, so that the better method has a positive lead.
         yield k, replace(found, methods=tuple(replace(one, mean=sign * one.mean) for one in found.methods)), own
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
-    """Return the rows that are compared at each k. A fixed method has the same rows at every k."""
+    """Return the rows that are compared at each k. The rows of the ``fixed`` labels are compared at every k."""
     ks = sorted({row.k for row in rows} - {0}) or [0]
     return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}

@@ -1,6 +1,6 @@
 """Cells: measuring one cell in one process, without Ray.
 
-Start with ``trial.py``, which runs a cell and records how it ended. ``measure.py`` gathers what the cell reads
-(``inputs.py``), runs its method on the task that ``task.py`` makes of it, and scores the classifier on each test split
-(``splits.py``, ``evaluation.py``).
+Start with ``trial.py``, which runs a cell and records the outcome. ``measure.py`` gathers the inputs (``inputs.py``),
+makes the task (``task.py``), runs the method on the task, and scores the classifier on each test split (``splits.py``,
+``evaluation.py``).
 """

@@ -1,4 +1,4 @@
-"""Scores what a method made on the test splits of its cell: the only place where test labels meet predictions.
+"""Scores a method's classifier on the test splits of its cell. Only this module compares predictions with test labels.
 
 Shape legend: N images of a split, B batch, C classes, D embedding width.
 """
@@ -23,7 +23,8 @@ from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, Stored
 from orchestrator.store.results import Evaluation
 
 KEPT_PREDICTIONS = 64
-"""Predictions that a process keeps: of the frozen backbone, and of towers that are made of the sources alone."""
+"""Number of predictions that a process keeps for other cells: of the frozen backbone, and of towers that depend on the
+sources alone."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +36,22 @@ class Scored:
 
 
 def evaluate_cell(inputs: CellInputs, adapted: Adapted) -> tuple[Scored, ...]:
-    """Score a cell on all its splits. ``adapted`` is what :func:`name_new_classes` returned."""
+    """Return the scores of a cell on all its splits. ``adapted``: the return value of :func:`name_new_classes`."""
     return tuple(evaluate(inputs, split, adapted) for split in evaluation_splits(inputs))
 
 
 def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
-    """Return the method's result, with the target's new classes behind the base classes if there are new classes.
+    """Return the method's result with the target's new classes, if any, added after the base classes.
 
-    The vector of a new class is its embedding in the zero-shot head or, if the method changed the text side, the
-    method's embedding of its name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier takes no new
-    classes.
+    The vector of a new class is its embedding in the zero-shot head. If the method changed the text side, it is the
+    method's embedding of the class name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier takes no
+    new classes.
     """
     return _add_classes(inputs, adapted, inputs.artifacts.head, inputs.adapted_classes)
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Put the classes of a head, from number ``first`` on, behind the classifier's own classes."""
+    """Return the method's result with the classes of a head, from number ``first`` on, added after its classes."""
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted
@@ -62,12 +63,12 @@ def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 
 
 
 def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Scored:
-    """Score a cell's classifier on one split, and the frozen backbone on the same images.
+    """Return the score of a cell's classifier on one split, and the score of the frozen backbone on the same images.
 
-    If the split has images of fewer classes than the head, and the protocol asks for it, the score among its own
-    classes is given too. ``adapted`` classifies at least the classes up to the split's last one.
+    If some classes of the head have no image in the split, and the protocol asks for it, the accuracy among the other
+    classes is included. ``adapted`` must classify all classes of the split.
 
-    Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, ``ValueError`` for more than
+    Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
     """
     cell, backbone, loaded, classes = inputs.cell, inputs.backbone, inputs.loaded, split.classes
@@ -96,7 +97,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
             return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
     def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
-        """Return ``make()``, cached for cells with an equal key. A cell scored on a part of the split is not cached."""
+        """Return ``make()``, cached for other cells under ``key``. ``None``, or a part of a split, is not cached."""
         if key is None or split.rows_N is not None:
             return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, split.dataset, key

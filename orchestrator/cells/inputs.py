@@ -1,4 +1,4 @@
-"""What one cell reads, gathered in one place: its method, its settings, its artifacts and its source models.
+"""The inputs of one cell: its method, settings, artifacts and source models.
 
 Shape legend: C classes, D embedding width.
 """
@@ -21,21 +21,21 @@ from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
 
 KEPT_SOURCES = 2
-"""How many sets of sources a process keeps with their bases. Computing a basis takes longer than many cells."""
+"""Number of source sets that a process keeps with their bases. Computing a basis takes longer than many cells."""
 
 _OWNER = object()
-"""The key under which :func:`_sources_cache` notes which cells its values belong to."""
+"""The key in the cache of :func:`_sources_cache` for the backbone, method and sources of its values."""
 
 
 class CellInputs:
     """The inputs of one cell. An artifact is read from the store when it is first used.
 
-    The cell's task and its scores are made of these inputs alone. A new instance drops what cells of another method, or
-    with other sources, computed from their sources.
+    The cell's task and scores depend on these inputs alone. A new instance drops values that cells with another method
+    or other sources computed from their sources.
 
     Attributes:
         cell, track, method: the cell, its track and its method.
-        loaded: what this process has loaded, and where the rest is read from.
+        loaded: the cache of the process, which reads artifacts from the store.
     """
 
     def __init__(self, cell: Cell, loaded: ArtifactCache) -> None:
@@ -55,7 +55,7 @@ class CellInputs:
 
     @property
     def image_size(self) -> InputSize:
-        """The images that the backbone takes."""
+        """The size of the images that the backbone takes."""
         return self.artifacts.head.image_size
 
     @property
@@ -76,7 +76,7 @@ class CellInputs:
 
     @cached_property
     def sources(self) -> SourceSet | None:
-        """The source models, made of other datasets than the target; ``None`` if the method reads none."""
+        """The source models, each fine-tuned on another dataset than the target; ``None`` if the method reads none."""
         if not self.method.uses_source_models or not self.cell.sources:
             return None
         key = self.cell.backbone, self.cell.sources
@@ -86,13 +86,13 @@ class CellInputs:
 
 
 def _sources_cache(cell: Cell, loaded: ArtifactCache) -> dict[Hashable, Any]:
-    """Return the cache of what one method's cells compute from their sources, such as stacked task vectors.
+    """Return the cache of values that a method computes from the sources, such as stacked task vectors.
 
-    It can be as large as all source models together, so it is kept only while cells of the same method and sources
-    follow each other. A call for another cell empties it.
+    The values can be as large as all source models together. So the cache is kept only while cells of the same method
+    and sources follow each other. A call for a cell with another method or other sources empties it.
     """
     cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, size=1)
     if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
-        cache.clear()  # in place: the sources that are kept for earlier cells hold this dictionary, too
+        cache.clear()  # in place, because the kept sources of earlier cells refer to this dictionary too
         cache[_OWNER] = owner
     return cache

@@ -22,9 +22,11 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "sciki
 
 
 def make_manifest(loaded: ArtifactCache, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
-    """Make the manifest of a result that is finished now and read the artifacts at these addresses.
+    """Return the manifest of a result that is finished now.
 
-    ``precision``: the cell's number format; ``None`` stands for the default of the device.
+    Args:
+        addresses: the addresses of the artifacts that the cell read.
+        precision: the cell's number format; ``None`` for the default of the device.
     """
     commit, dirty = _commit()
     return Manifest(
@@ -50,7 +52,7 @@ def _versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _commit() -> tuple[str, bool]:
-    """Return the checkout's commit, and whether files differ from it; empty for an installed copy."""
+    """Return the commit of the checkout, and whether files differ from it; an empty commit for an installed copy."""
     root = Path(__file__).resolve().parent.parent.parent
     if not (root / ".git").exists():
         return "", False

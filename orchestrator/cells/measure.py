@@ -1,4 +1,4 @@
-"""Measure one cell: make its task, which holds no test labels, run its method, score the classifier."""
+"""Measures one cell: makes its task, which holds no test labels, runs its method, and scores the classifier."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from orchestrator.store.results import Evaluation, Result, Timings
 from orchestrator.tracks import Track
 
 KEPT_BYTES = 2**20
-"""Adapters up to this size are stored. A larger one is made again by running its cell once more."""
+"""Adapters up to this size in bytes are stored. A larger adapter can be made again by running its cell once more."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured cell: its result, the content of its predictions file, and what the method made."""
+    """A measured cell: its result, the content of its predictions file, and the method's output."""
 
     result: Result
     predictions: bytes
@@ -45,10 +45,10 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
     ``ValueError`` for details that are neither numbers nor texts.
     """
-    inputs = CellInputs(cell, loaded)  # drops what it no longer needs before memory is measured
+    inputs = CellInputs(cell, loaded)  # first, because it frees memory that earlier cells needed
     reset_peak_memory(loaded.device)
     curves: dict[str, list[float]] = defaultdict(list)
-    scoring_seconds = 0.0  # of the accuracies after each epoch, which are no part of the training
+    scoring_seconds = 0.0  # spent on accuracies after each epoch, which is not training time
 
     def report(epoch: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -91,12 +91,12 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
         },
         predictions=predictions_file(predictions),
     )
-    result.check()  # a result that cannot be stored is the cell's failure, not the store's
+    result.check()  # here, so that an invalid result counts as a failure of the cell and not of the store
     return Measurement(result, predictions, adapted)
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
-    """Return the mean of the class groups' accuracies, such as ``harmonic_mean``; empty if the track has no groups."""
+    """Return the name and value of the mean over class groups, such as ``harmonic_mean``; empty without groups."""
     if track.group_mean is None:
         return {}
     accuracy = {found.dataset: found.accuracy for found in evaluations}
@@ -105,7 +105,10 @@ def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, 
 
 
 def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
-    """Count classes with fewer support images than k (imbalanced track: with none). Return nothing for a count of 0."""
+    """Return the number of classes with fewer than k support images, by its name in ``details``; empty if it is 0.
+
+    On the imbalanced track, classes without any support image are counted instead.
+    """
     if not len(task.support):
         return {}
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
@@ -123,7 +126,7 @@ def adapter_to_keep(measurement: Measurement, loaded: ArtifactCache) -> dict[str
 
 
 def model_of(result: Result, adapted: Adapted, loaded: ArtifactCache) -> Model:
-    """Return the model a cell made, with its cell, settings, data licence and accuracies in its notes."""
+    """Return the model of a finished cell. Its notes describe the cell, the data licence, accuracies and sources."""
     cell = result.cell
     entry = loaded.catalog.dataset(cell.dataset.name)
     accuracy, zero_shot = result.accuracies

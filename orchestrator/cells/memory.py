@@ -1,4 +1,4 @@
-"""Memory of one cell: how much it used, and the limit of its share of a GPU."""
+"""Memory of one cell: the measured peak, and the limit to its share of a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.core.gpu_memory import CONTEXT_MIB
 def limit_gpu_memory(device: str, share: float) -> None:
     """Limit this process to its share of a GPU's memory, CUDA's context included.
 
-    Torch raises an out-of-memory error when the process needs more.
+    Beyond the limit, torch raises an out-of-memory error.
     """
     if share >= 1.0 or not device.startswith("cuda"):
         return
@@ -26,7 +26,7 @@ def limit_gpu_memory(device: str, share: float) -> None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Start a new measurement of :func:`peak_memory_mib`, without what this process's last work has freed."""
+    """Start a new measurement for :func:`peak_memory_mib`, after returning freed memory to the system."""
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -37,11 +37,11 @@ def reset_peak_memory(device: str) -> None:
 
 
 def peak_memory_mib(device: str) -> tuple[float, float]:
-    """Return the most memory since :func:`reset_peak_memory`, in MiB: in use, and reserved on an accelerator.
+    """Return the peaks of used and of reserved memory since :func:`reset_peak_memory`, in MiB.
 
-    On an accelerator, torch reserves more than is in use, and other processes cannot have it; CUDA's own context is not
-    counted. On the CPU, the resident memory of the process is in use, and nothing is reserved. Systems other than Linux
-    cannot reset the measurement; there the most since the process began is returned.
+    On an accelerator, torch reserves more memory than it uses, and other processes cannot take reserved memory. CUDA's
+    own context is not counted. On the CPU, the first number is the resident memory of the process and the second is 0.
+    Only Linux can reset the peak of a process. On other systems, the peak since the process began is returned.
     """
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20

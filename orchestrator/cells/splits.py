@@ -24,14 +24,14 @@ class EvaluationSplit:
     """The images of one dataset that a cell is scored on.
 
     Attributes:
-        name: of the scored images in results and reports.
-        classes: numbers of the classes, among the target's, that the images are classified among. The classes of a
-            dataset that is scored by its own class words follow the target's.
-        labels_N: class of each image, as its number among the target's classes.
+        name: the name of the scored images in results and reports.
+        classes: numbers of the classes from which predictions are chosen. The target's classes have the first numbers.
+            If the dataset is scored with its own class names, its classes follow.
+        labels_N: number of each image's class.
         rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
         pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
         frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
-        own_head: the zero-shot head of a dataset that is scored by its own class words.
+        own_head: the zero-shot head of a dataset that is scored with its own class names; otherwise ``None``.
     """
 
     dataset: DatasetRef
@@ -45,10 +45,10 @@ class EvaluationSplit:
 
 
 def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
-    """Return everything that a cell is scored on.
+    """Return all splits that a cell is scored on.
 
-    With base and new classes, the target's test split comes first, among all classes. Then come the images of the base
-    classes, classified among the base classes, and the images of the new classes, classified among the new classes.
+    On a track with base and new classes, there are three: the target's test split among all classes, the images of the
+    base classes among the base classes, and the images of the new classes among the new classes.
     """
     splits = [evaluation_split(inputs, dataset) for dataset in inputs.cell.evaluate_on]
     if inputs.track.base_classes is not None:
@@ -61,13 +61,13 @@ def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
 def evaluation_split(
     inputs: CellInputs, dataset: DatasetRef, group: range | None = None, name: str = ""
 ) -> EvaluationSplit:
-    """Return the test split of a dataset, or its images of a group of classes, without a support drawn from it.
+    """Return the test split of a dataset, or its images of a group of classes.
 
-    The largest support is left out, so that every k is scored on the same images. Where the protocol scores on a tenth
-    of the target's training split, that tenth is returned.
+    If the support is drawn from the test split, the largest support is left out, so that every k is scored on the same
+    images. If the protocol scores on a tenth of the target's training split, this tenth is returned.
 
     Args:
-        name: of the scored images; the dataset's by default.
+        name: the name of the scored images; by default that of the dataset.
     """
     name, classes = name or dataset.name, range(len(inputs.head_CD)) if group is None else group
     if inputs.artifacts.validation_images is not None:
@@ -99,8 +99,8 @@ def evaluation_split(
 def target_labels(inputs: CellInputs, images: Images) -> Tensor:
     """Return the labels of a dataset's test split as class numbers of the cell's target, (N,).
 
-    The classes of a dataset that is scored by its own class words follow the target's. The classes of a variant of the
-    target (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for a class that the target does
+    If the dataset is scored with its own class names, its classes follow the target's classes. The classes of a variant
+    of the target (ImageNet-A of ImageNet) are matched by name. Raises ``UserError`` for a class that the target does
     not have.
     """
     labels = torch.from_numpy(inputs.loaded.get(images).labels)

@@ -1,4 +1,4 @@
-"""Makes the task of a cell: everything that its method may see."""
+"""Makes the task of a cell, which holds everything that the cell's method may see."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import evaluation_split
 
 _OVERLAP = 0.2
-"""How long a class of a drifting stream lasts, as a share of the stream."""
+"""The length of a class in a drifting stream, as a share of the stream."""
 
 
 def make_task(inputs: CellInputs) -> Task:
-    """Return everything the method may see of its target. Large parts are read when they are first used.
+    """Return the task of a cell. Its large parts are read when they are first used.
 
-    No test label is in it, but a protocol that ``selects_on_test`` gives an oracle, which returns a classifier's
-    accuracy.
+    A task has no test labels. Under a protocol that ``selects_on_test``, it has an oracle, which returns the test
+    accuracy of a classifier.
 
-    Raises ``ValueError`` if the method's code has another version than the cell, ``FileNotFoundError`` for an artifact
-    that is not built, :class:`bolt.task.support.TooFewImages` if a class has too few images for the protocol.
+    Raises ``ValueError`` if the cell asks for another version of the method, ``FileNotFoundError`` for an artifact that
+    is not built, and :class:`bolt.task.support.TooFewImages` if a class has too few images for the protocol.
     """
     cell, method, artifacts, loaded = inputs.cell, inputs.method, inputs.artifacts, inputs.loaded
     if method.version != cell.method.version:
-        raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
+        wanted = cell.method.version
+        raise ValueError(f"the cell asks for version {wanted} of {method.name}, but this is version {method.version}")
     text = None
     if method.trains_text(inputs.settings):
         words = inputs.artifacts.head.class_text(loaded)
@@ -56,7 +57,7 @@ def make_task(inputs: CellInputs) -> Task:
 
 
 def _oracle(inputs: CellInputs) -> Callable[[Adapted], float]:
-    """Return a function: accuracy on the target's test images of the classes that the method is adapted to."""
+    """Return a function that measures accuracy on the test images of the classes that the method is adapted to."""
     count = inputs.adapted_classes
     group = None if count == len(inputs.head_CD) else range(count)
 
@@ -68,7 +69,7 @@ def _oracle(inputs: CellInputs) -> Callable[[Adapted], float]:
 
 
 def _support(inputs: CellInputs) -> Support:
-    """Return the labelled images of the classes that the method is adapted to; empty if the method is given none."""
+    """Return the labelled images of the classes that the method is adapted to; empty if the method gets none."""
     cell, artifacts, loaded = inputs.cell, inputs.artifacts, inputs.loaded
     if artifacts.support_images is None:
         empty = torch.empty(0, dtype=torch.int64)
@@ -108,7 +109,7 @@ def _support(inputs: CellInputs) -> Support:
 
 
 def _validation(inputs: CellInputs) -> Support | None:
-    """Return the validation images of the classes that the method is adapted to, if the protocol gives it any."""
+    """Return the validation images of the classes that the method is adapted to; ``None`` if the method gets none."""
     cell, artifacts, loaded = inputs.cell, inputs.artifacts, inputs.loaded
     if artifacts.validation_features is None or artifacts.support_images is None:
         return None
@@ -134,12 +135,15 @@ def _validation(inputs: CellInputs) -> Support | None:
 
 
 def _undeclared(*arguments: Any) -> Tensor:
-    """Raise ``ValueError``: the method reads an input that it did not declare."""
-    raise ValueError("the method's registration says that it does not read this")
+    """Raise ``ValueError``, because the method reads an input that it did not declare."""
+    raise ValueError("the method reads an input that its registration does not declare")
 
 
 def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
-    """Return the target's test images without labels. Augmented views are crops of images near their own size."""
+    """Return the target's test images without labels; ``None`` if the method gets a support or uses no images.
+
+    Augmented views are crops of images near their own size.
+    """
     artifacts, loaded = inputs.artifacts, inputs.loaded
     if inputs.track.gives_support or not inputs.method.uses_support:
         return None
@@ -176,9 +180,9 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
 
 
 def drifting_order(labels_N: Tensor, generator: torch.Generator) -> Tensor:
-    """Return an order (N,) in which classes come up one after another, about a fifth of them at a time.
+    """Return an order of the images (N,) in which about a fifth of the classes is present at a time, in random order.
 
-    The order of the classes is drawn. The method sees the order alone.
+    The method sees the order of the images, but no labels.
     """
     classes = int(labels_N.max()) + 1
     start_C = torch.randperm(classes, generator=generator) / classes

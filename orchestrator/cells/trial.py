@@ -1,4 +1,4 @@
-"""Runs one cell in this process and records how it ended."""
+"""Runs one cell in this process and records its result or its failure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from orchestrator.util.errors import UserError
 
 
 def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Run a cell and store its result or, if it fails, its failure with the traceback.
+    """Run a cell, and store its result or its failure; return an event with the outcome.
 
-    Whatever the cell raises becomes part of the event that is returned. Too little memory and an unusable store are
-    not recorded as failures, because they say nothing about the cell.
+    An exception of the cell is described in the event and not raised. Too little memory and an unusable store are not
+    recorded as failures, because they say nothing about the cell.
     """
     started = time.perf_counter()
     store = Store(settings.store_url)
@@ -63,7 +63,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def classify_error(error: BaseException) -> FailureKind:
-    """Return what caused an error that a cell raised; the errors it was raised from count as well."""
+    """Return the kind of problem behind an error of a cell, searching the chain of ``__cause__``; empty if unknown."""
     if is_store_error(error):
         return "store"
     if any(isinstance(cause, MemoryError) for cause in causes(error)):
@@ -72,7 +72,7 @@ def classify_error(error: BaseException) -> FailureKind:
 
 
 def _is_gpu_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # a process that has not imported torch has no error of its
+    torch = sys.modules.get("torch")  # not imported here: without it, there is no error of a GPU
     if torch is None or not isinstance(error, RuntimeError):
         return False
     message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError
@@ -81,14 +81,14 @@ def _is_gpu_memory(error: BaseException) -> bool:
 
 
 def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
-    """Return whether an artifact that a cell reads is damaged or missing.
+    """Discard damaged artifacts that a cell reads; return whether an artifact is damaged or missing.
 
-    The store discards the damaged ones, and this process reloads all of them.
+    If so, this process drops its loaded artifacts.
     """
     try:
         loaded = artifact_cache(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
-    except Exception:  # the cell has met the same error, and its failure says so
+    except Exception:  # the cell has met the same error, which is recorded as its failure
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
@@ -99,9 +99,9 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
 def record_failure(
     store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, retryable: bool = False
 ) -> None:
-    """Record that a cell or an artifact could not be made; the attempts of an earlier record are added to ``attempts``.
+    """Record that a cell or an artifact could not be made. The attempts of an earlier record are added to ``attempts``.
 
-    ``retryable``: the same command tries it again, see :class:`~orchestrator.store.results.Failure`.
+    ``retryable``: whether the same command retries it, see :class:`~orchestrator.store.results.Failure`.
     """
     before = store.read_failure(failed_id)
     now = datetime.now(UTC).isoformat(timespec="seconds")

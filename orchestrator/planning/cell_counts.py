@@ -1,4 +1,4 @@
-"""How many cells of a grid have finished, have failed and remain."""
+"""The counts of finished, failed and open cells as a sentence."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def count_cells(total: int, done: int, todo: int, failed: int, damaged: Sequence
     """Return the counts in one line, and the damaged results in a second one if there are any.
 
     Args:
-        todo: cells that will run. A failed cell is among them if it runs again.
-        damaged: ids of cells whose result could not be read and was set aside.
+        todo: number of cells that will run, including failed cells that are retried.
+        damaged: ids of the cells whose damaged results were set aside.
     """
     line = f"{pluralize(total, 'cell')}: {done} done, {todo} to do, {failed} failed"
     if damaged:

@@ -1,4 +1,4 @@
-"""Whether a plan can run here: its inputs are on this machine, and its artifacts fit on the store's disk."""
+"""Checks that a plan can run here: its inputs are on this machine, and its artifacts fit on the store's disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SHOWN_NAMES = 8
 
 
 def check_inputs(plan: Plan) -> None:
-    """Raise ``UserError`` naming everything that a run of the plan would miss, and how to get it."""
+    """Raise ``UserError`` if inputs of the plan are missing. The message names them and says how to get them."""
     missing = _missing_inputs(plan)
     datasets = [name for name in missing if name in plan.grid.datasets]
-    if plan.data_root is not None:  # what an own folder lacks is different for each
+    if plan.data_root is not None:  # the user's own datasets lack different things, so each has its own error
         datasets = [name for name in datasets if not plan.catalog.dataset(name).is_own]
     errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
     if len(datasets) > 1:
@@ -42,10 +42,10 @@ def check_inputs(plan: Plan) -> None:
 
 
 def _missing_inputs(plan: Plan) -> dict[str, UserError]:
-    """Return what a run would miss, by its name: datasets, backbones, checkpoints, parts of datasets.
+    """Return the errors for missing datasets, backbones, checkpoints and parts of datasets, by name.
 
-    A dataset that is not here counts only while artifacts that are made from its images are still to be built. A
-    folder or table of images whose content has changed always counts: its results would be of other images.
+    A dataset that is not here is missing only while artifacts must still be built from its images. A folder or table of
+    images with changed content is always an error, because its results would be of other images.
     """
     catalog, root = plan.catalog, plan.data_root
     backbones = sorted({cell.backbone.name for cell in plan.todo})
@@ -66,7 +66,7 @@ def _missing_inputs(plan: Plan) -> dict[str, UserError]:
 
 
 def _missing_datasets(plan: Plan, missing: Mapping[str, UserError]) -> UserError:
-    """Return one error for several missing datasets: the cause, their names, and one command that fetches them."""
+    """Return one error for several missing datasets, with the cause, their names and a command that fetches them."""
     root = plan.data_root
     by_hand = [name for name in missing if plan.catalog.dataset(name).route.kind == "dassl"]
     fetched = [name for name in missing if name not in by_hand and not plan.catalog.dataset(name).is_own]
@@ -90,14 +90,14 @@ def _missing_datasets(plan: Plan, missing: Mapping[str, UserError]) -> UserError
 
 
 def free_bytes(store: Store) -> int | None:
-    """Free bytes on the disk where a local store is or will be; ``None`` for a remote store."""
+    """Return the free bytes on the disk of a local store, which need not exist yet; ``None`` for a remote store."""
     if not store.files.is_local:
         return None
     return shutil.disk_usage(nearest_existing(Path(store.files.root))).free
 
 
 def bytes_to_build(plan: Plan) -> int:
-    """About how many bytes the missing artifacts will take."""
+    """Return the estimated bytes of the missing artifacts."""
     return sum(spec.size_bytes(plan.catalog) for spec in plan.missing)
 
 
@@ -130,7 +130,7 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
 
 
 def plan_problems(plan: Plan, store: Store, budget: int | None) -> list[UserError]:
-    """Return what keeps the plan from being run: too little space, and missing inputs."""
+    """Return the errors that keep the plan from running: too little space, and missing inputs."""
     found = []
     for check in (partial(check_disk_space, plan, store, budget), partial(check_inputs, plan)):
         try:
@@ -145,7 +145,7 @@ def check_precisions(plan: Plan, gpus: float) -> None:
     asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
     if asking and not gpus:
         raise UserError(
-            f"{asking[0].id} asks for tf32, which only GPUs compute in, and this run uses none",
+            f"{asking[0].id} asks for tf32, a number format of GPUs, and this run uses no GPU",
             where="precision",
             hint="leave precision out for the default of each device, or take float32 or bfloat16",
         )

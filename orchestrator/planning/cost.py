@@ -1,6 +1,6 @@
-"""What a cell takes: its counted operations, and its seconds and accelerator memory learned from finished cells.
+"""The cost of a cell: its counted operations, and its seconds and accelerator memory learned from finished cells.
 
-The cost of a cell that was never measured is predicted from similar cells. The groups of similar cells, nearest first:
+The seconds and memory of a new cell are predicted from similar cells. The groups of similar cells, nearest first:
 
 1. the same cell with another seed,
 2. the same method and settings in the same domain, on another dataset or at another k,
@@ -10,10 +10,10 @@ The cost of a cell that was never measured is predicted from similar cells. The 
 6. any method on the same backbone,
 7. any cell.
 
-Memory uses groups 1 to 3: another track, backbone or method says too little, and a cell whose share of a GPU is too
-small fails. Seconds use groups 3 to 7: within a group they grow with the operations that a cell counts, so a large
-dataset is not judged by a small one. In every group the cells at the nearest k count. Where no group has a measurement,
-the model answers ``None``; the caller then assumes something, and says so.
+Memory is predicted from groups 1 to 3. Another track, backbone or method says too little, and a cell with too small a
+share of a GPU fails. Seconds are predicted from groups 3 to 7. Within a group, they are scaled by the counted
+operations, so a small dataset predicts a large one. In every group, the cells at the nearest k are used. If no group
+has a measurement, the prediction is ``None``. The caller then prints and uses an assumption.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS
 
 WINDOW = 20
-"""The mean duration of a group follows about this many of the last measurements, as machines change."""
+"""The mean duration of a group is over about this many of the last measurements, because machines change."""
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ class Work(NamedTuple):
     """A piece of work whose duration the model learns or predicts.
 
     Attributes:
-        groups: of similar work, the narrowest first.
-        shots: k of a cell, 0 for other work.
-        gflop: 10^9 operations, 0 where next to none are counted. Work with and without operations is never compared.
+        groups: keys of the groups of similar work, the narrowest group first.
+        shots: k of a cell; 0 for other work.
+        gflop: 10^9 operations; 0 if next to none are counted. Work with and without operations is never compared.
     """
 
     groups: tuple[Hashable, ...]
@@ -55,13 +55,13 @@ class Work(NamedTuple):
 
 
 def artifact_work(address: str, gflop: float) -> Work:
-    """Return the work of building an artifact: like that of its kind, else like that of any artifact."""
+    """Return the work of building an artifact. Its groups are the artifacts of the same kind, then all artifacts."""
     return Work((("artifact", address.partition("/")[0], gflop > 0), ("artifacts", gflop > 0)), 0, gflop)
 
 
 @dataclass
 class _RecentMean:
-    """Mean duration of the last measurements of a group."""
+    """A running mean of the durations in a group."""
 
     count: float = 0.0
     seconds: float = 0.0
@@ -75,14 +75,14 @@ class _RecentMean:
         self.gflop = kept * self.gflop + gflop
 
     def scaled_to(self, gflop: float) -> float:
-        """Return the mean in seconds, in proportion to the operations where there are any."""
+        """Return the mean seconds, scaled to ``gflop`` if operations are counted."""
         return self.seconds * gflop / self.gflop if gflop and self.gflop else self.seconds / self.count
 
 
 class CostModel:
-    """Predicts seconds and accelerator memory from what was measured. Its methods may be called from any thread.
+    """Predicts seconds and accelerator memory from finished cells. Its methods may be called from any thread.
 
-    ``gflops_of`` gives the 10^9 operations of a cell, 0 for a cell that only reads cached features.
+    ``gflops_of`` returns the 10^9 operations of a cell, 0 for a cell that only reads cached features.
     """
 
     def __init__(self, gflops_of: Callable[[Cell], float] = lambda cell: 0.0, done: Iterable[Result] = ()) -> None:
@@ -95,18 +95,18 @@ class CostModel:
             self.learn_memory(result.cell, held_mib(result))
 
     def work(self, cell: Cell) -> Work:
-        """Return what decides how long a cell takes: its groups of similar cells, its k and its operations."""
+        """Return the work of a cell: its groups of similar cells, its k and its operations."""
         gflop = self.gflops_of(cell)
         return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
 
     def learn(self, work: Work, seconds: float) -> None:
-        """Learn how long a finished piece of work took."""
+        """Learn the duration of a finished piece of work."""
         with self._lock:
             for group in work.groups:
                 self._seconds[group][work.shots].add(seconds, work.gflop)
 
     def learn_memory(self, cell: Cell, mebibytes: float) -> None:
-        """Learn how much of an accelerator's memory a finished cell took at most; 0 for a cell on a CPU is ignored."""
+        """Learn a finished cell's peak of accelerator memory. The 0 of a cell on a CPU is ignored."""
         if mebibytes <= 0:
             return
         with self._lock:
@@ -114,25 +114,28 @@ class CostModel:
                 self._memory[group][cell.shots] = max(mebibytes, self._memory[group][cell.shots])
 
     def predict(self, work: Work) -> float | None:
-        """Seconds that a piece of work takes, by the mean of the nearest group; ``None`` without a measurement."""
+        """Return the predicted seconds of a piece of work, from the nearest measured group; ``None`` without one."""
         with self._lock:
             mean = _nearest(self._seconds, work.groups, work.shots)
             return mean.scaled_to(work.gflop) if mean else None
 
     def memory_mib(self, cell: Cell) -> float | None:
-        """MiB of an accelerator that a cell takes: the most that a cell of the nearest group took, else ``None``."""
+        """Return the predicted accelerator memory of a cell in MiB: the largest in the nearest measured group.
+
+        ``None`` without a measured group.
+        """
         with self._lock:
             return _nearest(self._memory, _memory_groups(cell), cell.shots)
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:
-    """10^9 operations of a cell in both towers, training included; 0 for a cell that only reads cached features."""
+    """Return the 10^9 operations of a cell in both towers, with training; 0 for a cell that only reads features."""
     method, settings = configured_method(cell)
     backbone = catalog.backbone(cell.backbone.name)
     entry = catalog.dataset(cell.dataset.name)
     work = TRACKS[cell.track].tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
     images = work.forward + method.training_forwards * work.training
-    if method.changes_tower:  # the test images pass through the cell's own tower
+    if method.changes_tower:  # then the test images pass through the changed tower
         scorings = 1 + getattr(settings, "epochs", 0) * TRACKS[cell.track].scored_after_epochs
         images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
     prompts = method.training_forwards * work.text_training * entry.classes
@@ -141,19 +144,19 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
 
 
 def same_but_seed(cell: Cell) -> Hashable:
-    """Equal for cells that differ in their seed alone (group 1)."""
+    """Return a key that is equal for cells that differ only in the seed (group 1)."""
     return cell.backbone.name, cell.track, cell.method, cell.domain, cell.dataset.name, cell.shots
 
 
 def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
-    """Return groups 1 to 3."""
+    """Return the keys of groups 1 to 3."""
     shared = cell.backbone.name, cell.track
     return same_but_seed(cell), (*shared, cell.method, cell.domain), (*shared, cell.method.name)
 
 
 @lru_cache(maxsize=4096)
 def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
-    """Return groups 3 to 7."""
+    """Return the keys of groups 3 to 7."""
     groups = [
         ("track, backbone, method", track, backbone, method),
         ("backbone, method", backbone, method),
@@ -165,7 +168,10 @@ def _time_groups(track: str, backbone: str, method: str, counts_operations: bool
 
 
 def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:
-    """Return the measurement of the first group that has one, at the nearest k by ratio; ties go to the larger k."""
+    """Return the measurement of the first measured group, at the k of the nearest ratio to ``shots``.
+
+    Of two equally near k, the larger one is taken. ``None`` if no group is measured.
+    """
     for group in groups:
         if by_shots := table.get(group):
             return by_shots[min(by_shots, key=lambda k: (abs(math.log2((k + 1) / (shots + 1))), -k))]
@@ -173,7 +179,7 @@ def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashabl
 
 
 def held_mib(result: Result) -> float:
-    """Return the MiB of its accelerator that a finished cell held, by torch's account; 0 for one on a CPU."""
+    """Return the peak of accelerator memory, in MiB, that torch reported for a finished cell; 0 for a cell on a CPU."""
     if result.manifest.device.startswith(("cpu", "none")):
         return 0.0
     return float(result.details.get(RESERVED_MEMORY, result.peak_memory_mib))

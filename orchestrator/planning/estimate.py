@@ -1,4 +1,4 @@
-"""How long a plan takes: measured where cells like its own have finished, else from counted operations."""
+"""Estimates the time of a plan, from similar finished cells or else from counted operations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from orchestrator.util.machine import Gpu, local_gpus
 from orchestrator.util.units import human_duration, pluralize
 
 GPU_TFLOPS = 20.0
-"""Assumed speed of a GPU of unknown kind in 10^12 operations a second, printed as an assumption."""
+"""Assumed speed of a GPU of unknown kind, in 10^12 operations a second. Estimates print it as an assumption."""
 
 CORE_TFLOPS = 0.02
-"""Assumed speed of one CPU core, which two server cores reached on networks of this size."""
+"""Assumed speed of one CPU core, in 10^12 operations a second, as measured on two server cores."""
 
 _TOWER_GFLOPS = 35.0
-"""10^9 operations an image of ViT-B/16, at whose size the speed of this machine's GPUs is assumed."""
+"""10^9 operations of ViT-B/16 for an image. The speed of this machine's GPUs is assumed for a tower of this size."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
-    """10^12 operations a second of the slowest of these GPUs, or of this machine's, in its default precision.
+    """Return the 10^12 operations a second of the slowest of ``gpus`` in its default precision.
 
-    Without a GPU, or with one of an unknown kind, it is ``GPU_TFLOPS``.
+    By default, ``gpus`` are those of this machine. Without a GPU, or with a GPU of an unknown kind, it is
+    ``GPU_TFLOPS``.
     """
     speeds = []
     for gpu in local_gpus() if gpus is None else gpus:
@@ -39,12 +40,18 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
 
 
 def assumed_gflops(device: str | None, threads: int) -> float:
-    """10^9 operations a second of this machine's GPU, or of ``threads`` cores on the CPU or where no GPU is here."""
+    """Return the assumed 10^9 operations a second of ``device``: this machine's GPU, or ``threads`` CPU cores.
+
+    ``None`` is the GPU if there is one.
+    """
     return 1e3 * (assumed_gpu_tflops() if device != "cpu" and local_gpus() else CORE_TFLOPS * threads)
 
 
 def estimate(plan: Plan) -> tuple[list[float], float]:
-    """Seconds of each open cell that is like finished ones, and 10^12 operations of the others and the artifacts."""
+    """Return the seconds of each open cell with a prediction, and the 10^12 operations of all other work.
+
+    The other work is that of the open cells without a prediction and of the missing artifacts.
+    """
     work = [plan.costs.work(cell) for cell in plan.todo]
     seconds = [plan.costs.predict(one) for one in work]
     gflop = sum(one.gflop for one, found in zip(work, seconds, strict=True) if found is None)
@@ -53,7 +60,7 @@ def estimate(plan: Plan) -> tuple[list[float], float]:
 
 
 def estimate_line(plan: Plan) -> str:
-    """Return the estimated time of the remaining work in one line, with what it is based on."""
+    """Return the estimated time of the remaining work in one line, with the basis of the estimate."""
     if not plan.todo:
         return "nothing to do"
     measured, tflop = estimate(plan)
@@ -61,7 +68,7 @@ def estimate_line(plan: Plan) -> str:
     if measured:
         devices = ", ".join(sorted({result.manifest.device for result in plan.done}))
         parts.append(
-            f"{human_duration(sum(measured))} on one device for {_cells(len(measured))}, by finished cells like them "
+            f"{human_duration(sum(measured))} on one device for {_cells(len(measured))}, by similar finished cells "
             f"on {devices}"
         )
     if others or tflop:
@@ -76,7 +83,7 @@ def estimate_line(plan: Plan) -> str:
 
 
 def gpu_hours(plan: Plan, gpu: GpuKind) -> dict[Precision, float]:
-    """Return the hours of the open cells and the missing artifacts on one GPU, for each of its precisions."""
+    """Return precision -> hours of the open cells and the missing artifacts on one GPU."""
     gflops: dict[str, float] = defaultdict(float)
     for cell in plan.todo:
         gflops[cell.backbone.name] += plan.costs.work(cell).gflop
@@ -91,7 +98,7 @@ def gpu_hours(plan: Plan, gpu: GpuKind) -> dict[Precision, float]:
 
 
 def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
-    """Return the hours on one GPU in one line, with what they rest on."""
+    """Return the hours on one GPU in one line, with the basis of the estimate."""
     hours = ", ".join(f"{value:,.1f} h in {precision}" for precision, value in gpu_hours(plan, gpu).items())
     return (
         f"on one {gpu.title}, artifacts included: {hours}; by counted operations at the share of the peaks in "
@@ -101,11 +108,11 @@ def gpu_hours_line(plan: Plan, gpu: GpuKind) -> str:
 
 
 def race_range(whole: Plan, first: Plan, gpu: GpuKind | None) -> str:
-    """Return the least and the most that a race measures, in a sentence.
+    """Return the smallest and the largest number of cells that a race measures, in a sentence.
 
     Args:
         whole: the plan without a race.
-        first: the plan of the cells that the race measures first. The race ends there if they settle every place.
+        first: the plan of the cells that the race measures first. If they decide everything, the race ends.
     """
     if not first.places:
         return "a race has nothing to decide: no place has two methods and five datasets"

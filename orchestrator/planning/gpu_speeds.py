@@ -1,6 +1,6 @@
-"""How fast kinds of GPUs are: the data sheets' peaks, and the share of the peak that image towers reach.
+"""The speeds of kinds of GPUs: the peaks of the data sheets, and the share of the peak that image towers reach.
 
-Plans divide counted operations by these rates. The shares were measured on one H200 by ``benchmarks/gpu.py``.
+Plans divide counted operations by the product of both. The shares were measured on one H200 by ``benchmarks/gpu.py``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class GpuKind:
     """One kind of GPU.
 
     Attributes:
-        peaks: precision -> 10^12 operations a second of dense matrix products (no sparsity, sums in float32); a
-            precision that its tensor cores lack is left out.
+        peaks: precision -> 10^12 operations a second of dense matrix products (no sparsity, sums in float32).
+            Precisions that the GPU's tensor cores lack are left out.
         source: the document that states the peaks.
     """
 
@@ -35,7 +35,7 @@ class GpuKind:
 
 
 def _kind(title: str, source: str, *peaks: float) -> GpuKind:
-    """Return a kind with its peaks in float32, tf32 and bfloat16, or in float32 alone."""
+    """Return a kind of GPU. ``peaks`` are in float32, tf32 and bfloat16, or in float32 alone."""
     return GpuKind(title, dict(zip(PRECISIONS, peaks, strict=False)), source)
 
 
@@ -49,10 +49,10 @@ GPU_KINDS: Mapping[str, GpuKind] = {
     "v100": _kind("NVIDIA V100 SXM2", "NVIDIA V100 data sheet", 15.7),
     "t4": _kind("NVIDIA T4", "NVIDIA T4 data sheet", 8.1),
 }
-"""The kinds that ``plan --gpu`` knows, by the name that it takes."""
+"""The kinds of GPUs by their name in ``plan --gpu``."""
 
 _TOWER_GFLOPS = (8.8, 35.0, 162.0)
-"""10^9 operations an image of ViT-B/32, B/16 and L/14: the towers that the shares below are for."""
+"""10^9 operations for an image of ViT-B/32, B/16 and L/14, the towers of :data:`SUSTAINED_SHARES`."""
 
 SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
     "float32": (0.42, 0.51, 0.51),
@@ -60,14 +60,14 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
     "bfloat16": (0.10, 0.19, 0.23),
 }
 """The share of the peak that batches of 32 images sustain while the GPU computes, for the three towers, on an H200 with
-torch 2.11. For B/32 and B/16 it is that of BOLT's training step. Steps of L/14 were not measured: its shares are those
-of the forward pass, in float32 that of B/16. Less work fills a smaller GPU, so for them the shares are cautious."""
+torch 2.11. For B/32 and B/16 it was measured in BOLT's training step. For L/14 the forward pass was measured, and the
+float32 share is that of B/16. Less work is enough to fill a smaller GPU, which then sustains at least these shares."""
 
 
 def find_gpu(name: str) -> GpuKind:
-    """Return the kind of GPU of a name: ``h200``, or the driver's, such as ``NVIDIA A100-SXM4-80GB``.
+    """Return the kind of GPU with a name such as ``h200``, or a driver's name such as ``NVIDIA A100-SXM4-80GB``.
 
-    Raises ``UserError`` with the nearest names for a kind that is not in the table.
+    Raises ``UserError`` with the nearest names for a kind that is not in :data:`GPU_KINDS`.
     """
     words = re.findall(r"[a-z0-9]+", name.lower())
     for word in words:
@@ -79,9 +79,8 @@ def find_gpu(name: str) -> GpuKind:
 def sustained_tflops(gpu: GpuKind, precision: Precision, gflops_per_image: float) -> float:
     """Return the 10^12 operations a second that a GPU sustains in a tower of ``gflops_per_image``, in one precision.
 
-    :data:`SUSTAINED_SHARES` has the share of the peak for three towers. For a tower whose size lies between two of
-    them, the share is interpolated in the logarithm of the operations. A smaller tower has the share of the smallest of
-    the three, a larger tower that of the largest.
+    :data:`SUSTAINED_SHARES` has the share of the peak for three towers. Between two of them, the share is interpolated
+    in the logarithm of the operations. Beyond the smallest and the largest tower, the share is constant.
     """
     share = np.interp(math.log(gflops_per_image), np.log(_TOWER_GFLOPS), SUSTAINED_SHARES[precision])
     return float(share) * gpu.peaks[precision]

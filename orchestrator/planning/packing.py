@@ -1,4 +1,4 @@
-"""The share of a GPU that each cell asks for, from the measured memory of cells like it, else assumed.
+"""Decides the share of a GPU that each cell asks for, from the measured memory of similar cells or an assumption.
 
 A share is one of a few fractions, because Tune reuses a worker only for cells that ask for the same resources. A worker
 cannot take more than its share. So a cell that needs more fails alone, and is tried once more with a whole GPU.
@@ -21,31 +21,29 @@ SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """The possible shares. Each is half of the next, so that they fill a GPU without a remainder."""
 
 HEADROOM = 1.25
-"""Factor on measured memory: another dataset or another order of allocations can take more."""
+"""Measured memory is multiplied by this factor, because another dataset or order of allocations can take more."""
 
 FROZEN_SHARE = 0.25
-"""Assumed share of a cell that only reads cached features and has no measurement; printed as an assumption."""
+"""Assumed share of a cell that only reads cached features, without a measurement. Plans print it as an assumption."""
 
 LEAST_TRAINING_SHARE = 0.25
-"""A fine-tuning, or a cell that trains the tower and was not measured, gets at least so much of a GPU."""
+"""Smallest share of a fine-tuning, and of a cell that trains the tower and was not measured."""
 
 TYPICAL_BATCH = 32
-"""Images in a training step of a method whose settings do not say it."""
+"""Assumed images in a training step of a method without the setting ``batch_size``."""
 
 ASSUMED_GPU_MIB = 80.0 * 1024
-"""Assumed memory of a GPU where the plan is shown on a machine without one; printed as an assumption."""
+"""Assumed memory of a GPU if a plan is shown on a machine without a GPU. Plans print it as an assumption."""
 
 
 class Packing:
-    """Decides which share of a GPU each cell asks for.
+    """Decides the share of a GPU that each cell asks for. Several threads may use it at once.
 
     Args:
         costs: predicts the memory of cells, and learns it while they run.
-        gpu_mib: memory of the smallest GPU, may be set later; ``None`` where unknown, and shares are assumed.
-        gpus: the most GPUs that the run can use, now or once its cluster has grown, may be set later. Cells wait for
-            one that is not there yet; where it is 0, nothing asks for a GPU.
-
-    Several threads may use it at once; an answer then holds for the moment before or after a change.
+        gpu_mib: memory of the smallest GPU; ``None`` if unknown, so that shares are assumed. It may be set later.
+        gpus: the largest number of GPUs that the run can use, including those that its cluster can add. With 0, nothing
+            asks for a GPU. It may be set later.
     """
 
     def __init__(
@@ -56,29 +54,29 @@ class Packing:
         self._too_small: dict[Hashable, float] = {}
 
     def learn_oom(self, cell: Cell, share: float) -> None:
-        """Record that a cell ran out of memory in its share. Cells that differ only in the seed get a larger one."""
+        """Record that a cell ran out of memory, so that cells which differ only in the seed get a larger share."""
         key = same_but_seed(cell)
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
 
     def memory_mib(self, cell: Cell) -> float | None:
-        """MiB of a GPU that a cell takes, CUDA's context included; ``None`` where no similar cell was measured."""
+        """Return the predicted GPU memory of a cell in MiB, with CUDA's context; ``None`` without a prediction."""
         held = self.costs.memory_mib(cell)
         return None if held is None else held + CONTEXT_MIB
 
     def share(self, cell: Cell) -> float:
-        """Return the share of a GPU that a cell asks for, from the memory of similar measured cells, else assumed."""
+        """Return the share of a GPU that a cell asks for, from its predicted memory or else assumed."""
         mib, gpu_mib = self.memory_mib(cell), self.gpu_mib
         if mib is not None and gpu_mib is not None:
             share = smallest_share(mib * HEADROOM, gpu_mib)
-        else:  # one that is too small costs one start: the cell is then measured with a whole GPU
+        else:  # if this is too small, the cell is started once more, with a whole GPU
             share = self._assumed_share(cell)
         too_small = self._too_small.get(same_but_seed(cell), 0.0)
         return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)
 
     def _assumed_share(self, cell: Cell) -> float:
-        """Return the share of a cell without a measurement.
+        """Return the share of a cell without a prediction.
 
-        A cell that changes the tower gets room to train all weights, and for the task vectors of its sources.
+        A cell that changes the tower gets memory to train all weights, and to hold the task vectors of its sources.
         """
         if not METHODS[cell.method.name].changes_tower:
             return FROZEN_SHARE
@@ -94,7 +92,7 @@ class Packing:
         return Resources(threads, self.share(cell) if self.gpus else 0.0)
 
     def share_of_build(self, spec: ArtifactSpec) -> float:
-        """Return the share of a GPU that the build of an artifact asks for; 0 for a kind that is built on the CPU."""
+        """Return the share of a GPU that the build of an artifact asks for; 0 for a build on the CPU."""
         if not self.gpus:
             return 0.0
         mib = spec.gpu_mib(self._catalog)
@@ -104,5 +102,5 @@ class Packing:
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:
-    """Return the smallest share of a GPU that holds the memory; a whole GPU where none does."""
+    """Return the smallest share of a GPU with this much memory; 1 if no share has it."""
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)

@@ -1,4 +1,4 @@
-"""A plan as plain data, for programs: what ``plan --json`` prints. ``docs/automation.md`` describes the fields."""
+"""The output of ``plan --json``: a plan as plain data, for programs. ``docs/automation.md`` describes the fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.store import Store
 
 
 def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the counts of cells and artifacts, their bytes, and what keeps the grid from running here."""
+    """Return the counts of cells and artifacts, their bytes, and the problems that keep the grid from running here."""
     groups = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.cells)
     to_do = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.todo)
     kinds = Counter(spec.title for spec in plan.artifacts)
@@ -45,7 +45,7 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
 
 
 def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the least that a race of the plan runs; the most is everything."""
+    """Return the smallest number of cells that a race of the plan runs, and their hours. It runs at most all cells."""
     first = raced_plan(plan, store)
     return {
         "places": len(first.places),

@@ -31,12 +31,12 @@ def plan_view(
     gpu_bytes: int | None = None,
     gpu: GpuKind | None = None,
 ) -> RenderableType:
-    """Tables of cells, artifacts and GPU packing, and the estimate with what it is based on.
+    """Return tables of cells, artifacts and GPU packing, and the estimate with its basis.
 
     Args:
         disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
-        gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
-        gpu: the kind of GPU to show the hours on; ``None`` to leave them out.
+        gpu_bytes: memory of the GPUs for which the packing is shown; ``None`` for the GPUs of this machine.
+        gpu: the kind of GPU for which hours are shown; ``None`` to leave the hours out.
     """
     parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts)]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan), Text(disk_line(plan, store)), Text()]
@@ -57,7 +57,7 @@ def plan_view(
 
 
 def _cell_table(plan: Plan) -> Table:
-    """Tracks and methods down, backbones across."""
+    """Return the counts of cells, with a row for each track and method and a column for each backbone."""
     counts = Counter((cell.track, plan.grid.label(cell), cell.backbone.name) for cell in plan.cells)
     scores = Counter(cell.track for cell in plan.cells for _ in cell.evaluate_on)
     backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
@@ -74,7 +74,7 @@ def _cell_table(plan: Plan) -> Table:
 
 
 def _artifact_table(plan: Plan) -> Table:
-    """Kinds of artifacts down, their counts and sizes across."""
+    """Return a row for each kind of artifact, with counts and size."""
     table = _table("artifacts the cells to do need", "in all", "to build", "size to build")
     for title, count in Counter(spec.title for spec in plan.artifacts).items():
         missing = [spec.size_bytes(plan.catalog) for spec in plan.missing if spec.title == title]
@@ -84,10 +84,10 @@ def _artifact_table(plan: Plan) -> Table:
 
 
 def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
-    """How many of the cells to do one GPU holds at a time, by method and backbone, and from which memory."""
+    """Return a table of the number of open cells that fit on one GPU, by method and backbone, with its basis."""
     size, note = _gpu(gpu_bytes)
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
-    held: dict[tuple[str, str], tuple[float, str]] = {}  # the largest share, and how many such cells a GPU holds
+    held: dict[tuple[str, str], tuple[float, str]] = {}  # the largest share, and the number of such cells on a GPU
     one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
     for cell in one_seed.values():
         key, share, mib = (label_of(cell), cell.backbone.name), packing.share(cell), packing.memory_mib(cell)
@@ -102,19 +102,19 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
         table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
     measured = any("measured" in text for _, text in held.values())
     basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
-    basis += "assumed: a quarter at least, more where training every weight of the tower takes more"
+    basis += "assumed: a quarter of the GPU, or more if training every weight of the tower needs more"
     return Group(table, Text(basis, style="dim"))
 
 
 def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
-    """Return the memory of the GPU that the packing is shown for, in MiB, and a note if it is assumed."""
+    """Return the memory, in MiB, of the GPU for which the packing is shown, and a note if the memory is assumed."""
     if gpu_bytes is not None:
         return gpu_bytes / 2**20, ""
     if here := local_gpus():
         return min(gpu.total for gpu in here) / 2**20, ""
-    return ASSUMED_GPU_MIB, " (assumed, --gpu-memory says another)"
+    return ASSUMED_GPU_MIB, " (assumed; --gpu-memory changes it)"
 
 
 def _table(first: str, *others: str) -> Table:
-    """Return a table with its first column to the left and the others to the right."""
+    """Return a table whose first column is aligned to the left and whose other columns to the right."""
     return plain_table(first, *others, right=others)
