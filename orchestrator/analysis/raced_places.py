@@ -69,6 +69,19 @@ class RacedPlace:
             - self.wanted
         )
 
+    def ahead(self, looks: int) -> frozenset[str]:
+        """Return the ids of the cells up to ``looks`` looks after the next one, if no further method goes out."""
+        if self.race.next is None:
+            return frozenset()
+        _, datasets, seeds = (1 + max(position) for position in zip(*self.cells, strict=True))
+        planned = planned_looks(datasets, seeds)
+        last = planned[min(planned.index(self.race.next) + looks, len(planned) - 1)]
+        return frozenset(
+            cell.id
+            for (m, d, s), cell in self.cells.items()
+            if self.race.out_at[m] is None and d < last.datasets and s < last.seeds
+        )
+
     @property
     def decisions(self) -> dict[str, tuple[str, float]]:
         """Return the methods that are out, each with the method that it lost to and the p-value."""

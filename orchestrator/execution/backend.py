@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
@@ -25,26 +27,48 @@ CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
 
 
+class RunCells(Protocol):
+    """Runs cells and reports every event to a listener. A cell that fails does not stop the others.
+
+    The listener may return cells of ``later``, which then run too. Raises ``RunStopped`` when the store cannot be used.
+    """
+
+    def __call__(
+        self,
+        cells: Sequence[Cell],
+        settings: RunSettings,
+        on_event: Callable[[CellEvent], Iterable[Cell] | None],
+        *,
+        later: Sequence[Cell] = (),
+    ) -> None: ...
+
+
 @dataclass(frozen=True)
 class Backend:
     """The functions that execute tasks and cells.
 
     Attributes:
         run_graph: runs a graph of tasks, yielding events.
-        run_cells: runs cells by the settings and reports every event to a listener. A cell that fails does not stop
-            the others. Raises ``RunStopped`` when the store cannot be used.
+        run_cells: runs cells.
     """
 
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
-    run_cells: Callable[[Sequence[Cell], RunSettings, Callable[[CellEvent], None]], None]
+    run_cells: RunCells
 
 
 def run_cells_locally(
-    cells: Sequence[Cell], settings: RunSettings, on_event: Callable[[CellEvent], None], runner: str = RUNNER
+    cells: Sequence[Cell],
+    settings: RunSettings,
+    on_event: Callable[[CellEvent], Iterable[Cell] | None],
+    *,
+    later: Sequence[Cell] = (),
+    runner: str = RUNNER,
 ) -> None:
-    """Run cells in this process, in the order given; see :class:`Backend`."""
+    """Run cells in this process, in the order given; see :class:`RunCells`."""
     run: Callable[[Cell, RunSettings], CellEvent] = pkgutil.resolve_name(runner)
-    for cell in cells:
+    waiting = deque(cells)
+    while waiting:
+        cell = waiting.popleft()
         on_event(CellEvent(cell, "started"))
         try:
             event = run(cell, settings)
@@ -52,7 +76,7 @@ def run_cells_locally(
             event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
         if event.problem == "store":
             raise RunStopped(settings.store_url, event.error)
-        on_event(event)
+        waiting.extend(on_event(event) or ())
 
 
 LOCAL = Backend(run_graph_locally, run_cells_locally)

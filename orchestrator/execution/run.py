@@ -86,12 +86,15 @@ def execute(
     gpus = len(local_gpus()) if options.local and settings.device != "cpu" else 0  # on Ray, the cluster's count
     packing = Packing(plan.catalog, costs, gpus=gpus)
     built, started = 0, 0
+    tried, ended = set[str](), set[str]()  # ids of cells
 
     def wait_for(phase: str) -> None:
         if not options.local:
             counter.phase = phase
 
-    def on_event(event: CellEvent) -> None:
+    def on_event(event: CellEvent) -> list[Cell]:
+        """Pass an event on. Returns the cells that a race wants next, if it has just decided."""
+        nonlocal plan, started
         costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
@@ -99,6 +102,17 @@ def execute(
         counter.on_event(event)
         if event.kind == "finished":
             on_finished(event.cell.id)
+        if event.kind == "started" or event.retryable or not plan.raced:
+            return []
+        ended.add(event.cell.id)
+        if not plan.can_decide(ended):
+            return []
+        plan = next_block(plan, store, tried)
+        ready = plan.ready()
+        counter.extend(plan.race_line, ready)
+        tried.update(cell.id for cell in ready)
+        started += len(ready)
+        return ready
 
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
     wait_for("joining the Ray cluster" if options.address else "starting Ray")
@@ -113,12 +127,15 @@ def execute(
                 reason = f"needs {cause.key}, which could not be built: {cause.error}"
                 _record_failure(store, cell.id, reason, retryable=cause.retryable)
                 counter.on_event(CellEvent(cell, "failed", error=reason))
+                ended.update([cell.id] if not cause.retryable else [])
+            built, started = built + len(plan.missing) - len(failed), started + len(plan.todo) - len(blocked)
+            tried.update(cell.id for cell in plan.todo)
             cells = [cell for cell in plan.todo if cell not in blocked]
+            later = [cell for cell in plan.open if cell.id not in tried]
             wait_for("starting Ray workers for the cells")
-            backend.run_cells(cells, settings, on_event)
-            built, started = built + len(plan.missing) - len(failed), started + len(cells)
-            plan = next_block(plan, store)
-            counter.extend(plan)
+            backend.run_cells(cells, settings, on_event, later=later)
+            plan = next_block(plan, store, tried)
+            counter.extend(plan.race_line, plan.todo, plan.build_gflops)
     return plan, built, started
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -23,6 +23,11 @@ from orchestrator.store.results import Failure, Result, failed_for_good
 from orchestrator.util.units import human_duration, pluralize
 
 
+LOOKS_AHEAD = 2
+"""A block builds the artifacts of this many further looks of a race. So a place that decides goes on without a pause.
+"""
+
+
 @dataclass(frozen=True)
 class Plan:
     """A grid compared with a store: what is finished, what has failed, what remains to do.
@@ -38,7 +43,7 @@ class Plan:
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
-        artifacts: what the cells to do need, inputs first.
+        artifacts: what the cells to do need, and those of a race's next looks, inputs first.
         missing: the artifacts among them that must be built.
     """
 
@@ -59,15 +64,20 @@ class Plan:
 
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
-        """Cells that will run: the unfinished ones, without those that have failed before unless ``retry_failed``.
+        """Cells that will run: the open ones or, of a race, those that its next decisions need."""
+        wanted = wanted_cells(self.cells, self.places) if self.raced else None
+        return tuple(cell for cell in self.open if wanted is None or cell.id in wanted)
+
+    @cached_property
+    def open(self) -> tuple[Cell, ...]:
+        """The unfinished cells, without those that have failed before unless ``retry_failed``.
 
         A failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
         """
         excluded = {result.cell.id for result in self.done} | self.tried
         if not self.retry_failed:
             excluded |= failed_for_good(self.failed)
-        wanted = wanted_cells(self.cells, self.places) if self.raced else None
-        return tuple(c for c in self.cells if c.id not in excluded and (wanted is None or c.id in wanted))
+        return tuple(cell for cell in self.cells if cell.id not in excluded)
 
     @property
     def counts(self) -> str:
@@ -133,6 +143,16 @@ class Plan:
         )
         return replace(self, places=places)
 
+    def can_decide(self, ended: Collection[str]) -> bool:
+        """Whether a place of a race has what its next decision needs, now that the cells with these ids have ended."""
+        known = {result.cell.id for result in self.done} | failed_for_good(self.failed)
+        return any(place.race.next and not place.wanted.difference(known, ended) for place in self.places)
+
+    def ready(self) -> list[Cell]:
+        """Return the cells to do of which no artifact is missing."""
+        missing = frozenset(self.missing)
+        return [cell for cell in self.todo if not missing or missing.isdisjoint(self.artifacts_of([cell]))]
+
     def artifacts_of(self, cells: Iterable[Cell]) -> tuple[ArtifactSpec, ...]:
         """Return the artifacts that cells of the plan need, inputs first."""
         return tuple(required_artifacts(cells, self.cells, self.catalog, self.sources))
@@ -163,22 +183,30 @@ def make_plan(
 def raced_plan(plan: Plan, store: Store) -> Plan:
     """Return the plan of what a race of the same grid wants first: a part of the cells and artifacts of ``plan``."""
     first, missing = replace(plan, raced=True).with_races(store), frozenset(plan.missing)
-    specs = first.artifacts_of(first.todo)
+    specs = _artifacts_to_have(first)
     return replace(first, artifacts=specs, missing=tuple(spec for spec in specs if spec in missing))
 
 
-def next_block(plan: Plan, store: Store) -> Plan:
-    """Return the plan of what a race wants next, when the cells of ``plan`` have ended."""
-    return _compared(replace(plan, tried=plan.tried | {cell.id for cell in plan.todo}), store)
+def next_block(plan: Plan, store: Store, tried: Collection[str]) -> Plan:
+    """Return the plan of what a race wants next, beyond the cells that were ``tried``, given by their ids."""
+    return _compared(replace(plan, tried=frozenset(tried)), store)
 
 
 def _compared(plan: Plan, store: Store) -> Plan:
     """Return the plan with what the store has now, cells and artifacts."""
     plan = plan.with_outcomes(store)
-    specs = plan.artifacts_of(plan.todo)
+    specs = _artifacts_to_have(plan)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
     missing = tuple(spec for spec, there in zip(specs, built, strict=True) if not there)
     return replace(plan, artifacts=specs, missing=missing)
+
+
+def _artifacts_to_have(plan: Plan) -> tuple[ArtifactSpec, ...]:
+    """Return the artifacts that a block needs, with those of the looks after it."""
+    if not plan.todo:
+        return ()
+    needed = {cell.id for cell in plan.todo}.union(*(place.ahead(LOOKS_AHEAD) for place in plan.places))
+    return plan.artifacts_of(cell for cell in plan.open if cell.id in needed)
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:

@@ -131,11 +131,11 @@ class ProgressCounter:
             log_of=log_of,
         )
 
-    def extend(self, plan: Plan) -> None:
-        """Add what the plan of a race's next block runs, when all before has ended."""
+    def extend(self, race: str, cells: Iterable[Cell], artifacts: Mapping[str, float] | None = None) -> None:
+        """Add what a race runs next. ``race``: what it has decided so far, in one line."""
         with self._lock:
-            self._race = plan.race_line
-            self._add(plan.todo, plan.build_gflops)
+            self._race = race
+            self._add(cells, artifacts or {})
 
     def _add(self, cells: Iterable[Cell], artifacts: Mapping[str, float]) -> None:
         self._cells.add({cell.id: self._costs.work(cell) for cell in cells})

@@ -76,10 +76,6 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         """Return nothing to save: Tune's snapshots are never restored."""
         return {}
 
-    def unfinished(self) -> list[Cell]:
-        """Return the cells that have not ended."""
-        return [cell for number, cell in enumerate(self._cells) if number not in self._ended]
-
     def stop_workers(self) -> None:
         """Kill the workers of running cells. Nothing is lost by not waiting: results are written whole."""
         for actor, _ in list(self._workers.values()):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import cache
-from itertools import islice
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -44,38 +43,48 @@ class CellQueue(Searcher):  # type: ignore[misc]
       leave one GPU.
 
     Args:
-        count: cells are numbered from 0.
+        numbers: the numbers of the cells, in their order.
         request_of: what a cell requests now.
         capacity: what the cluster has, or can grow to. Asked again every :data:`REFRESH_SECONDS`,
             so that nodes that join are used.
         work_of: operations of a cell, by which the last ones are compared.
+
+    Attributes:
+        more_to_come: whether :meth:`add` may still be called, so that the queue is not finished when it is empty.
     """
 
     def __init__(
         self,
-        count: int,
+        numbers: Iterable[int],
         request_of: Callable[[int], Resources],
         capacity: Callable[[], Resources],
         work_of: Callable[[int], float] = lambda number: 0.0,
     ) -> None:
         super().__init__()
         self._request_of, self._capacity, self._work_of = request_of, capacity, cache(work_of)
-        self._rest = iter(range(count))
-        self._window = dict.fromkeys(islice(self._rest, WINDOW))
+        self._rest = deque(numbers)
+        self._window: dict[int, None] = {}
+        self._added = 0
+        self.more_to_come = False
         self._retry_first: deque[_Cell] = deque()
         self._retry_last: deque[_Cell] = deque()
         self._running: dict[str, Resources] = {}
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
         self._refreshed = float("-inf")
-        self._full = False
+        self._full_at: int | None = None  # how often cells had been added when the last one did not fit
         self._stopped = False
 
     @property
     def finished(self) -> bool:
         """Whether no cell runs and none will be given out."""
-        waiting = self._retry_first or self._retry_last or self._window
-        return not self._running and (self._stopped or not waiting)
+        waiting = self._retry_first or self._retry_last or self._window or self._rest
+        return not self._running and (self._stopped or not (waiting or self.more_to_come))
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Let more cells run, after those that wait. Any thread may call this."""
+        self._rest.extend(numbers)
+        self._added += 1
 
     def stop(self) -> None:
         """Give out no more cells."""
@@ -87,12 +96,13 @@ class CellQueue(Searcher):  # type: ignore[misc]
             return str(Searcher.FINISHED)
         if self._stopped:
             return None
+        added = self._added
         self._refresh()
-        if self._full:
+        if self._full_at == added:
             return None
         chosen = self._choose()
-        self._full = chosen is None
         if chosen is None:
+            self._full_at = added
             return None
         number, self._running[trial_id] = chosen
         return {"cell": number, **asdict(chosen[1])}
@@ -101,7 +111,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         """Free what the cell of a trial has used; it has ended in whatever way. Tune passes keyword arguments."""
         if (request := self._running.pop(trial_id, None)) is not None:
             self._freed.append(request)
-            self._full = False
+            self._full_at = None
 
     def save(self, checkpoint_path: str) -> None:
         """Write nothing: Tune's snapshots are never restored."""
@@ -114,14 +124,16 @@ class CellQueue(Searcher):  # type: ignore[misc]
         A cell that requests more than its neighbours should come last: then nothing has to be kept free for it.
         """
         (self._retry_first if first else self._retry_last).append((number, request))
-        self._full = False
+        self._full_at = None
 
     def _refresh(self) -> None:
         if time.monotonic() - self._refreshed > REFRESH_SECONDS:
             size = self._capacity()
-            self._full &= size == self._size
+            if size != self._size:
+                self._full_at = None
             self._size, self._refreshed = size, time.monotonic()
-        self._window.update(dict.fromkeys(islice(self._rest, WINDOW - len(self._window))))
+        while self._rest and len(self._window) < WINDOW:
+            self._window[self._rest.popleft()] = None
 
     def _choose(self) -> _Cell | None:
         while self._freed:

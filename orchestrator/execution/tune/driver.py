@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty
 
 import ray
@@ -38,8 +38,9 @@ TUNE_ENVIRONMENT = {
 def run_cells(
     cells: Sequence[Cell],
     settings: RunSettings,
-    on_event: Callable[[CellEvent], None],
+    on_event: Callable[[CellEvent], Iterable[Cell] | None],
     *,
+    later: Sequence[Cell] = (),
     request: Callable[[Cell], Resources],
     max_attempts: int,
     capacity: Callable[[], Resources] = cluster_size,
@@ -53,7 +54,9 @@ def run_cells(
     Args:
         cells: what to run. A worker keeps what it has loaded, so neighbours should share backbone and data.
         request: what a cell requests when it is given out. Workers are reused among cells with the same request.
-        on_event: called in the thread that called ``run_cells``, one event at a time.
+        on_event: called in the thread that called ``run_cells``, one event at a time. It may return cells of ``later``,
+            which then run too.
+        later: cells that may follow. The workers are kept for them.
         max_attempts: how often a cell is started whose worker dies, or whose runner raises. Losing a whole node does
             not count, unless it happens to one cell ten times. A cell that runs out of memory is started once more,
             with a whole GPU or, for main memory, alone on a node.
@@ -75,16 +78,31 @@ def run_cells(
     os.environ.update(TUNE_ENVIRONMENT)
     for logger in ("ray.tune", "ray.air", "ray.train"):
         logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
-    waiting = CellQueue(len(cells), lambda number: request(cells[number]), capacity, lambda number: work(cells[number]))
-    callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
+    every = [*cells, *later]
+    number_of = {cell.id: number for number, cell in enumerate(every)}
+    waiting = CellQueue(
+        range(len(cells)), lambda number: request(every[number]), capacity, lambda number: work(every[number])
+    )
+    waiting.more_to_come = bool(later)
+    callback = TuneCallback(every, waiting, max_attempts, on_gpu_oom, settings.store_url)
+    unfinished = {cell.id for cell in cells}
+
+    def pass_on(event: CellEvent) -> None:
+        more = [cell.id for cell in on_event(event) or ()]
+        if event.kind != "started":
+            unfinished.discard(event.cell.id)
+        unfinished.update(more)
+        waiting.add(number_of[name] for name in more)
+        waiting.more_to_come &= bool(unfinished)
+
     with ScratchFolder("tune") as folder:
-        chunks = [ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK)]
+        chunks = [ray.put(every[start : start + CHUNK]) for start in range(0, len(every), CHUNK)]
         trainable = tune.with_parameters(Worker, chunks=chunks, settings=settings, runner=runner)
         arguments = (trainable, waiting, callback, str(folder))
         thread = threading.Thread(target=_run_tune, args=arguments, name="tune", daemon=True)
         thread.start()
         try:
-            _pass_events_on(callback, thread, on_event, cell_limit)
+            _pass_events_on(callback, thread, pass_on, cell_limit)
         except ClusterLost:
             raise  # Tune's thread may never end, so it is left behind
         except BaseException:
@@ -96,8 +114,8 @@ def run_cells(
         thread.join(STOP_SECONDS)
     if callback.error is not None:
         raise callback.error
-    if unfinished := callback.unfinished():
-        raise RuntimeError(f"Tune ended, and {len(unfinished)} cells have not, first {unfinished[0].id}")
+    if unfinished:
+        raise RuntimeError(f"Tune ended, and {len(unfinished)} cells have not, first {min(unfinished)}")
 
 
 def _pass_events_on(

@@ -16,7 +16,7 @@ def take(cells: CellQueue, *trial_ids: str) -> list[int | None]:
 
 def test_each_request_gets_its_share_of_the_cluster_and_keeps_its_slots() -> None:
     shares = [1.0, 1.0, 0.25, 0.25, 1.0, 0.25, 0.25, 0.25]
-    cells = CellQueue(len(shares), lambda number: gpu(shares[number]), lambda: Resources(64, 2))
+    cells = CellQueue(range(len(shares)), lambda number: gpu(shares[number]), lambda: Resources(64, 2))
     assert take(cells, "t0", "t1", "t2", "t3", "t4", "t5") == [0, 2, 3, 5, 6, None]  # one GPU for each request
     cells.on_trial_complete("t1")
     cells.on_trial_complete("t0")
@@ -27,7 +27,7 @@ def test_each_request_gets_its_share_of_the_cluster_and_keeps_its_slots() -> Non
 
 def test_free_capacity_goes_to_what_fits() -> None:
     shares = [0.5, 0.5, 1.0, 1.0]
-    cells = CellQueue(len(shares), lambda number: gpu(shares[number]), lambda: Resources(64, 1))
+    cells = CellQueue(range(len(shares)), lambda number: gpu(shares[number]), lambda: Resources(64, 1))
     assert take(cells, "a", "b", "c", "d") == [2, None, None, None]
     cells.on_trial_complete("a")
     assert take(cells, "e", "f", "g") == [3, None, None]
@@ -36,7 +36,7 @@ def test_free_capacity_goes_to_what_fits() -> None:
 
 
 def test_the_queue_is_finished_when_no_cell_runs_and_none_waits() -> None:
-    cells = CellQueue(1, lambda number: gpu(0.25), lambda: Resources(1, 1))
+    cells = CellQueue(range(1), lambda number: gpu(0.25), lambda: Resources(1, 1))
     assert take(cells, "a", "b") == [0, None]
     assert not cells.finished
     cells.on_trial_complete("a")
@@ -47,8 +47,24 @@ def test_the_queue_is_finished_when_no_cell_runs_and_none_waits() -> None:
     assert cells.finished
 
 
+def test_a_queue_with_more_to_come_is_not_finished_and_gives_out_what_is_added() -> None:
+    cells = CellQueue(range(1), lambda number: gpu(0.5), lambda: Resources(64, 1))
+    cells.more_to_come = True
+    assert take(cells, "a", "b") == [0, None]
+    cells.on_trial_complete("a")
+    assert not cells.finished
+    assert take(cells, "c") == [None]
+    cells.add([7, 5])
+    assert take(cells, "d", "e", "f") == [7, 5, None]
+    cells.more_to_come = False
+    cells.on_trial_complete("d")
+    assert not cells.finished
+    cells.on_trial_complete("e")
+    assert cells.finished
+
+
 def test_a_cell_that_lost_its_worker_comes_first_and_one_that_needs_more_comes_last() -> None:
-    cells = CellQueue(3, lambda number: gpu(0.5), lambda: Resources(64, 0.5))
+    cells = CellQueue(range(3), lambda number: gpu(0.5), lambda: Resources(64, 0.5))
     assert take(cells, "a", "full") == [0, None]
     cells.on_trial_complete("a")
     cells.requeue(0, gpu(1.0), first=False)
@@ -62,7 +78,7 @@ def test_a_cell_that_lost_its_worker_comes_first_and_one_that_needs_more_comes_l
 
 
 def test_a_stopped_queue_gives_out_nothing_and_is_finished_when_the_last_cell_has_ended() -> None:
-    cells = CellQueue(9, lambda number: gpu(0.5), lambda: Resources(64, 1))
+    cells = CellQueue(range(9), lambda number: gpu(0.5), lambda: Resources(64, 1))
     assert take(cells, "a") == [0]
     cells.stop()
     assert take(cells, "b") == [None]
@@ -73,7 +89,7 @@ def test_a_stopped_queue_gives_out_nothing_and_is_finished_when_the_last_cell_ha
 
 def test_a_cells_request_is_computed_when_the_cell_is_given_out() -> None:
     share = 1.0
-    cells = CellQueue(5, lambda number: gpu(share), lambda: Resources(64, 1))
+    cells = CellQueue(range(5), lambda number: gpu(share), lambda: Resources(64, 1))
     assert take(cells, "a", "b") == [0, None]
     share = 0.25
     cells.requeue(4, gpu(0.25), first=False)
@@ -84,7 +100,7 @@ def test_a_cells_request_is_computed_when_the_cell_is_given_out() -> None:
 
 def test_the_longest_of_the_last_cells_starts_before_it_would_outlast_the_others() -> None:
     work = [1.0, 1.0, 5.0, 1.0, 1.0, 6.0]
-    cells = CellQueue(len(work), lambda number: gpu(0.5), lambda: Resources(64, 1), work.__getitem__)
+    cells = CellQueue(range(len(work)), lambda number: gpu(0.5), lambda: Resources(64, 1), work.__getitem__)
     order = take(cells, "a", "b")
     for ended, begun in (("a", "c"), ("b", "d"), ("c", "e"), ("d", "f")):
         cells.on_trial_complete(ended)

@@ -1,6 +1,7 @@
-"""A race runs block after block in one session: one connection, one counter, no artifact of a stopped method."""
+"""A race in one session: one connection, one counter, places that go on by themselves while artifacts are there."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,23 +20,40 @@ from orchestrator.store import Store
 from tests.orchestrator.planning.test_race import GRID, blocks, measured
 
 
-def test_a_session_runs_blocks_until_the_race_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keeps", [False, True], ids=["every look builds", "artifacts of the next looks are there"])
+def test_a_session_runs_until_the_race_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
     (tmp_path / "race.yaml").write_text(GRID)
     catalog, store = load_catalog(), Store(tmp_path / "store")
     grid = load_grid(tmp_path / "race.yaml", catalog)
-    asked: list[set[str]] = []
+    calls: list[list[Cell]] = []
+    built: set[str] = set()
+    unfinished_when_decided: list[int] = []
 
     def build(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
+        built.update(tasks if keeps else ())
         return (TaskEvent(address, "finished") for address in tasks)
 
-    def measure(cells: Sequence[Cell], settings: RunSettings, on_event: Callable[[CellEvent], None]) -> None:
-        asked.append({cell.id for cell in cells})
-        for cell in cells:
+    def measure(
+        cells: Sequence[Cell],
+        settings: RunSettings,
+        on_event: Callable[[CellEvent], Iterable[Cell] | None],
+        *,
+        later: Sequence[Cell] = (),
+    ) -> None:
+        calls.append([])
+        waiting = deque(cells)
+        while waiting:
+            cell = waiting.popleft()
+            calls[-1].append(cell)
             on_event(CellEvent(cell, "started"))
             store.write_result(measured(cell))
-            on_event(CellEvent(cell, "finished"))
+            more = list(on_event(CellEvent(cell, "finished")) or ())
+            assert set(more) <= set(later)
+            unfinished_when_decided.extend([len(waiting)] if more else [])
+            waiting.extend(more)
 
     monkeypatch.setattr(run, "LOCAL", Backend(build, measure))
+    monkeypatch.setattr(Store, "is_intact", lambda store, address, identity: address in built)
     plan = raced_plan(make_plan(grid, catalog, store), store)
     counter = ProgressCounter(plan.todo, {spec.address: 1.0 for spec in plan.missing}, plan.costs)
     finished: list[str] = []
@@ -43,7 +61,13 @@ def test_a_session_runs_blocks_until_the_race_is_over(tmp_path: Path, monkeypatc
     end, _, started = run.execute(plan, settings, run.RunOptions(local=True, raced=True), counter, finished.append)
     other = Store(tmp_path / "other")
     expected = blocks(raced_plan(make_plan(grid, catalog, other), other), other)
-    assert asked == [{cell.id for cell in block.todo} for block in expected[:-1]]
+    ids = [{cell.id for cell in cells} for cells in calls]
+    assert set().union(*ids) == {result.cell.id for result in expected[-1].done}
+    if keeps:  # the first look is after five datasets, and two more follow; then the last dataset and the second seed
+        assert [len({cell.dataset for cell in cells}) for cells in calls] == [7, 8]
+        assert max(unfinished_when_decided) > 0  # a place does not wait for the other
+    else:
+        assert ids == [{cell.id for cell in block.todo} for block in expected[:-1]]
     assert started == len(finished) == len(end.done) == len(expected[-1].done)
     shot = counter.snapshot()
     assert (shot.finished, shot.waiting, shot.left) == (started, 0, False)

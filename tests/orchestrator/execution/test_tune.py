@@ -83,6 +83,25 @@ def test_every_cell_runs_once_nearly_in_order_in_reused_workers(settings: RunSet
     assert len(late) <= 2  # the first cell of a worker that starts slowly
 
 
+def test_later_cells_follow_in_the_same_worker_and_only_those_that_are_asked_for(settings: RunSettings) -> None:
+    from orchestrator.execution.tune.driver import run_cells
+
+    first, later = samples.cell(0), [samples.cell(number) for number in range(1, 5)]
+    asked = {first: [later[2]], later[2]: [later[0], later[1]]}
+    finished: list[Cell] = []
+
+    def on_event(event: CellEvent) -> list[Cell]:
+        finished.extend([event.cell] if event.kind == "finished" else [])
+        return asked.get(event.cell, []) if event.kind == "finished" else []
+
+    run_cells(
+        [first], settings, on_event, later=later, request=lambda cell: ONE_WORKER, max_attempts=1,
+        runner=f"{samples.HERE}:write_nothing",
+    )  # fmt: skip
+    assert finished == [first, later[2], later[0], later[1]]
+    assert len({notes(cell, settings)[0][1] for cell in finished}) == 1
+
+
 def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(10)]
     reported = run(cells, settings, "misbehave", request=lambda cell: ONE_WORKER)
