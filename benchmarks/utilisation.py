@@ -1,6 +1,7 @@
-"""Utilisation of a node with 8 GPUs by cells with mixed GPU shares and realistic durations. The GPUs are simulated.
+"""Utilisation of a node with 8 GPUs by cells with realistic durations. The GPUs are simulated.
 
     python benchmarks/utilisation.py                         # about eight minutes
+    python benchmarks/utilisation.py --race 6                # a race of six places; about ten minutes
 
 A cell sleeps. Durations are log-normal with a median of 18 s, limited to 5 to 60 s, and divided by --scale. As in a
 few-shot grid, each dataset has cells that take a whole GPU, then a half, then a quarter, so the shares alternate.
@@ -9,29 +10,42 @@ wave. A wave is as many cells as ever ran at a time; in the last one, no schedul
     ours      run_cells
     tune      Tune as its documentation shows it: tune.grid_search, reuse_actors, resources as a function of the cell
     ideal     list scheduling of the same cells in the same order without overhead: the first cell that fits starts
+
+At each place of a race, 12 methods are measured on 16 datasets, and one method leads by 3 points. A cell takes a whole
+GPU. Utilisation counts up to the end of the last cell. Compared:
+    ours      a place that has decided goes on, up to ``LOOKS_AHEAD`` looks; then ``run_cells`` starts again
+    together  ``run_cells`` for each block: no place goes on before all have decided
+    ideal     list scheduling, where each place goes on as soon as it has decided, without overhead
+
 Starting a process takes seconds of CPU time, which --scale does not divide, so leave the machine's other CPUs idle.
 """
 
 import argparse
 import heapq
+import itertools
 import json
 import os
 import random
 import sys
 import tempfile
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import bare_tune, make_cells  # noqa: E402
+from benchmarks.race_promise import SAVING, blocks, draws_of  # noqa: E402
+from orchestrator.analysis.race import race  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
 from orchestrator.execution.cluster import connect  # noqa: E402
+from orchestrator.planning.plan import LOOKS_AHEAD  # noqa: E402
 
 GPUS = 8
 CPUS = 8
@@ -41,6 +55,9 @@ CPUS_OF_A_CELL = 0.125
 RUNNER = "benchmarks.utilisation:sleep"
 DATASET = ((1.0, 8), (0.5, 5), (0.25, 8))
 """(share of a GPU, cells) of one dataset, in the order a plan has them."""
+
+DATASETS = 16
+"""Of a race."""
 
 MEDIAN, SPREAD, SHORTEST, LONGEST = 18.0, 0.7, 5.0, 60.0
 
@@ -163,6 +180,92 @@ def ideal(count: int, scale: float) -> Measured:
     return measure(slept, count)
 
 
+def race_blocks(places: int, methods: int) -> list[list[list[int]]]:
+    """Return the numbers of the cells of each block, for each place: all methods that are left, on one dataset."""
+    scores = draws_of(SAVING["a lead of 3 points"], places, methods, DATASETS, seed=1)
+    counted = itertools.count()
+    return [
+        [[next(counted) for _ in block] for block in blocks(race(scores_MN[..., None]), DATASETS)]
+        for scores_MN in scores
+    ]
+
+
+def run_race(places: Sequence[Sequence[Sequence[int]]], folder: Path, looks: int) -> None:
+    """Run a race. A place that has decided goes on for ``looks`` further blocks, then waits for the others."""
+    from orchestrator.execution.tune.driver import run_cells
+
+    cells = make_cells(sum(len(block) for place in places for block in place))
+    place_of = {number: p for p, place in enumerate(places) for block in place for number in block}
+    for first in range(0, max(map(len, places)), looks + 1):
+        coming = [deque(place[first : first + looks + 1]) for place in places]
+        start = [number for place in coming if place for number in place.popleft()]
+        later = [number for place in coming for block in place for number in block]
+        unfinished = Counter(place_of[number] for number in start)
+
+        def on_event(event: CellEvent, coming: Any = coming, unfinished: Counter[int] = unfinished) -> list[Cell]:
+            if event.kind == "failed":
+                raise RuntimeError(event.error)
+            p = place_of[event.cell.seed]
+            unfinished[p] -= event.kind == "finished"
+            if unfinished[p] or not coming[p]:
+                return []
+            block = coming[p].popleft()
+            unfinished[p] = len(block)
+            return [cells[number] for number in block]
+
+        run_cells(
+            [cells[number] for number in start],
+            RunSettings(str(folder)),
+            on_event,
+            later=[cells[number] for number in later],
+            request=lambda cell: Resources(cpus=CPUS_OF_A_CELL, gpus=1.0),
+            max_attempts=3,
+            runner=RUNNER,
+        )
+
+
+def ideal_race(places: Sequence[Sequence[Sequence[int]]], scale: float) -> float:
+    """Return the seconds of list scheduling in which each place goes on by itself."""
+    coming = [deque(place) for place in places]
+    waiting = deque((number, p) for p, place in enumerate(coming) for number in place.popleft())
+    unfinished = Counter(p for _, p in waiting)
+    running, now = list[tuple[float, int]](), 0.0
+    while waiting or running:
+        while waiting and len(running) < GPUS:
+            number, p = waiting.popleft()
+            heapq.heappush(running, (now + seconds_of(number) / scale, p))
+        now, p = heapq.heappop(running)
+        unfinished[p] -= 1
+        if not unfinished[p] and coming[p]:
+            block = coming[p].popleft()
+            unfinished[p] = len(block)
+            waiting.extend((number, p) for number in block)
+    return now
+
+
+def main_race(places: int, methods: int, scale: float) -> None:
+    """Compare the ways to run a race."""
+    blocks_of = race_blocks(places, methods)
+    numbers = [number for place in blocks_of for block in place for number in block]
+    busy, best = sum(map(seconds_of, numbers)) / scale / GPUS, ideal_race(blocks_of, scale)
+    print(f"{len(numbers)} cells, {os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
+    print(f"{'way':>9} {'busy':>7} {'seconds':>8} {'against ideal':>14} {'processes':>10}")
+    print(f"{'ideal':>9} {busy / best:>7.1%} {best:>8.1f} {1:>14.2f}", flush=True)
+    with connect(None, cpus=CPUS, gpus=GPUS):
+        for way, looks in (("ours", LOOKS_AHEAD), ("together", 0)):
+            with tempfile.TemporaryDirectory(prefix="bolt-bench-") as name:
+                Path(name, "scale").write_text(str(scale))
+                run_race(blocks_of, Path(name), looks)
+                slept = recorded_cells(Path(name))
+            if sorted(cell.number for cell in slept) != numbers:
+                raise RuntimeError("a cell was forgotten, or finished twice")
+            seconds = max(cell.ended for cell in slept) - min(cell.begun for cell in slept)
+            processes = len({cell.process for cell in slept})
+            print(
+                f"{way:>9} {busy / seconds:>7.1%} {seconds:>8.1f} {seconds / best:>14.2f} {processes:>10}", flush=True
+            )
+
+
 WAYS: dict[str, Callable[[int, Path], None]] = {"ours": ours, "tune": tune}
 
 
@@ -171,7 +274,12 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=2.0, help="divides the durations of the cells")
     parser.add_argument("--datasets", type=int, default=6, help="each has 21 cells, about 12.5 GPUs' worth of work")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--race", type=int, metavar="PLACES", help="run a race of so many places instead")
+    parser.add_argument("--methods", type=int, default=12, help="of the race")
     options = parser.parse_args()
+    if options.race:
+        main_race(options.race, options.methods, options.scale)
+        return
     if options.datasets < 2:
         parser.error("--datasets: one dataset is a single wave of cells; give two or more")
     count = options.datasets * sum(cells for _, cells in DATASET)
