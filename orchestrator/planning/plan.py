@@ -22,7 +22,6 @@ from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result, failed_for_good
 from orchestrator.util.units import human_duration, pluralize
 
-
 LOOKS_AHEAD = 3
 """A block builds the artifacts of this many further looks of a race. So a place that decides goes on without a pause.
 """
