@@ -3,16 +3,11 @@
     python benchmarks/race_promise.py --methods 9 --draws 1200     # the numbers in docs/race.md
     python benchmarks/race_promise.py --methods 33 --draws 120
     python benchmarks/race_promise.py --methods 9 --choose         # other ways to spend the level, other looks
-    python benchmarks/race_promise.py --busy                       # how busy workers are, although blocks end together
 
 Made-up scores with a known truth, as in ``coverage.py``: the difference of two methods has a deviation of 2 points.
 "covers": a truly best method is still in at the end, in the mean over all of them, with the standard error. "left": the
 mean number of methods that are. "cost": the mean share of the grid's cells that are measured. "whole": the verdict on
 all cells, without a race.
-
-"busy": the share of the time in which workers run cells, by list scheduling. A cell takes 5 to 120 s, in the median 18.
-The next block of all places starts ``RESTART_SECONDS`` after the last cell of the one before. For comparison, each
-place goes on when its own block ends, without a pause: no scheduler of blocks can do better.
 
 Shape legend: R draws, M methods, N datasets.
 """
@@ -20,10 +15,8 @@ Shape legend: R draws, M methods, N datasets.
 from __future__ import annotations
 
 import argparse
-import heapq
 import math
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -43,8 +36,6 @@ PROMISE = (
     "spreads from 0.2 to 5 times",
 )
 """The scenarios of ``coverage.EQUAL`` that are simulated. All methods are equal in truth, so each one is a best one."""
-RESTART_SECONDS = 10.0
-"""Between two blocks: the plan, what is to be built, and the start of workers."""
 FLIPS = 10
 """From 11 datasets on, 2^10 flips instead of the engine's 2^12: the test is as exact, and four times as fast."""
 
@@ -151,53 +142,6 @@ def blocks(raced: Race, datasets: int) -> list[list[int]]:
     return found
 
 
-def busy(places: Sequence[list[list[int]]], methods: int, workers: int, *, together: bool) -> float:
-    """Return the share of the time in which workers run cells.
-
-    Args:
-        places: the blocks of each place.
-        together: the next block starts when the blocks of all places have ended; else each place goes on by itself.
-    """
-    rng = np.random.default_rng(0)
-    median_M = 18 * rng.lognormal(0, 0.5, methods)
-    coming = [iter(place) for place in places]
-    waiting = deque((p, method) for p, place in enumerate(coming) for method in next(place, []))
-    unfinished = [sum(p == other for other, _ in waiting) for p in range(len(places))]
-    running, now, spent = list[tuple[float, int]](), 0.0, 0.0
-    while waiting or running:
-        while waiting and len(running) < workers:
-            p, method = waiting.popleft()
-            seconds = float(np.clip(median_M[method] * rng.lognormal(0, 0.4), 5, 120))
-            spent += seconds
-            heapq.heappush(running, (now + seconds, p))
-        now, p = heapq.heappop(running)
-        unfinished[p] -= 1
-        ended = [p] if unfinished[p] == 0 else []
-        if together:
-            ended = list(range(len(places))) if not waiting and not running else []
-            now += RESTART_SECONDS if ended else 0.0
-        for p in ended:
-            block = next(coming[p], [])
-            unfinished[p] = len(block)
-            waiting.extend((p, method) for method in block)
-    return spent / (workers * now)
-
-
-def print_busy() -> None:
-    """Print how busy 8 GPUs are with one cell each, and with four each."""
-    columns = "8 workers | each place by itself | 32 workers | each place by itself"
-    print(f"| places, methods | {columns} |\n|---|---|---|---|---|")
-    for places, methods in ((2, 33), (6, 33), (30, 33), (30, 9)):
-        found = []
-        for name in ("a lead of 3 points", "steps of 1 point, deviation 4"):
-            scores = draws_of(SAVING[name], places, methods, 16, seed=1)
-            own = [blocks(race(scores_MN[..., None]), 16) for scores_MN in scores]
-            found.append([busy(own, methods, w, together=t) for w in (8, 32) for t in (True, False)])
-        print(
-            f"| {places}, {methods} | {' | '.join(f'{one:.2f}, {two:.2f}' for one, two in zip(*found, strict=True))} |"
-        )
-
-
 def fewer_flips() -> None:
     """Test with fewer flips in this process."""
     sign_flips.ALL_FLIPS_UP_TO = FLIPS
@@ -208,12 +152,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=240, help="for 8 datasets; half of them for 16, a quarter for 32")
     parser.add_argument("--choose", action="store_true", help="compare ways to spend the level")
     parser.add_argument("--methods", type=int, default=9)
-    parser.add_argument("--busy", action="store_true", help="how busy workers are, with 16 datasets")
     options = parser.parse_args()
-    if options.busy:
-        fewer_flips()
-        print_busy()
-        return
     ways = list(WAYS) if options.choose else [next(iter(WAYS))]
     sizes, header = (8, 16, 32), "| n = 8 | n = 16 | n = 32 |\n|---|---|---|---|"
     shapes = [(options.draws * sizes[0] // n, (options.methods, n)) for n in sizes]

@@ -32,16 +32,18 @@ Spending = Callable[[float], float]
 """``share of the information, 0 to 1 -> share of the level that is spent by then``."""
 
 RACE_LEVEL = 0.03
-"""The level of all looks together. A verdict has 0.045; with many rivals, looks are less alike than the paths below."""
+"""The level that all looks share. It is below the 0.045 of a verdict, because with many rivals the looks are less
+correlated than the bounds below assume."""
 SEED_PART = 0.5
-"""Assumed variance of a difference between seeds over that between datasets. It decides only when level is spent."""
+"""Assumed ratio of variances of a difference: between seeds, divided by between datasets. It decides only when level is
+spent."""
 _GRID = 400
-"""Points of the numerical integral over the paths that are still in."""
+"""Points of the numerical integral over the paths that have crossed no bound."""
 
 
 @dataclass(frozen=True, order=True)
 class Look:
-    """A moment of decision: so many datasets have been measured, each under so many seeds."""
+    """When a race decides: as soon as ``datasets`` datasets are measured, each under ``seeds`` seeds."""
 
     datasets: int
     seeds: int
@@ -94,7 +96,7 @@ def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
 
 
 def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float, ...]:
-    """Return for each look the p-value at which a method is out."""
+    """Return, for each look, the largest p-value that puts a method out."""
     last = looks[-1]
 
     def information(look: Look) -> float:

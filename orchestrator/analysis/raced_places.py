@@ -31,11 +31,11 @@ Key = tuple[Place, int]
 
 @dataclass(frozen=True)
 class RacedPlace:
-    """A race with the names and cells that it is about.
+    """The race of one place, with the names of its methods and its cells.
 
     Attributes:
         methods: labels, in the order of the race's positions.
-        cells: of each method, dataset and seed, by their positions. A method without seeds has one cell for all seeds.
+        cells: the cell at each (method, dataset, seed) position. A method without seeds has one cell for all seeds.
     """
 
     place: Place
@@ -158,7 +158,7 @@ def raced_places(
 
 
 def wanted_cells(cells: Iterable[Cell], places: Sequence[RacedPlace]) -> frozenset[str]:
-    """Return the ids of the cells that a race measures up to its next decisions: those that no place can do without."""
+    """Return the ids of the cells that some place needs up to its next decision, and of all cells that do not race."""
     raced = {cell.id for place in places for cell in place.cells.values()}
     return frozenset(cell.id for cell in cells if cell.id not in raced).union(*(place.wanted for place in places))
 

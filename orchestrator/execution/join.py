@@ -45,9 +45,9 @@ VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 def token_mode() -> dict[str, str]:
     """Return the environment variable that turns Ray's token authentication on, where this machine has a token.
 
-    A driver that joins by an explicit address does not turn it on by itself, and a cluster with a token refuses it. It
-    is for the time of the connection alone: Ray reads it once, and an instance that this process starts later with
-    another mode would refuse it.
+    A driver that joins by an explicit address does not turn the authentication on by itself, and a cluster with a token
+    refuses such a driver. Set the variable for the time of the connection only: Ray reads the mode once, and an
+    instance that this process starts later with another mode would refuse the process.
     """
     return {"RAY_AUTH_MODE": "token"} if "RAY_AUTH_MODE" not in os.environ and _has_token() else {}
 

@@ -34,7 +34,7 @@ OVERDUE = 0.1
 """Work that has taken longer than predicted is assumed to need this share of its age on top."""
 
 _CELLS = ""
-"""Stands for the folder of cells, where artifacts have that of their kind."""
+"""The folder that cells are counted under. Artifacts are counted under the folder of their kind."""
 
 
 class Prediction(NamedTuple):
@@ -174,7 +174,7 @@ class ProgressCounter:
             return self._failures[first:]
 
     def read_build_progress(self) -> None:
-        """Read how far the artifacts being built are. This may wait for a remote store; ``snapshot`` never does."""
+        """Read the progress of the artifacts that are being built. This may wait for a store; ``snapshot`` does not."""
         self._reported = {address: self._build_progress(address) for address in list(self._artifacts.started)}
 
     def snapshot(self) -> Snapshot:
@@ -211,7 +211,7 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        Its ``measured`` is the smaller one of the two: the assumed speed makes unmeasured cells look short.
+        Its ``measured`` is the smaller of the two values, because the assumed speed makes unmeasured cells look short.
         """
 
         @cache  # many cells are alike: they differ in their seed only
@@ -271,9 +271,9 @@ def eta(waiting: list[Prediction], running: list[Prediction], slots: int) -> Pre
     """Return the seconds of wall clock from now until all of the work is done.
 
     Args:
-        waiting: for what has not started, in the order it will.
-        running: for what is under way: the time it still needs.
-        slots: how many pieces can be under way at a time.
+        waiting: predictions for the pieces that have not started, in the order in which they will start.
+        running: the time that each of the running pieces still needs.
+        slots: how many pieces can run at a time.
     """
     free = sorted(piece.seconds for piece in running)
     free = [0.0] * (max(slots, 1) - len(free)) + free

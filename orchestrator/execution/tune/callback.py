@@ -30,7 +30,7 @@ NODE_LOSSES = 10
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     """Puts an event into ``events`` for every report of Tune, in Tune's thread; ``None`` is the end.
 
-    It is also what Tune asks whether to stop. As a ``TrialProgressCallback``, it takes the place of the callback that
+    Tune also asks it whether to stop. As a ``TrialProgressCallback``, it takes the place of the callback that
     Tune otherwise adds, which prints trials and keeps every one of them.
 
     Tune itself never repeats a trial. A cell that is started again goes back to the queue ``waiting`` and is a new

@@ -17,15 +17,15 @@ ANSWER_SECONDS = 20.0
 
 
 def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
-    """Return a function of what cells can be given out to: what the cluster has, or what its autoscaler can start.
+    """Return a function that returns the resources for cells, including those that the autoscaler can still start.
 
-    When GPUs join, the function tells ``packing`` how many there are, and the memory of the smallest, unless the
+    When GPUs join, the function tells ``packing`` their number and the memory of the smallest one, unless the
     ``device`` of the run is the CPU.
 
     Args:
         limits: what the nodes have that the autoscaler can start.
     """
-    grown = Resources(0, 0)  # once every node that can start has started; none without an autoscaler
+    grown = Resources(0, 0)  # of the cluster when all nodes have started; none without an autoscaler
     if limits != Resources(0, 0):
         head = next(node["Resources"] for node in ray.nodes() if HEAD_RESOURCE in node["Resources"])
         grown = Resources(head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus)

@@ -14,7 +14,7 @@ from ray.tune.search import Searcher
 from orchestrator.core.events import Resources
 
 WINDOW = 256
-"""How many waiting cells are searched for one with the same request as the cell that has just ended."""
+"""Among so many waiting cells, one is searched with the same request as the cell that has just ended."""
 
 REFRESH_SECONDS = 2.0
 """How often the cluster's size is asked for."""
@@ -36,8 +36,8 @@ class CellQueue(Searcher):  # type: ignore[misc]
     - Otherwise free capacity goes to the request that has the least of the cluster, compared with its part of the
       waiting work. So each kind of request keeps its slots from the first cell to about the last. The cluster is never
       drained of one kind to be filled with another.
-    - The longest of the last cells is given out as soon as it would outlast the others, spread over the slots in use.
-      So no worker ends with a long cell while the others wait.
+    - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
+      slots in use. So no worker ends with a long cell while the others wait.
     - A cell's request is computed when the cell is given out, from what has been measured by then.
     - Capacity is counted over the whole cluster. So a cell may be given out that waits a moment until smaller cells
       leave one GPU.
@@ -157,7 +157,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         return _remove_first(self._retry_last, self._fits)
 
     def _take_with(self, request: Resources) -> _Cell | None:
-        """Remove the first waiting cell with exactly this request or, of the last cells, perhaps the longest."""
+        """Remove a waiting cell with exactly this request: the first or, near the end, perhaps the longest."""
         if (chosen := _remove_first(self._retry_first, request.__eq__)) is not None:
             return chosen
         waiting = (number for number in self._window if self._request_of(number) == request)
