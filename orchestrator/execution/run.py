@@ -93,8 +93,6 @@ def execute(
             counter.phase = phase
 
     def on_event(event: CellEvent) -> list[Cell]:
-        """Pass an event on. Returns the cells that a race wants next, if it has just decided."""
-        nonlocal plan, started
         costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
@@ -102,13 +100,17 @@ def execute(
         counter.on_event(event)
         if event.kind == "finished":
             on_finished(event.cell.id)
-        if event.kind == "started" or event.retryable or not plan.raced:
-            return []
-        ended.add(event.cell.id)
+        return next_of_race(event) if plan.raced else []
+
+    def next_of_race(event: CellEvent) -> list[Cell]:
+        """Return the cells that can run now because this event completes what a place needs for its decision."""
+        nonlocal plan, started
+        ended.update([event.cell.id] if event.kind != "started" and not event.retryable else [])
         if not plan.can_decide(ended):
             return []
         plan = next_block(plan, store, tried)
         ready = plan.ready()
+        store.remove_failures([cell.id for cell in ready])
         counter.extend(plan.race_line, ready)
         tried.update(cell.id for cell in ready)
         started += len(ready)
