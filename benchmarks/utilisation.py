@@ -243,7 +243,7 @@ def ideal_race(places: Sequence[Sequence[Sequence[int]]], scale: float) -> float
     return now
 
 
-def main_race(places: int, methods: int, scale: float) -> None:
+def main_race(places: int, methods: int, scale: float, ways: Sequence[str]) -> None:
     """Compare the ways to run a race."""
     blocks_of = race_blocks(places, methods)
     numbers = [number for place in blocks_of for block in place for number in block]
@@ -252,10 +252,10 @@ def main_race(places: int, methods: int, scale: float) -> None:
     print(f"{'way':>9} {'busy':>7} {'seconds':>8} {'against ideal':>14} {'processes':>10}")
     print(f"{'ideal':>9} {busy / best:>7.1%} {best:>8.1f} {1:>14.2f}", flush=True)
     with connect(None, cpus=CPUS, gpus=GPUS):
-        for way, looks in (("ours", LOOKS_AHEAD), ("together", 0)):
+        for way in ways:
             with tempfile.TemporaryDirectory(prefix="bolt-bench-") as name:
                 Path(name, "scale").write_text(str(scale))
-                run_race(blocks_of, Path(name), looks)
+                run_race(blocks_of, Path(name), RACE_WAYS[way])
                 slept = recorded_cells(Path(name))
             if sorted(cell.number for cell in slept) != numbers:
                 raise RuntimeError("a cell was forgotten, or finished twice")
@@ -266,6 +266,9 @@ def main_race(places: int, methods: int, scale: float) -> None:
             )
 
 
+RACE_WAYS = {"ours": LOOKS_AHEAD, "together": 0}
+"""Looks for which a place goes on."""
+
 WAYS: dict[str, Callable[[int, Path], None]] = {"ours": ours, "tune": tune}
 
 
@@ -273,12 +276,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", type=float, default=2.0, help="divides the durations of the cells")
     parser.add_argument("--datasets", type=int, default=6, help="each has 21 cells, about 12.5 GPUs' worth of work")
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=sorted({*WAYS, *RACE_WAYS}), help="all by default")
     parser.add_argument("--race", type=int, metavar="PLACES", help="run a race of so many places instead")
     parser.add_argument("--methods", type=int, default=12, help="of the race")
     options = parser.parse_args()
     if options.race:
-        main_race(options.race, options.methods, options.scale)
+        main_race(options.race, options.methods, options.scale, options.ways or list(RACE_WAYS))
         return
     if options.datasets < 2:
         parser.error("--datasets: one dataset is a single wave of cells; give two or more")
@@ -288,7 +291,7 @@ def main() -> None:
     best = ideal(count, options.scale)
     print(f"{'ideal':>7} {best.utilisation:>7.1%} {best.seconds:>8.1f} {1:>14.2f} {'':>10}", flush=True)
     with connect(None, cpus=CPUS, gpus=GPUS):
-        for way in options.ways:
+        for way in options.ways or WAYS:
             with tempfile.TemporaryDirectory(prefix="bolt-bench-") as name:
                 folder = Path(name)
                 Path(folder, "scale").write_text(str(options.scale))
