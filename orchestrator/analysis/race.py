@@ -107,7 +107,9 @@ def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float,
 
 @cache
 def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
-    """Return a level for the test after each share of the information, so that all tests spend ``RACE_LEVEL``.
+    """Return a level for each test, so that all tests together spend ``RACE_LEVEL``.
+
+    ``shares``: the share of the whole information that there is at each test.
 
     The statistics of the looks are correlated like a Brownian motion. The density of the paths that have not crossed a
     boundary is carried from look to look. Each boundary is placed so that paths cross it with the
@@ -147,7 +149,7 @@ def race(
 
     Args:
         scores_MDS: accuracies in percent by method, dataset and seed, as planned; NaN where there is none.
-        known_MDS: where nothing more will come: measured, or failed for good; by default everywhere.
+        known_MDS: whether a score was measured, or will never come because the cell failed; by default everywhere.
         smallest_difference: in points; methods that differ by less are level.
         looks, spending: when to decide, and at which levels; by default those of the engine.
     """

@@ -3,7 +3,7 @@
 A place is a track, protocol, backbone, domain and k. Its methods race if they may take part in verdicts, if there are
 two of them or more, and if there is more than one look. All other cells are wanted at once.
 
-Everything follows from the planned cells and what is known of them, so a race that was killed goes on as it was.
+Everything follows from the planned cells and what is known of them, so a race that was killed decides the same again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import MetricName, stored_track
 from orchestrator.util.identity import fingerprint
 from orchestrator.util.units import pluralize
-
-Key = tuple[Place, int]
-"""A place of a comparison, and k."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class RacedPlace:
 
     @cached_property
     def left_out(self) -> frozenset[str]:
-        """Ids of the cells that the race needs no more, whatever the others will show."""
+        """Ids of the cells that the race will not need, whatever the other cells show."""
         looks = [
             self.race.out_at[m] or (self.race.at if self.race.next is None else None) for m in range(len(self.methods))
         ]
@@ -110,7 +107,7 @@ def grid_races(
     read_predictions: ReadPredictions,
     smallest_difference: float,
 ) -> tuple[RacedPlace, ...]:
-    """Race every place of a grid that can be, on its results.
+    """Race every place of a grid that has something to decide, on the grid's results.
 
     Args:
         cells: all planned cells.
@@ -132,11 +129,11 @@ def raced_places(
     *,
     smallest_difference: float,
 ) -> tuple[RacedPlace, ...]:
-    """Race every place of a grid that can be, on what is known.
+    """Race every place of a grid that has something to decide, on the scores that are known.
 
     Args:
         cells: all planned cells; ``labels`` has their labels, by id.
-        scores: what a verdict counts of each cell, by its id; higher is better.
+        scores: the score of each cell that a verdict would count, by the cell's id; higher is better.
         ended: ids of the cells that have a result, or will have none.
         smallest_difference: in points; methods that differ by less are level.
     """

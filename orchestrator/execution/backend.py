@@ -20,11 +20,11 @@ from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
 
 RUNNER = "orchestrator.cells.trial:run_and_record"
-"""The function that runs one cell and records its outcome. A worker resolves the name: the driver does not have to
+"""The function that runs one cell and records its outcome. A worker resolves the name, so the driver does not
 import what a worker needs."""
 
 CELL_ATTEMPTS = 3
-"""How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
+"""How often a cell is started if its worker process dies. A cell whose method raises is not started again."""
 
 
 class RunCells(Protocol):
@@ -92,7 +92,7 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     """
     from orchestrator.execution.cluster import connect
 
-    # Threads are set before the arithmetic libraries load: sums depend on their number.
+    # Set before the arithmetic libraries load, because the bits of a sum depend on the number of threads.
     worker_env = {
         "OMP_NUM_THREADS": str(settings.threads),
         "MKL_NUM_THREADS": str(settings.threads),

@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # send no usage statistics
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # or Ray starts an instance by itself, in a thread that outlives its cluster
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # with 1, Ray starts an instance by itself, in a thread that outlives its cluster
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative store path means the same in a worker as in the driver
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
@@ -54,9 +54,9 @@ def connect(
         os.environ.setdefault(name, value)
     with contextlib.ExitStack() as stack:
         if address is not None:
-            stack.enter_context(environment_variables(token_mode()))  # before Ray is imported: it reads it once
+            stack.enter_context(environment_variables(token_mode()))  # Ray reads the mode once, when it is imported
             check_address(address)
-        else:  # the loopback interface only, as is checked below; Ray reads it once, when it is imported
+        else:  # listen on the loopback interface only, as is checked below; Ray reads this when it is imported
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker
@@ -127,7 +127,7 @@ def _abandon() -> None:
     """Leave a connection whose shutdown hangs, as after the ``raylet`` was killed: kill what this process started."""
     import ray
 
-    atexit.unregister(ray.shutdown)  # or the interpreter would wait for it again when it ends
+    atexit.unregister(ray.shutdown)  # otherwise the interpreter would wait for the shutdown again at its end
     with contextlib.suppress(Exception):  # private names
         from ray._private import worker
 

@@ -1,4 +1,4 @@
-"""Detects that the Ray cluster was lost; Ray itself can wait for it forever."""
+"""Detects that the Ray cluster was lost, because Ray itself can wait for a lost cluster forever."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_alive() -> None:
 
 
 def _dead_processes() -> list[str]:
-    """Return the names of the processes of this process's own instance that have ended; none where unknown."""
+    """Return the names of the ended processes of the Ray instance that this process started; empty if unknown."""
     with contextlib.suppress(ImportError, AttributeError):  # private names, tried with Ray 2.60
         from ray._private import worker
 

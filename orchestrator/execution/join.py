@@ -36,7 +36,7 @@ CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 _WRONG_TOKEN = b"InvalidAuthToken"
 """Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
 _TOKEN = secrets.token_hex(32)
-"""One for all instances of this process: Ray reads it once."""
+"""The token of all Ray instances that this process starts. One is enough, because Ray reads the token once."""
 
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 """Ray's error for a cluster of other versions names both, the cluster's first."""
@@ -150,7 +150,7 @@ def _autoscaler_limits() -> Resources:
 def read_autoscaler_limits(gcs_address: str) -> Resources:
     """Return the CPUs and GPUs of all nodes that the autoscaler of a cluster can start besides the head.
 
-    It has to be called on the head of the cluster at ``gcs_address``. Without an autoscaler there, the result is none.
+    Call this on the head of the cluster at ``gcs_address``. Without an autoscaler there, both are 0.
     The nodes of a cluster with ``provider: local`` have no size in the file, so they do not count.
     """
     for process in psutil.process_iter():
@@ -168,7 +168,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the most there can be of a resource: the nodes that have the most of it are started first."""
+        """Return the largest amount that there can be of a resource: nodes with more of it are counted first."""
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

@@ -72,7 +72,7 @@ def execute(
     A race goes on with what it wants next, until it wants nothing.
 
     Args:
-        counter: counts what happens, and learns what Ray is waited for.
+        counter: counts the events. Its ``phase`` is set to what the run waits for.
         on_finished: called with the id of every finished cell; its result is in the store by then.
 
     Returns the plan with the outcomes of all cells, how many artifacts were built, and how many cells were started.

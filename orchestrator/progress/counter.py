@@ -31,7 +31,7 @@ SNAPSHOT_FAILURES = 2
 """A snapshot shows this many of the last failures."""
 
 OVERDUE = 0.1
-"""Work that has taken longer than predicted is assumed to need this share of its age on top."""
+"""Work that takes longer than predicted is assumed to need this share of its age in addition."""
 
 _CELLS = ""
 """The folder that cells are counted under. Artifacts are counted under the folder of their kind."""
@@ -80,7 +80,7 @@ class ProgressCounter:
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
 
     Attributes:
-        phase: what the run waits for now. An event sets it to nothing: a cell starts, or an artifact ends.
+        phase: what the run waits for now. It becomes empty when a cell starts or an artifact ends.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ProgressCounter:
         now, is_cell = self._clock(), isinstance(event, CellEvent)
         pieces, folder = (self._cells, _CELLS) if is_cell else (self._artifacts, _folder(event.key))
         with self._lock:
-            if is_cell or event.kind != "started":  # the task of an artifact still waits for its worker
+            if is_cell or event.kind != "started":  # a build task that has started may still wait for its worker
                 self.phase = ""
             pieces.waiting.pop(event.key, None)
             if event.kind == "started":
