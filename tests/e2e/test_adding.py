@@ -1,4 +1,4 @@
-"""What the pages about adding a method, a track, a command and a kind of artifact show, runs."""
+"""The code on the pages about adding a method, a track, a command and a kind of artifact runs."""
 
 import importlib
 import json
@@ -17,7 +17,7 @@ from orchestrator.core.settings import RunSettings
 from tests.conftest import GiveDatabase
 from tests.helpers.warm_process import run_forked
 
-ROOT = Path(__file__).resolve().parents[2]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 START = """
 import seconds
 from orchestrator.cli.app import app
@@ -28,18 +28,21 @@ main()
 """
 
 
+def block(page: str, language: str = "python") -> str:
+    """Return the first block of code of a page."""
+    found = re.search(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
 def test_the_command_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase) -> None:
     """Runs in a process of its own, because it changes the command line."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
-    page = (ROOT / "docs" / "adding-a-command.md").read_text(encoding="utf-8")
-    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
-    line = re.search(r"^app\.command.*$", page, re.MULTILINE)
-    assert code is not None
-    assert line is not None
-    (tmp_path / "seconds.py").write_text(code[1], encoding="utf-8")
+    (line,) = re.findall(r"^app\.command.*$", (DOCS / "adding-a-command.md").read_text(encoding="utf-8"), re.MULTILINE)
+    (tmp_path / "seconds.py").write_text(block("adding-a-command.md"), encoding="utf-8")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return run_forked(words, START.replace("LINE", line[0]), folder=tmp_path)
+        return run_forked(words, START.replace("LINE", line), folder=tmp_path)
 
     before = run("seconds", "smoke")
     assert before.returncode == 2
@@ -56,9 +59,7 @@ def test_the_command_of_the_page_runs(tmp_path: Path, give_database: GiveDatabas
 def test_the_method_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase) -> None:
     """Runs in a process of its own, because it registers the method."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
-    page = (ROOT / "docs" / "adding-a-method.md").read_text()
-    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "prototype.py").write_text(code.group(1))
+    (tmp_path / "prototype.py").write_text(block("adding-a-method.md"))
     (tmp_path / "grid.yaml").write_text(
         textwrap.dedent(
             """
@@ -85,10 +86,8 @@ def test_the_method_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase
 def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path, give_database: GiveDatabase) -> None:
     """Runs in a process of its own, because it registers the track."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
-    page = (ROOT / "docs" / "adding-a-track.md").read_text()
     for language, name in (("python", "from_test.py"), ("yaml", "grid.yaml")):
-        block = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
-        (tmp_path / name).write_text(block.group(1))
+        (tmp_path / name).write_text(block("adding-a-track.md", language))
     script = (
         "from from_test import FROM_TEST; "
         "from orchestrator.tracks import TRACKS; TRACKS[FROM_TEST.name] = FROM_TEST; "
@@ -106,9 +105,7 @@ def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path, give_dat
 
 
 def test_the_kind_of_the_page_is_built_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "adding-an-artifact-kind.md").read_text()
-    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "mean_feature.py").write_text(code.group(1))
+    (tmp_path / "mean_feature.py").write_text(block("adding-an-artifact-kind.md"))
     monkeypatch.syspath_prepend(tmp_path)
     kind = importlib.import_module("mean_feature").MeanFeature
     monkeypatch.delitem(sys.modules, "mean_feature")

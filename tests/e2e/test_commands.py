@@ -1,17 +1,14 @@
-"""The commands on a store with finished cells, and a grid with unreadable images."""
+"""Commands on a store with finished cells, and on a grid some of whose images are damaged."""
 
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from orchestrator.store import Store
 from orchestrator.store.lease import grid_lease
@@ -19,43 +16,8 @@ from orchestrator.tracking.location import tracking_location
 from orchestrator.tracking.tracker import Tracker
 from tests.conftest import GiveDatabase
 from tests.helpers import command
+from tests.helpers.ray_nodes import free_port
 from tests.helpers.waiting import TIMEOUT, wait_for
-
-CATALOG = """
-domains:
-  mine: {title: Mine}
-datasets:
-  stripes:
-    title: Stripes
-    domain: mine
-    route: {kind: folder, folder: stripes}
-    prompts: ["a picture of {} stripes."]
-    classes: 2
-    sizes: {train: 16, test: 4}
-    splits: {recipe: eighty_twenty}
-    licence: none
-  blobs:
-    title: Blobs
-    domain: mine
-    route: {kind: folder, folder: blobs}
-    prompts: ["a picture of {} blobs."]
-    classes: 2
-    sizes: {train: 16, test: 4}
-    splits: {recipe: eighty_twenty}
-    licence: none
-"""
-GRID = """
-title: Two folders
-fine_tuning: {epochs: 1, batch_size: 8, learning_rate: 5.0e-4, warmup_steps: 1}
-blocks:
-  - track: fewshot
-    backbones: [tiny-clip]
-    domains: [mine]
-    sources: leave_one_out
-    shots: [1]
-    seeds: [1]
-    methods: [zero_shot, linear_probe]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +84,7 @@ def is_healthy(port: int) -> bool:
 
 
 def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     words = ["ui", "mini", "--store", str(folder / "runs"), "--port", str(port)]
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -160,43 +120,29 @@ def test_a_second_driver_is_refused(folder: Path) -> None:
             assert "is running or syncing" in done.stderr
 
 
-def write_folders(root: Path) -> None:
-    for name in ("stripes", "blobs"):
-        for label, kind in enumerate(("thick", "thin")):
-            (root / name / "all" / kind).mkdir(parents=True)
-            for index in range(10):
-                pixels = np.random.default_rng(100 * label + index).integers(0, 256, (40, 48, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(root / name / "all" / kind / f"{index}.png")
-
-
 def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_database: GiveDatabase) -> None:
-    """A user's image folders and catalog. All images of one class are damaged, and later restored."""
+    """All images of one class are damaged, and later restored."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
-    write_folders(tmp_path / "data")
-    (tmp_path / "catalog.yaml").write_text(CATALOG)
-    (tmp_path / "two.yaml").write_text(GRID)
-    damaged = sorted((tmp_path / "data" / "stripes" / "all" / "thin").iterdir())
-    whole = {path: path.read_bytes() for path in damaged}
+    command.options(tmp_path)  # writes the images
+    whole = {path: path.read_bytes() for path in (tmp_path / "images" / "amounts").glob("*/four/*.png")}
     for path, content in whole.items():
         path.write_bytes(bytes(len(content)))  # of equal length, so the dataset's identity stays the same
-    options = ["--store", str(tmp_path / "runs"), "--data-root", str(tmp_path / "data")]
-    options += ["--catalog", str(tmp_path / "catalog.yaml")]
-    grid = ["grid", str(tmp_path / "two.yaml"), *options, "--local"]
-    first = command.orchestrator(*grid)
+    some = [f"--only={key}" for key in ("method=zero_shot,linear_probe", "dataset=amounts,shades", "seed=1")]
+    first = command.run_local(tmp_path, *some)
     assert first.returncode == 1, first.stdout + first.stderr
     assert "cannot be decoded" in first.stdout
-    assert len(list((tmp_path / "runs" / "results").glob("*.json"))) == 2  # the cells of blobs
-    again = command.orchestrator(*grid)
+    assert len(Store(tmp_path / "runs").result_ids()) == 2  # the cells of shades
+    again = command.run_local(tmp_path, *some)
     assert again.returncode == 1
     assert "0 trials started" in again.stdout
-    shown = command.orchestrator("status", str(tmp_path / "two.yaml"), *options)
+    shown = run_on_mini_grid(tmp_path, "status")
     assert "2 failed" in shown.stdout
     assert "log:" in shown.stdout
     for path, content in whole.items():
         path.write_bytes(content)
-    last = command.orchestrator(*grid, "--retry-failed")
+    last = command.run_local(tmp_path, *some, "--retry-failed")
     assert last.returncode == 0, last.stdout + last.stderr
-    assert len(list((tmp_path / "runs" / "results").glob("*.json"))) == 4
+    assert len(Store(tmp_path / "runs").result_ids()) == 4
 
 
 def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The faults, one function each. A function injects its fault, checks that it took effect, and returns its target.
 
-It returns ``None`` when there was no target. ``when`` says when a fault can be injected:
+It returns ``None`` when there was no target. ``Fault.when`` says when a fault can be injected:
 
 ``cell``, ``build``
     while a worker measures a cell, or builds an artifact;
@@ -13,8 +13,8 @@ It returns ``None`` when there was no target. ``when`` says when a fault can be 
 ``disk``
     while a worker does either, and the store has a disk of its own;
 ``idle``
-    while neither the command nor any worker runs. These are what a disk or an interrupted copy does between two
-    commands. A running command is killed first.
+    while neither the command nor any worker runs; a running command is killed first. Such a fault is what a broken disk
+    or an interrupted copy does between two commands.
 """
 
 import errno
@@ -48,9 +48,9 @@ class Fault:
     """One kind of fault.
 
     Attributes:
-        when: see the module's docstring.
-        inject: injects it. Raises ``AssertionError`` when it took no effect.
-        weight: how often it is drawn, relative to the others.
+        when: when the fault can be injected; the module's docstring has the meanings.
+        inject: a function that injects the fault. Raises ``AssertionError`` when the fault took no effect.
+        weight: how often the fault is drawn, relative to other faults.
     """
 
     name: str
@@ -71,7 +71,7 @@ def fault(when: When, weight: float = 1.0) -> Callable[[Callable[..., str | None
 
 
 def can_inject(grid_run: GridRun, when: When) -> bool:
-    """Whether a fault with this ``when`` can be injected now."""
+    """Return whether a fault with this ``when`` can be injected now."""
     work = CELL_TITLES + BUILD_TITLES
     titles = {"cell": CELL_TITLES, "build": BUILD_TITLES, "work": work, "disk": work}.get(when)
     if (when == "tracking" and grid_run.server is None) or (when == "disk" and not grid_run.disk):
@@ -80,16 +80,13 @@ def can_inject(grid_run: GridRun, when: When) -> bool:
 
 
 def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item | None:
-    """A random item; ``None`` when there are none."""
+    """Return a random item; ``None`` when there are none."""
     return items[int(rng.integers(len(items)))] if items else None
 
 
-def _kill_worker(grid_run: GridRun, rng: np.random.Generator, titles: tuple[str, ...]) -> str | None:
-    worker = pick(rng, grid_run.cluster.find_workers(titles))
-    return _kill_process(worker) if worker is not None else None
-
-
-def _kill_process(process: Process) -> str:
+def _kill_process(process: Process | None) -> str | None:
+    if process is None:
+        return None
     kill(process.pid)
     assert until(lambda: not process.alive), f"{process} is still there"
     return f"{process.title.split()[0]} ({process.pid})"
@@ -97,12 +94,12 @@ def _kill_process(process: Process) -> str:
 
 @fault("cell", weight=3)
 def kill_cell_worker(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    return _kill_worker(grid_run, rng, CELL_TITLES)
+    return _kill_process(pick(rng, grid_run.cluster.find_workers(CELL_TITLES)))
 
 
 @fault("build", weight=3)
 def kill_builder(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    return _kill_worker(grid_run, rng, BUILD_TITLES)
+    return _kill_process(pick(rng, grid_run.cluster.find_workers(BUILD_TITLES)))
 
 
 @fault("driver", weight=3)
@@ -119,13 +116,18 @@ def _random_node(grid_run: GridRun, rng: np.random.Generator) -> Node | None:
 def kill_raylet(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Kill a node's ``raylet`` (``kill -9``); its workers end by themselves. The node joins again."""
     node = _random_node(grid_run, rng)
-    raylet = node.raylet if node else None
-    if node is None or raylet is None:
-        return None
-    kill(raylet.pid)
-    assert until(lambda: not raylet.alive), f"{raylet} is still there"
-    _join_again(grid_run, rng)
-    return f"{node.name} ({raylet.pid})"
+    killed = _kill_process(node.raylet) if node else None
+    if killed:
+        _join_again(grid_run, rng)
+    return killed
+
+
+def _kill_all(node: Node) -> int:
+    """Kill all processes of a node at once; return how many there were."""
+    processes = node.processes()
+    node.kill()
+    assert not (left := [process for process in processes if process.alive]), f"{left} are still there"
+    return len(processes)
 
 
 @fault("work", weight=1.5)
@@ -134,11 +136,9 @@ def kill_node(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     node = _random_node(grid_run, rng)
     if node is None:
         return None
-    processes = node.processes()
-    node.kill()
-    assert not (left := [process for process in processes if process.alive]), f"{left} are still there"
+    count = _kill_all(node)
     _join_again(grid_run, rng)
-    return f"{node.name}, {len(processes)} processes"
+    return f"{node.name}, {count} processes"
 
 
 def _join_again(grid_run: GridRun, rng: np.random.Generator) -> None:
@@ -147,21 +147,15 @@ def _join_again(grid_run: GridRun, rng: np.random.Generator) -> None:
         grid_run.cluster.restart_dead_nodes()
 
 
-@fault("work", weight=1)
-def freeze_node(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """Freeze all processes of a worker node (SIGSTOP); after a long freeze the cluster has given the node up."""
-    node = _random_node(grid_run, rng)
-    if node is None:
-        return None
-    seconds = float(rng.choice([1.0, 4.0, 18.0], p=[0.4, 0.4, 0.2]))
-    count = node.signal(signal.SIGSTOP)
+def _freeze(send: Callable[[int], object], pids: Sequence[int], seconds: float) -> str:
+    """Freeze processes (SIGSTOP) for some seconds. ``send`` sends all of them a signal."""
+    send(signal.SIGSTOP)
     try:
-        stopped = until(lambda: all(_state(process.pid) in "TZX" for process in node.processes()))
-        assert stopped, f"{node.name} runs on"
+        assert until(lambda: all(_state(pid) in "TZX" for pid in pids)), f"some of {pids} run on"
         time.sleep(seconds)
     finally:
-        node.signal(signal.SIGCONT)
-    return f"{node.name}, {count} processes, {seconds:.0f} s"
+        send(signal.SIGCONT)
+    return f"{len(pids)} processes, {seconds:.0f} s"
 
 
 def _state(pid: int) -> str:
@@ -171,18 +165,26 @@ def _state(pid: int) -> str:
         return "X"
 
 
+@fault("work", weight=1)
+def freeze_node(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Freeze all processes of a worker node; after a long freeze the cluster has given the node up."""
+    node = _random_node(grid_run, rng)
+    if node is None:
+        return None
+    seconds = float(rng.choice([1.0, 4.0, 18.0], p=[0.4, 0.4, 0.2]))
+    return f"{node.name}, {_freeze(node.signal, [process.pid for process in node.processes()], seconds)}"
+
+
 @fault("work", weight=0.5)
 def kill_head(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Kill all processes of the head; the command has to end by itself, without a traceback."""
     head = grid_run.cluster.head
     if head is None or grid_run.driver is None:
         return None
-    processes = head.processes()
-    head.kill()
-    assert not (left := [process for process in processes if process.alive]), f"{left} are still there"
+    count = _kill_all(head)
     ended = grid_run.wait_for_end(DRIVER_SECONDS)
     assert ended.code != 0, "the command ended with 0 without a cluster"
-    return f"{len(processes)} processes; the command ended with {ended.code}"
+    return f"{count} processes; the command ended with {ended.code}"
 
 
 @fault("work", weight=0.7)
@@ -191,14 +193,12 @@ def kill_control_service(grid_run: GridRun, rng: np.random.Generator) -> str | N
     head = grid_run.cluster.head
     if head is None or grid_run.driver is None:
         return None
-    service = next((p for p in head.processes() if p.title.split(" ")[0].endswith("/gcs_server")), None)
-    if service is None:
+    killed = _kill_process(next((p for p in head.processes() if p.title.split(" ")[0].endswith("/gcs_server")), None))
+    if killed is None:
         return None
-    kill(service.pid)
-    assert until(lambda: not service.alive), f"{service} is still there"
     ended = grid_run.wait_for_end(DRIVER_SECONDS)
     head.kill()
-    return f"process {service.pid}; the command ended with {ended.code}"
+    return f"{killed}; the command ended with {ended.code}"
 
 
 def _kill_server(server: Server | None) -> str | None:
@@ -210,29 +210,22 @@ def _kill_server(server: Server | None) -> str | None:
 
 @fault("tracking", weight=2)
 def kill_tracking_server(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of MLflow's server, which its supervisor starts again."""
+    """Kill MLflow's server (``kill -9``), which its supervisor starts again."""
     return _kill_server(grid_run.server.mlflow if grid_run.server is not None else None)
 
 
 @fault("tracking", weight=2)
 def kill_database(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of PostgreSQL, which its supervisor starts again."""
+    """Kill PostgreSQL (``kill -9``), which its supervisor starts again."""
     return _kill_server(grid_run.server.postgres if grid_run.server is not None else None)
 
 
 @fault("tracking", weight=1)
 def freeze_tracking_server(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """Freeze MLflow's server (SIGSTOP): it is there and does not answer."""
+    """Freeze MLflow's server, which then exists and does not answer."""
     if grid_run.server is None or not (tree := grid_run.server.mlflow.tree()):
         return None
-    seconds = float(rng.uniform(2, 10))
-    grid_run.server.mlflow.send(signal.SIGSTOP)
-    try:
-        assert until(lambda: all(_state(process.pid) in "TZX" for process in tree)), f"{tree} runs on"
-        time.sleep(seconds)
-    finally:
-        grid_run.server.mlflow.send(signal.SIGCONT)
-    return f"{len(tree)} processes, {seconds:.0f} s"
+    return _freeze(grid_run.server.mlflow.send, [process.pid for process in tree], float(rng.uniform(2, 10)))
 
 
 @fault("disk", weight=3)
@@ -257,16 +250,19 @@ def _results(grid_run: GridRun) -> list[Path]:
     return sorted((grid_run.store / "results").glob("[!.]*.json"))
 
 
+def _cut_off(path: Path | None, rng: np.random.Generator, least: int = 0) -> Path | None:
+    """Cut a file off after a random number of bytes, ``least`` or more; return ``None`` if there is nothing to cut."""
+    if path is None or not path.exists() or (size := path.stat().st_size) <= least:
+        return None
+    os.truncate(path, int(rng.integers(least, size)))
+    return path
+
+
 @fault("idle", weight=2)
 def truncate_result(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Cut a result off after a random number of bytes."""
-    path = pick(rng, _results(grid_run))
-    if path is None:
-        return None
-    size = path.stat().st_size
-    os.truncate(path, int(rng.integers(size)))
-    assert path.stat().st_size < size
-    return path.stem
+    path = _cut_off(pick(rng, _results(grid_run)), rng)
+    return path.stem if path else None
 
 
 @fault("idle", weight=1)
@@ -344,21 +340,15 @@ def flip_bytes(grid_run: GridRun, rng: np.random.Generator) -> str | None:
 @fault("idle", weight=1)
 def truncate_artifact(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Cut a file of an artifact off after a random number of bytes."""
-    path = _file_of(grid_run, rng)
-    if path is None or not path.exists() or not path.stat().st_size:
-        return None
-    os.truncate(path, int(rng.integers(path.stat().st_size)))
-    return str(path.relative_to(grid_run.store))
+    path = _cut_off(_file_of(grid_run, rng), rng)
+    return str(path.relative_to(grid_run.store)) if path else None
 
 
 @fault("idle", weight=1)
 def cut_manifest(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Cut an artifact's manifest off after a random number of bytes."""
-    path = pick(rng, _manifests(grid_run))
-    if path is None or path.stat().st_size < 2:
-        return None
-    os.truncate(path, int(rng.integers(1, path.stat().st_size)))
-    return str(path.parent.relative_to(grid_run.store))
+    path = _cut_off(pick(rng, _manifests(grid_run)), rng, least=1)
+    return str(path.parent.relative_to(grid_run.store)) if path else None
 
 
 @fault("idle", weight=1)

@@ -1,14 +1,13 @@
 """Seeded random faults over small grids; the outcome of each round is compared with a run without faults.
 
     python tests/faults/soak.py --faults 200 --seed 0
-    python tests/faults/soak.py --seed 0 --round 17        run this round only
+    python tests/faults/soak.py --seed 0 --round 17        runs round 17 only
 
 A round is a grid in a store of its own. Faults are injected at random moments while the command runs, or between two
-commands. Then the same command is repeated until the grid is done. :func:`check_round` says what is checked.
+commands. Then the same command is repeated until the grid is done. :func:`check_round` checks the outcome.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
@@ -46,14 +45,14 @@ from tests.helpers.waiting import until
 REPEATS = 6
 COMMAND_SECONDS = 420.0
 WAIT_SECONDS = 60.0
-"""How long to wait until a fault can be injected, e.g. for a worker that builds an artifact."""
+"""The longest wait until a fault can be injected, for example until a worker builds an artifact."""
 LEFTOVERS_ALLOWED = 1
-"""Attempts, partial files and temporary folders that killed processes may leave behind, per fault and per command."""
+"""For each fault and each command: how many attempts, partial files and temporary folders may be left behind."""
 DISK_BYTES = 256 * 2**20
 ENDS_COMMAND = frozenset({"kill_driver", "kill_head", "kill_control_service"})
 """Faults that end the command."""
 INTERRUPTIONS = frozenset(name for name in FAULTS if name.startswith(("kill", "freeze", "fill")))
-"""Faults that are followed by a recovery, whose time is measured."""
+"""Faults after which the time until the next finished cell is measured."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,12 @@ class RoundPlan:
     """What happens in one round.
 
     Attributes:
-        start: how many artifacts are built before it: ``empty``, ``half`` or ``built``.
-        tracking: whether it tracks its cells on a server, instead of in its store.
-        disk: whether its store has a small disk of its own.
-        faults: names, in the order of injection.
-        after: number of finished cells before each fault; faults of builders do not wait for cells.
-        waits: further seconds before each fault.
+        start: how many artifacts exist before the first command: ``empty`` (none), ``half`` or ``built`` (all).
+        tracking: whether cells are tracked on a server, instead of in the store.
+        disk: whether the store has a small disk of its own.
+        faults: the names of the faults, in the order of injection.
+        after: for each fault, how many cells are finished before it; faults of builders do not wait for cells.
+        waits: for each fault, the further seconds before it.
     """
 
     start: str
@@ -79,7 +78,7 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault that took effect: its target, its moment, and the seconds until the next cell was finished."""
+    """A fault that took effect: its target, the time of the injection, and the seconds to the next finished cell."""
 
     fault: str
     target: str
@@ -104,7 +103,7 @@ class RoundOutcome:
 
 
 def draw_round(seed: int, number: int, only: tuple[str, ...] = ()) -> RoundPlan:
-    """Draw a round's faults. The result depends on the seed, the round and the kinds of faults only."""
+    """Draw a round from the seed and its number, with the faults named in ``only``, by default with all faults."""
     rng = numpy_generator("faults", seed, number)
     tracking, disk = bool(rng.random() < 0.4), bool(rng.random() < 0.2)
     without = {need for need, there in (("tracking", tracking), ("disk", disk)) if not there}
@@ -123,7 +122,7 @@ def draw_round(seed: int, number: int, only: tuple[str, ...] = ()) -> RoundPlan:
 
 
 def prepare(grid_run: GridRun, plan: RoundPlan, reference: Path, rng: np.random.Generator) -> None:
-    """Copy artifacts of the reference run into the round's store, as many as its plan says."""
+    """Copy artifacts of the reference run into the round's store: none, a random part, or all."""
     if plan.start == "empty":
         return
     copy_artifacts(reference, grid_run.store)
@@ -154,7 +153,7 @@ def inject_all(grid_run: GridRun, plan: RoundPlan, rng: np.random.Generator, out
 
 
 def _wait_until_possible(grid_run: GridRun, fault: Fault, after: int, wait: float) -> bool:
-    """Wait until a fault can be injected; ``False`` if that moment does not come."""
+    """Wait until a fault can be injected; return ``False`` if that moment does not come."""
     if (fault.when == "tracking" and grid_run.server is None) or (fault.when == "disk" and not grid_run.disk):
         return False
     grid_run.note_end()
@@ -178,7 +177,7 @@ def _wait_until_possible(grid_run: GridRun, fault: Fault, after: int, wait: floa
 
 
 def record(outcome: RoundOutcome, fault: Fault, target: str | None, moment: float | None = None) -> None:
-    """Record an injection, or that the fault found no target."""
+    """Record that the fault was injected or, where ``target`` is ``None``, that there was no target."""
     if target is None:
         outcome.missed.append(fault.name)
     else:
@@ -186,7 +185,7 @@ def record(outcome: RoundOutcome, fault: Fault, target: str | None, moment: floa
 
 
 def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[str]) -> list[str]:
-    """The problems of a round after its last command; there should be none.
+    """Return the problems of a round after its last command; there should be none.
 
     Args:
         grid_run: the round's grid.
@@ -201,7 +200,7 @@ def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[st
         problems.append(f"{len(more)} results too many, first {min(more)}")
     if other := [cell for cell in found if cell in expected and found[cell] != expected[cell]]:
         problems.append(f"{len(other)} results differ from the run without faults, first {other[0]}")
-    # An artifact that a fault has damaged stays damaged until a cell when it; then it is noticed and built again.
+    # A damaged artifact stays damaged until a cell reads it; only then is the damage noticed.
     known = {"/".join(target.split("/")[:2]) for target in targets}
     if damaged := [why for address, why in damaged_artifacts(grid_run.store).items() if address not in known]:
         problems.append(f"{len(damaged)} artifacts differ from their manifests, first {damaged[0]}")
@@ -224,7 +223,10 @@ def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[st
 
 
 def recovery(injection: Injection, grid_run: GridRun, watch: StoreWatcher) -> float | None:
-    """Seconds from a fault to the next finished cell; to that of the next command, if the fault ended the command."""
+    """Return the seconds from a fault to the next finished cell.
+
+    If the fault ended the command, only cells of the next command count.
+    """
     if injection.fault not in INTERRUPTIONS:
         return None
     ended = injection.fault in ENDS_COMMAND or injection.target.endswith("the command ended")
@@ -242,7 +244,7 @@ def run_round(
     number: int,
     only: tuple[str, ...] = (),
 ) -> RoundOutcome:
-    """Run one round and check it. Faults of a server or a disk are left out where this machine has none."""
+    """Run one round and check it. Faults of a server or of a disk are left out on a machine without one."""
     plan, rng = draw_round(seed, number, only), numpy_generator("strikes", seed, number)
     outcome, begun = RoundOutcome(number, plan.start), time.monotonic()
     place = folder / f"round-{number}"
@@ -272,17 +274,13 @@ def run_round(
         outcome.leftovers = leftover_files(grid_run.store, grid_run.scratch)
         grid_run.unmount()
     outcome.codes = [end.code for end in grid_run.ends]
-    outcome.errors = [error_line(end.output) for end in grid_run.ends if end.code not in (0, -9)]
+    outcome.errors = [
+        line for end in grid_run.ends if end.code for line in end.output.splitlines() if line.startswith("error:")
+    ]
     outcome.seconds = time.monotonic() - begun
     if not outcome.problems:
         shutil.rmtree(place)
     return outcome
-
-
-def error_line(output: str) -> str:
-    """The error message in a command's output, or its last line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
 
 
 def make_reference(folder: Path) -> None:
@@ -294,7 +292,7 @@ def make_reference(folder: Path) -> None:
         return
     cluster = MultiNodeCluster(folder / "none", workers=0)  # never started
     grid_run = GridRun(place, cluster)
-    command = [*grid_run.command("--local")]
+    command = grid_run.command("--local")
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=grid_run.environment)
     if done.returncode:
         raise RuntimeError(f"the run without faults fails: {done.stdout}{done.stderr}")
@@ -302,7 +300,7 @@ def make_reference(folder: Path) -> None:
 
 
 def table(outcomes: list[RoundOutcome]) -> str:
-    """How often each fault was injected, and the seconds to the next finished cell: median and worst."""
+    """Return a row for each fault: how often it was injected, and the median and most seconds to the next cell."""
     found: dict[str, list[Injection]] = defaultdict(list)
     for outcome in outcomes:
         for injection in outcome.injections:
@@ -316,16 +314,13 @@ def table(outcomes: list[RoundOutcome]) -> str:
 
 
 def main() -> int:
-    """Run rounds until enough faults were injected; returns 1 when any round had a problem."""
+    """Run rounds until enough faults were injected; return 1 if any round had a problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=None, help="start no round after so many minutes")
-    parser.add_argument("--round", type=int, default=None, help="run this round only")
-    parser.add_argument("--kinds", default="", help="only these, e.g. kill_driver,truncate_result")
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="working folder; it is kept, with the reference run in it"
-    )
+    parser.add_argument("--round", type=int, help="run the round with this number only")
+    parser.add_argument("--kinds", default="", help="only these faults, for example kill_driver,truncate_result")
+    parser.add_argument("--folder", type=Path, help="working folder; a later soak takes the reference run from it")
     given = parser.parse_args()
     only = tuple(filter(None, given.kinds.split(",")))
     if unknown := set(only) - FAULTS.keys():
@@ -337,41 +332,38 @@ def main() -> int:
     outcomes: list[RoundOutcome] = []
     with exit_on_sigterm():
         make_reference(folder)
-        begun = time.monotonic()
-        with MultiNodeCluster(folder / "ray") as cluster, contextlib.ExitStack() as stack:
-            server = stack.enter_context(TrackingServer(folder / "tracking"))
+        with MultiNodeCluster(folder / "ray") as cluster, TrackingServer(folder / "tracking") as server:
             if server.postgres is None:
                 print("PostgreSQL is not installed: runs are tracked on SQLite, and kill_database does nothing")
-            numbers = [given.round] if given.round is not None else range(10_000)
-            for number in numbers:
-                injected = sum(len(outcome.injections) for outcome in outcomes)
-                spent = time.monotonic() - begun
-                if injected >= given.faults or (given.minutes and spent > 60 * given.minutes):
+            for number in [given.round] if given.round is not None else range(10_000):
+                if injected(outcomes) >= given.faults:
                     break
                 cluster.restart_dead_nodes()
-                outcome = run_round(folder, cluster, server, given.seed, number, only)
-                outcomes.append(outcome)
-                print(progress(outcomes, given.faults, time.monotonic() - begun), flush=True)
-                if outcome.problems:
+                outcomes.append(run_round(folder, cluster, server, given.seed, number, only))
+                print(progress(outcomes, given.faults), flush=True)
+                if outcomes[-1].problems:
                     print(f"  repeat it: python tests/faults/soak.py --seed {given.seed} --round {number}", flush=True)
-    injected = sum(len(outcome.injections) for outcome in outcomes)
     bad = [outcome.number for outcome in outcomes if outcome.problems]
-    print(f"\n{table(outcomes)}\n\n{injected} faults in {len(outcomes)} rounds, {len(bad)} with a problem {bad}")
+    print(
+        f"\n{table(outcomes)}\n\n{injected(outcomes)} faults in {len(outcomes)} rounds, {len(bad)} with a problem {bad}"
+    )
     (folder / "soak.json").write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     return 1 if bad else 0
 
 
-def progress(outcomes: list[RoundOutcome], wanted: int, spent: float) -> str:
+def injected(outcomes: list[RoundOutcome]) -> int:
+    return sum(len(outcome.injections) for outcome in outcomes)
+
+
+def progress(outcomes: list[RoundOutcome], wanted: int) -> str:
+    """Return what the last round did, and how many faults of those wanted were injected so far."""
     last = outcomes[-1]
-    injected = sum(len(outcome.injections) for outcome in outcomes)
-    left = spent / max(injected, 1) * max(wanted - injected, 0)
     names = ", ".join(injection.fault for injection in last.injections)
-    line = f"round {last.number} ({last.start}) {last.seconds:.0f} s: {names}; exit codes {last.codes}; "
-    line += f"left {last.leftovers}"
-    line += f"; {injected} of {wanted} faults, about {left / 60:.0f} min left"
-    return "\n".join(
-        [line, *(f"  error: {error}" for error in last.errors), *(f"  PROBLEM {problem}" for problem in last.problems)]
+    line = (
+        f"round {last.number} ({last.start}) {last.seconds:.0f} s: {names}; exit codes {last.codes}; "
+        f"left {last.leftovers}; {injected(outcomes)} of {wanted} faults"
     )
+    return "\n".join([line, *(f"  {error}" for error in last.errors), *(f"  PROBLEM {each}" for each in last.problems)])
 
 
 if __name__ == "__main__":
