@@ -5,8 +5,8 @@ switch. A command that ends all processes of a kind (``ray stop``) ends those of
 host's network, or kill all processes of one host at once, as a power failure does. The disk outside the private folders
 is the machine's, so the Python environment need not be copied.
 
-Nothing is visible on the machine's own network, and nothing stays behind: namespaces, links and mounts live as long as
-the first process of each host, and that process ends with this one, however this one ends.
+Nothing is visible on the machine's own network. Nothing stays behind: namespaces, links and mounts live as long as the
+first process of each host, and the kernel kills the first processes when the test's process ends in any way.
 
 Needs root, and Debian's iproute2, openssh-server and util-linux; :func:`missing` says what a machine lacks.
 """
@@ -18,23 +18,22 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import psutil
 
 NETWORK = "10.77.0"
-"""The hosts' network. It is visible to no other network, so all instances can use the same one."""
+"""The beginning of the hosts' addresses. No other network sees the hosts', so all instances can use the same one."""
 SHM_MIB = 256
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PRIVATE = {"/root": "home", "/tmp": "tmp"}
-"""Private folders of a host, and their names in its own folder. ``/tmp`` is last, as it may hide the latter."""
+"""Private folders of a host, and their names in ``Host.folder``. ``/tmp`` is last, because it may hide that folder."""
 _START = """
 set -e
-exec 3<{names}   # it may lie below /tmp, which is another folder when it is mounted
+exec 3<{names}   # opened now, because the mounts below may hide its path
 {binds}
 mount -t tmpfs -o size={shm}m,mode=1777 shm /dev/shm
 mount -t tmpfs run /run
@@ -58,7 +57,7 @@ UseDNS no
 
 
 def missing() -> str:
-    """What is missing on this machine to make hosts; empty for nothing."""
+    """Return what this machine lacks to make hosts; empty if it lacks nothing."""
     if os.geteuid() != 0:
         return "making hosts needs root"
     programs = ("ip", "unshare", "nsenter", "sshd", "ssh", "ssh-keygen", "rsync", "mount")
@@ -73,9 +72,9 @@ class Host:
     """One host.
 
     Attributes:
-        name, address: under which the other hosts reach it.
-        folder: its own folder on the machine's disk; ``tmp`` and ``home`` in it are its ``/tmp`` and ``/root``.
-        pid: its first process, in the machine's numbering; 0 while the host is off.
+        name, address: under which other hosts reach this host.
+        folder: a folder on the machine's disk; its ``tmp`` and ``home`` are the host's ``/tmp`` and ``/root``.
+        pid: the host's first process, in the machine's numbering; 0 while the host is off.
     """
 
     name: str
@@ -115,20 +114,15 @@ class Hosts:
         self._names.write_text("127.0.0.1 localhost\n")
         try:
             self._power_on(self._switch)
-            for command in (
-                ["ip", "link", "add", "bridge", "type", "bridge"],
-                ["ip", "address", "add", f"{self._switch.address}/24", "dev", "bridge"],
-                ["ip", "link", "set", "bridge", "up"],
-            ):
-                _run_command(*_enter(self._switch), *command)
+            self._at_switch("ip link add bridge type bridge")
+            self._at_switch(f"ip address add {self._switch.address}/24 dev bridge")
+            self._at_switch("ip link set bridge up")
         except BaseException:
             self.close()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def add(self, name: str) -> Host:
@@ -136,30 +130,28 @@ class Hosts:
         host = self.hosts.get(name)
         if host is None:
             host = Host(name, f"{NETWORK}.{len(self.hosts) + 1}", self.folder / name)
-            with self._names.open("a") as names:  # in place: it is mounted in the others
+            with self._names.open("a") as names:  # in place, because the file is mounted in other hosts
                 names.write(f"{host.address} {name}\n")
         elif host.pid:
             raise ValueError(f"host {name} runs already")
         self._power_on(host)
         self.hosts[name] = host
-        port = _port(host)
-        # Enter the switch's network only: in its process namespace the host's process id is unknown.
-        at_switch = ["nsenter", f"--target={self._switch.pid}", "--net"]
         # The hardware address stays the same after a restart, because the other hosts remember it.
         card = f"02:00:00:00:00:{int(host.address.rpartition('.')[2]):02x}"
-        _run_command(
-            *at_switch, *f"ip link add {port} type veth peer name eth0 address {card} netns {host.pid}".split()
-        )
-        _run_command(*at_switch, *f"ip link set {port} master bridge up".split())
-        _run_command(*_enter(host), *f"ip address add {host.address}/24 dev eth0".split())
-        _run_command(*_enter(host), *["ip", "link", "set", "eth0", "up"])
+        self._at_switch(f"ip link add {_port(host)} type veth peer name eth0 address {card} netns {host.pid}")
+        self._at_switch(f"ip link set {_port(host)} master bridge up")
         # The route leads nowhere, but without it a host does not find its own address.
-        _run_command(*_enter(host), *f"ip route add default via {self._switch.address}".split())
+        for command in (
+            f"ip address add {host.address}/24 dev eth0",
+            "ip link set eth0 up",
+            f"ip route add default via {self._switch.address}",
+        ):
+            _run_command(*_enter(host), *command.split())
         self._serve_ssh(host)
         return host
 
     def enter(self, name: str, env: Mapping[str, str] | None = None) -> list[str]:
-        """The beginning of a command line that runs the rest of it in a host, in root's home."""
+        """Return the words that run the command after them in a host, in root's home."""
         return _enter(self._running(name), env)
 
     def run(
@@ -173,9 +165,9 @@ class Hosts:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command (a line for bash, or a list) in a host and return its output, errors included.
 
-        Raises ``RuntimeError`` with the output when ``check`` and it fails.
+        Raises ``RuntimeError`` with the output if the command fails and ``check`` is true.
         """
-        words = ["bash", "-c", command] if isinstance(command, str) else list(command)
+        words = _words(command)
         done = subprocess.run(
             [*self.enter(name, env), *words],
             stdin=subprocess.DEVNULL,
@@ -194,31 +186,43 @@ class Hosts:
         self, name: str, command: str | Sequence[str], *, env: Mapping[str, str] | None = None, output: IO[str]
     ) -> subprocess.Popen[str]:
         """Start a command in a host without waiting for it. Signals to the result do not reach the command."""
-        words = ["bash", "-c", command] if isinstance(command, str) else list(command)
         return subprocess.Popen(
-            [*self.enter(name, env), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True
+            [*self.enter(name, env), *_words(command)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
         )
 
     def cut(self, name: str) -> None:
         """Cut a host off at the switch: its link stays up, but nothing is transmitted."""
-        _run_command(*_enter(self._switch), *f"ip link set {_port(self._running(name))} nomaster".split())
+        self._at_switch(f"ip link set {_port(self._running(name))} nomaster")
 
     def heal(self, name: str) -> None:
         """Connect a host that was cut off again."""
-        _run_command(*_enter(self._switch), *f"ip link set {_port(self._running(name))} master bridge".split())
+        self._at_switch(f"ip link set {_port(self._running(name))} master bridge")
 
     def kill(self, name: str) -> None:
         """Kill all processes of a host at once, as a power failure does. Its disk stays."""
         _power_off(self._running(name))
 
     def processes(self, name: str) -> dict[int, str]:
-        """Process ids, in the machine's numbering, and command lines of the processes in a host."""
-        return {process.pid: line for process, line in _processes_in(self._running(name))}
+        """Return the process ids, in the machine's numbering, and the command lines of the processes in a host."""
+        space, found = os.readlink(f"/proc/{self._running(name).pid}/ns/pid"), {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                if os.readlink(f"/proc/{process.pid}/ns/pid") == space:
+                    found[process.pid] = " ".join(process.cmdline())
+        return found
 
     def close(self) -> None:
         """Kill all hosts. Closing twice is harmless."""
         for host in (*self.hosts.values(), self._switch):
             _power_off(host)
+
+    def _at_switch(self, command: str) -> None:
+        """Run a command in the switch's network alone: in its process namespace, host's process ids are unknown."""
+        _run_command("nsenter", f"--target={self._switch.pid}", "--net", *command.split())
 
     def _running(self, name: str) -> Host:
         host = self.hosts[name]
@@ -240,19 +244,11 @@ class Hosts:
         script = host.folder / "start"
         names = shlex.quote(str(self._names))
         script.write_text(_START.format(binds="\n".join(binds), shm=SHM_MIB, names=names, name=host.name))
+        spaces = ["--net", "--pid", "--fork", "--mount", "--uts", "--ipc", "--mount-proc", "--kill-child"]
         init = subprocess.Popen(
-            [
-                "unshare",
-                *["--net", "--pid", "--fork", "--mount", "--uts", "--ipc", "--mount-proc", "--kill-child"],
-                "bash",
-                str(script),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={"PATH": PATH},
-        )
+            ["unshare", *spaces, "bash", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, env={"PATH": PATH},
+        )  # fmt: skip
         if (line := init.stdout.readline()) != "up\n":
             init.kill()
             raise RuntimeError(f"host {host.name} does not start: {line}{init.stdout.read()}")
@@ -272,24 +268,19 @@ class Hosts:
         _run_command(*_enter(host), "/usr/sbin/sshd", "-f", "/run/etc/sshd_config", "-E", "/run/etc/log")
 
 
+def _words(command: str | Sequence[str]) -> list[str]:
+    return ["bash", "-c", command] if isinstance(command, str) else list(command)
+
+
 def _port(host: Host) -> str:
     return f"port{host.address.rpartition('.')[2]}"
 
 
 def _enter(host: Host, env: Mapping[str, str] | None = None) -> list[str]:
     given = {"HOME": "/root", "PATH": PATH, "LANG": "C.UTF-8", **(env or {})}
-    # As after a login: the working directory is resolved inside the host.
+    # --chdir sets the working directory after the command has entered the host, as a login does.
     inside = ["env", "--ignore-environment", "--chdir=/root", *(f"{name}={value}" for name, value in given.items())]
     return ["nsenter", f"--target={host.pid}", *["--net", "--pid", "--mount", "--uts", "--ipc", "--root"], *inside]
-
-
-def _processes_in(host: Host) -> Iterator[tuple[psutil.Process, str]]:
-    with contextlib.suppress(FileNotFoundError):
-        space = os.readlink(f"/proc/{host.pid}/ns/pid")
-        for process in psutil.process_iter():
-            with contextlib.suppress(OSError, psutil.Error):
-                if os.readlink(f"/proc/{process.pid}/ns/pid") == space:
-                    yield process, " ".join(process.cmdline())
 
 
 def _power_off(host: Host) -> None:
