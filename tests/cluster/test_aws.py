@@ -1,7 +1,7 @@
 """``ray up`` and ``ray down`` of cluster.yaml against moto's EC2 and IAM: which machines start and end, and how.
 
 moto records machines and runs none. ssh and rsync are replaced by scripts that record their arguments and succeed. So
-the commands in the file are not run here; ``on_premises.py`` runs those of the on-premises file, which are similar.
+the commands in the file are not run here; ``test_on_premises.py`` runs the similar ones of the on-premises file.
 """
 
 import stat
