@@ -6,8 +6,8 @@ images, and minimises the sum of their mean prediction entropies under the froze
 [0, 1] gets no more gradient. All numbers are the official ones, which are the same for all datasets; no label is used.
 ViT-B has 152 coefficients per source, ViT-L/14 has 296.
 
-What differs: the official code merges the models of the very tasks whose test images it reads, and sums over these
-tasks. Here there is one task, and its own model is not among the sources.
+What differs: the official code merges models of several tasks, and sums the loss over test images of the same tasks.
+Here there is one task, and no source is a model of that task.
 
 Low entropy can also mean that every image is put into one class. ``details`` give the share of the most frequent
 predicted class in the last steps, and the share of coefficients at zero.
@@ -46,10 +46,10 @@ class AdaMergingSettings(Checked):
     """The settings of AdaMerging.
 
     Attributes:
-        steps: how many steps.
+        steps: number of optimiser steps.
         batch_size: images in each of the two batches of a step.
-        learning_rate: of Adam.
-        initial: start of every coefficient. Outside of [0, 1] a coefficient gets no gradient.
+        learning_rate: learning rate of Adam.
+        initial: start of every coefficient.
         coefficients: one per source and tensor (``layer_wise``), or one per source (``task_wise``).
     """
 
@@ -74,11 +74,11 @@ def minimise_entropy(
     report: MetricsCallback = lambda step, metrics: None,
     precision: Precision | None = None,
 ) -> Curve:
-    """Train the coefficients from their start; returns the loss of every step.
+    """Train the coefficients from ``settings.initial``; returns the loss of every step.
 
     Args:
         logits_of: ``logits_of(rows)`` -> logits (B, C) of these images under the composed weights.
-        order: ``order(step)`` -> the images of both batches of a step.
+        order: ``order(step)`` -> the rows of both batches of a step, one batch after the other.
         report, precision: see :func:`bolt.training.loop.fit`; an epoch is one step.
 
     Raises:

@@ -1,21 +1,22 @@
 """APE: a cache of the support on those channels of the features that tell classes apart (Zhu et al., ICCV 2023).
 
-Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. Its similarity is the mean product of the
-text and image features of two different classes in that channel, over all pairs of classes. Its variance is the
-variance of the text over the classes. The q channels of the highest ``-w_0 similarity + w_1 variance`` are kept. On
-these, normalised again, a Tip-Adapter cache stands beside the text head of all channels::
+Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The similarity of a channel is the mean
+product of the features of two different classes in that channel, over all pairs. Its variance is the variance of the
+text over the classes. The q channels with the highest ``-w_0 similarity + w_1 variance`` are kept. The features f', s'
+on the kept channels, normalised again, make a Tip-Adapter cache. Its logits are added to those of the text head, which
+reads all channels::
 
     logits = scale f T^T + alpha sum_i exp(-beta (1 - f' . s'_i)) v_i onehot(y_i)
     v_i = exp(gamma log2((1 + 1e-6) / (p_i + 1e-6)))
 
-p_i is the probability that the text head on these channels, without its scale, gives image i for its own class. It is
-nearly 1 / C for every image, so v_i hardly ranks them. What differs from the official code:
+p_i is the probability of image i's class by the text head on the kept channels, without the scale. p_i is nearly 1 / C
+for every image, so the weights v_i differ little. What differs from the official code:
 
 - alpha and beta are chosen by leave-one-out on the support, or on validation images where the protocol gives them. The
-  official code chooses them and gamma on a validation split, and q and the weights for each dataset; here q is 70 per
-  cent of the channels, both weights are 0.5 and gamma is 0.1.
-- The text is the task's head; the official code adds about fifty sentences a class by a language model.
-- Classes may have different numbers of images: the mean over pairs counts each pair once.
+  official code chooses alpha, beta and gamma on a validation split, and it has its own q and weights for each dataset.
+  Here q is 70 per cent of the channels, both weights are 0.5 and gamma is 0.1.
+- The text is the task's head. The official code has about fifty more sentences per class from a language model.
+- Classes may have different numbers of images. Each pair of samples counts once in the mean.
 - With a single class there are no pairs, and all channels are kept.
 
 Shape legend: N support images, C classes, D joint embedding width, q kept channels.
@@ -39,12 +40,13 @@ _SMALL = 1e-6
 
 @dataclass(frozen=True)
 class ApeSettings(CacheSettings):
-    """How channels are chosen, and how images are weighted.
+    """The settings of the cache, of the choice of channels and of the images' weights.
 
     Attributes:
         channels: share of the channels that are kept.
         similarity_weight, variance_weight: w_0 and w_1.
-        gamma: by how much more an image counts if the text head takes it for another class.
+        gamma: exponent of the images' weights. The larger it is, the more an image counts that the text head takes for
+            another class.
     """
 
     beta: float = 1.0
@@ -58,7 +60,8 @@ class ApeSettings(CacheSettings):
 def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> Tensor:
     """Return the mean product of the features of two different classes in every channel, (D,).
 
-    A class has its text and its images. The sums over pairs are closed: the square of a sum minus the sum of squares.
+    The samples of a class are its text and its images. The sum over the pairs of two classes is the square of the
+    total sum minus the sum of the classes' squared sums.
     """
     sums_CD = head_CD + onehot_NC.T @ keys_ND
     counts_C = 1 + onehot_NC.sum(dim=0)
@@ -76,7 +79,7 @@ def best_channels(head_CD: Tensor, similarity_D: Tensor, share: float, weights: 
 
 
 def image_weights(head_Cq: Tensor, keys_Nq: Tensor, labels_N: Tensor, gamma: float) -> Tensor:
-    """Return v (N,) of unit features on the kept channels."""
+    """Return the images' weights v (N,) from unit features on the kept channels."""
     own_N = (keys_Nq @ head_Cq.T).softmax(dim=-1).gather(1, labels_N[:, None]).squeeze(-1)
     return torch.exp(gamma * torch.log2((1 + _SMALL) / (own_N + _SMALL)))
 

@@ -1,18 +1,19 @@
 """APE-T: trains a residual of the class vectors on the chosen channels, and a weight for each image of the cache.
 
-Paper: Zhu et al., ICCV 2023, arXiv:2304.01195. The channels are chosen by the text alone. A residual r_c (q,) starts
-from zero and is added to the text and to the keys of its class on these channels, which are not normalised again; every
-image has a weight v_i that starts from 1::
+Paper: Zhu et al., ICCV 2023, arXiv:2304.01195. The channels are chosen by the text alone. A residual r_c (q,) of class
+c starts from zero. On the chosen channels it is added to the text and to the keys of the class. The sums are not
+normalised again. Every image has a weight v_i, which starts from 1::
 
     logits = scale f (T + r)^T + alpha sum_i exp(-beta (1 - f . (s_i + r_y))) v_i onehot(y_i)
 
-AdamW with rate 1e-3, epsilon 1e-3 and weight decay 0.1, batches of 256, a cosine schedule over 20 epochs. What differs
-from the official code:
+The optimiser is AdamW with rate 1e-3, epsilon 1e-3 and weight decay 0.1, for 20 epochs of batches of 256, with a cosine
+schedule. What differs from the official code:
 
-- It selects one number of channels and trains another, so it fails on eight of its eleven datasets. Here one number
-  serves both.
-- The last epoch is kept, and alpha and beta stay at 2 and 1. The official code keeps the best epoch of a validation
-  split and then searches alpha and beta on it; where the protocol gives validation images, the search is made here too.
+- The official code selects one number of channels and trains another number, so it fails on eight of its eleven
+  datasets. Here the two numbers are the same.
+- The last epoch is kept, and alpha and beta stay at 2 and 1. The official code keeps the epoch that is best on a
+  validation split and then searches alpha and beta on that split. Where the protocol gives validation images, the
+  search is made here too.
 - Numbers are float32, not float16.
 
 Shape legend: N support images, C classes, D joint embedding width, q kept channels.
@@ -39,7 +40,7 @@ class ApeTSettings(TrainingRecipe, CacheSettings):
 
     Attributes:
         channels: share of the channels that get a residual.
-        similarity_weight, variance_weight: weights of the criterion of the channels.
+        similarity_weight, variance_weight: w_0 and w_1 in the choice of channels, see :mod:`bolt.methods.ape`.
     """
 
     alpha: float = 2.0

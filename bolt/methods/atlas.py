@@ -9,16 +9,16 @@ learns one coefficient per source, tensor and group. All sources, and all tensor
 Tensors of other dimensions then stay at their pre-trained values.
 
 As in the official code: AdamW with learning rate 0.1 and weight decay 0.1, a cosine schedule without warm-up, and a
-support that is repeated in other views until an epoch has 10 batches. What differs from it:
+support that is repeated in other views until an epoch has 10 batches. What differs from the official code:
 
 - Epochs and batch size are the same as for every trained method here. The official code takes 10 epochs of batches of
   128.
 - The last epoch is kept. The official code keeps the epoch with the best accuracy on a labelled validation split, which
   a few-shot task does not have.
-- At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move as far.
+- At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move equally far.
 - The switch ``atlas: as_published`` follows the BOLT authors' code: it does not repeat the support, clips the scaled
   gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceDeviations`).
-- The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as their code does.
+- The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as the BOLT authors do.
 
 Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B batch, S image side, D embedding width.
 """
@@ -53,8 +53,8 @@ class AtlasSettings(TrainingRecipe):
 
     Attributes:
         partitions: the number K of groups in aTLAS x K; 0 is aTLAS itself, one coefficient per tensor.
-        storage: type in which the task vectors are held in memory. The official code uses ``float16``: half the memory,
-            three significant digits.
+        storage: type in which the task vectors are held in memory. The official code uses ``float16``, which takes half
+            the memory and keeps three significant digits.
     """
 
     learning_rate: float = 0.1
@@ -67,8 +67,8 @@ class AtlasSettings(TrainingRecipe):
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
     """Draw a group for every entry of every tensor, uniformly and independently: int64 of the tensor's shape.
 
-    Tensors of one shape share their groups. The draw is keyed by ``axes`` and the shape. ``tensors`` are in the tower's
-    orientation; ``proj`` is drawn in open_clip's, which is the transpose.
+    Tensors of one shape share their groups, because ``axes`` and the shape seed the draw. ``tensors`` are in the
+    tower's orientation. The groups of ``proj`` are drawn in open_clip's orientation, which is the transpose.
     """
     groups = {}
     for name, tensor in tensors.items():
@@ -81,7 +81,7 @@ def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | 
 
 
 def make_composition(task: Task, settings: AtlasSettings) -> Composition:
-    """Return the task's tower as a function of the coefficients. Raises ``ValueError`` without sources."""
+    """Return the tower's tensors as functions of the coefficients. Raises ``ValueError`` without sources."""
     sources, tower = required_sources(task), task.backbone.tower
     base = tensors_by_open_clip_name(tower, tower.tensor_paths())
     groups = None
@@ -92,7 +92,7 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     def stack() -> dict[str, Tensor]:
         return stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
 
-    # With groups, the composition sorts the stacks in place, in this task's own order: they cannot be shared.
+    # With groups, the composition sorts the stacks in place, in an order of this task, so they cannot be shared.
     stacks = stack() if groups else sources.cached(("task vectors", settings.storage), stack)
     return Composition(base, stacks, groups, settings.partitions or 1)
 

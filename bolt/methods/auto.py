@@ -1,13 +1,13 @@
 """A choice among methods: adapts with the candidate that classifies held-out images of the support best.
 
-The support is divided into folds with the same number of images of every class. Every candidate adapts to all folds but
-one and classifies the images of that fold, for each fold in turn. The candidate with the most correct images adapts to
+The support is divided into folds with the same number of images of every class. For each fold in turn, every candidate
+adapts to all other folds and classifies the images of this fold. The candidate with the most correct images adapts to
 the whole support. At a tie, the candidate that comes first in ``candidates`` is chosen.
 
-If a class has a single image, no image can be held out. Then the first candidate is taken, whatever the images are. So
-the order of ``candidates`` is the order of trust. The preset ``with_sources`` puts BOLT first, which has the highest
-mean accuracy of the paper's tables at one image a class. Without sources the linear probe is first: it starts at the
-text head.
+If a class has a single image, no image can be held out. Then the first candidate is taken without looking at the
+images. So ``candidates`` begins with the most trusted method. The preset ``with_sources`` puts BOLT first, which has
+the highest mean accuracy at one image per class in the paper's tables. Without sources the linear probe is first,
+because it starts at the text head.
 
 A candidate whose training diverges is left out. docs/methods.md says how far the choice is from the best candidate.
 
@@ -37,13 +37,13 @@ FROZEN_CANDIDATES = ("linear_probe", "lp_plus_plus", "tip_adapter", "gda", "zero
 
 @dataclass(frozen=True)
 class AutoSettings(Checked):
-    """What is chosen among, and how.
+    """The candidates, and the number of folds.
 
     Attributes:
         candidates: methods, each ``name`` or ``name(setting=value, ...)``; the most trusted first.
-        folds: of the support; fewer if a class has fewer images.
-        recipes: digest of the candidates' versions and settings. It is computed, so that this method's identity changes
-            with a candidate's code or defaults.
+        folds: number of folds of the support; fewer if a class has fewer images.
+        recipes: digest of the candidates' versions and settings. It is computed here, so that a cell's identity changes
+            if a candidate's version or default changes.
     """
 
     candidates: Annotated[tuple[str, ...], NOT_EMPTY, EACH_ONCE] = FROZEN_CANDIDATES
@@ -64,8 +64,8 @@ class AutoSettings(Checked):
 def adapt(task: Task, settings: AutoSettings) -> Adapted:
     """Choose a candidate on held-out images of the support, and adapt to the whole support with it.
 
-    Raises ``ValueError`` if a candidate's code or defaults have changed since the settings were made, and ``Diverged``
-    if no candidate can be trained.
+    Raises ``ValueError`` if a candidate's version or defaults have changed since the settings were made, and
+    ``Diverged`` if the training of every candidate diverges.
     """
     if settings.recipes != recipes_digest(settings.parsed):
         raise ValueError("the code or the defaults of a candidate have changed since these settings were made")
@@ -86,7 +86,7 @@ def adapt(task: Task, settings: AutoSettings) -> Adapted:
 
 
 def _correct_images(task: Task, settings: AutoSettings) -> dict[str, int]:
-    """Count each candidate's correct held-out images, by its text; empty if none can be held out."""
+    """Return candidate -> its number of correct held-out images; empty if no image can be held out."""
     labels_N = task.support.labels_N.cpu()
     if len(settings.candidates) == 1 or fewest_images(labels_N) < 2:
         return {}
@@ -110,7 +110,7 @@ def _folds(task: Task, settings: AutoSettings) -> int:
 
 
 def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
-    """Return ``held_out_NAME`` and the text of each candidate, with a number where several have the same method."""
+    """Yield (key in ``details``, candidate): ``held_out_NAME``, then ``held_out_NAME_2`` for the same method again."""
     seen: Counter[str] = Counter()
     for candidate in settings.parsed:
         seen[candidate.method.name] += 1
@@ -119,18 +119,18 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """Return the last view that any candidate reads; at least view 0, on which candidates are scored."""
+    """Return the largest view number that a candidate reads; at least 0, the view on which candidates are scored."""
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 
 
 def _source_directions(settings: AutoSettings, width: int, sources: int) -> int:
-    """Return the most directions that any candidate reads."""
+    """Return the largest number of directions that a candidate reads."""
     return max(each.method.source_directions(each.settings, width, sources) for each in settings.parsed)
 
 
 def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
-    """Return the cost of all folds of all candidates, plus the cost of the costliest candidate on the whole support."""
+    """Return the passes of all candidates on all folds, plus those of the costliest candidate on the whole support."""
     on_all = [each.tower_passes(support_size) for each in settings.parsed]
     if len(on_all) == 1:
         return on_all[0]

@@ -28,7 +28,7 @@ Fields = ParamSpec("Fields")
 class TowerPasses:
     """How many images one cell takes through the image tower, and how often its prompts pass the text tower.
 
-    A plan computes its estimated hours from it.
+    A plan estimates a cell's time from these numbers.
 
     Attributes:
         forward: images encoded without a gradient. The cached features of support and test images do not count.
@@ -50,51 +50,53 @@ class Method:
     Attributes:
         name: lower-case identifier, used in grids, results and tables.
         title: the name printed in tables and figures.
-        summary: what it does, in a few words that can follow the title.
-        palette: its position in the report's list of colours, markers and lines; ``None``: a position that is computed
-            from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one test-time
-            figure.
+        summary: what the method does, in a few words that can follow the title.
+        palette: the method's position in the report's list of colours, markers and lines; ``None``: the position is
+            computed from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one
+            test-time figure.
         paper: address of the paper or of the reference implementation.
         settings_class: a frozen dataclass; its defaults are the recommended recipe. Settings are part of a cell's
             identity.
-        adapt: ``adapt(task, settings) -> Adapted``. It may raise; the error is recorded as the cell's failure.
-        version: raise it whenever a change of the code changes the numbers. It is part of a cell's identity.
+        adapt: ``adapt(task, settings) -> Adapted``. An error that it raises is recorded as the cell's failure.
+        version: a number to be raised whenever a change of the code changes the results. It is part of a cell's
+            identity.
         tracks: names of the tracks on which the method can be measured.
         track_defaults: track -> settings whose default differs on that track.
         presets: name -> group of settings. A grid selects one with the setting ``preset``.
         candidates: ``candidates(settings)`` -> the settings that the authors sweep over. The switch
             ``config_selection: best_on_test`` chooses among them; otherwise they are not used.
-        baseline_crop: whether the protocol's switch ``baseline_crop`` applies: the BOLT authors' remote-sensing code
-            trains these methods on lighter crops.
-        uses_support: whether it reads images of the target. If not, its result is the same for every k and seed.
-        uses_sources: whether it reads the source datasets: their fine-tuned models or, with ``meta_recipe``, their
-            images. If not, its result is the same for every set of sources.
-        reads_sources: ``reads_sources(settings)`` -> whether it reads the sources with these settings; only asked
-            where ``uses_sources`` is set.
-        changes_tower: whether it may return an image tower of its own, so that the test images must be encoded again.
-        names_new_classes: whether what it makes can classify classes that it was not adapted to, given their names.
-            Its classifier then has :meth:`bolt.task.classifiers.Classifier.add_classes`. A method that learns
-            something of each class cannot.
+        baseline_crop: whether the protocol's switch ``baseline_crop`` applies to the method. Under this switch, methods
+            are trained on lighter crops, as in the BOLT authors' remote-sensing code.
+        uses_support: whether the method reads images of the target. If not, k and the seed do not change its result.
+        uses_sources: whether the method reads the source datasets: their fine-tuned models or, with ``meta_recipe``,
+            their images. If not, the set of sources does not change its result.
+        reads_sources: ``reads_sources(settings)`` -> whether the method reads the sources with these settings. It is
+            called only if ``uses_sources`` is set.
+        changes_tower: whether the method may return a changed image tower, so that test images must be encoded again.
+        names_new_classes: whether the adapted model can classify further classes, given their names. Its classifier
+            then has :meth:`bolt.task.classifiers.Classifier.add_classes`. A method that learns numbers for each class
+            cannot do that.
         source_directions: ``source_directions(settings, width, sources)`` -> how many leading singular directions of
-            each source and matrix it reads, for a tower of that width and that many sources; 0 for none. By default
-            the setting ``top_k``.
-        uses_mean_task_vector: whether it reads the mean of the sources' task vectors.
-        meta_recipe: ``meta_recipe(settings)`` -> the recipe of the meta-learned start it adapts from; ``None`` for a
-            method that adapts from the pre-trained weights.
-        support_feature_views: ``support_feature_views(settings)`` -> the last view of the support whose frozen features
-            it reads. ``None``: it reads none. 0: the un-augmented view. V: the un-augmented view and views 1 to V.
-        test_views: ``test_views(settings)`` -> how many views of each test image, the un-augmented one first, whose
-            frozen features it reads at test time; 0 for none.
-        uses_validation: whether it chooses settings on validation images where the protocol gives them
+            each source and matrix the method reads, for a tower of that width and that many sources. By default the
+            setting ``top_k``, or 0 if there is no such setting.
+        uses_mean_task_vector: whether the method reads the mean of the sources' task vectors.
+        meta_recipe: ``meta_recipe(settings)`` -> the recipe of the meta-learned start that the method adapts from;
+            ``None`` for a method that adapts from the pre-trained weights.
+        support_feature_views: ``support_feature_views(settings)`` -> V, if the method reads the frozen features of the
+            un-augmented support and of its augmented views 1 to V; ``None`` if it reads no features of the support.
+        test_views: ``test_views(settings)`` -> the number of views of each test image whose frozen features the method
+            reads, the un-augmented one included; 0 for none.
+        uses_validation: whether the method chooses settings on validation images where the protocol gives them
             (:attr:`bolt.task.task.Task.validation`). It reads their un-augmented frozen features.
-        trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
-            class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
-        reads_matrices: ``reads_matrices(settings)`` -> whether it reads or trains weight matrices of the image tower,
-            which not every tower has. ``None``: it does if it changes the tower or reads sources.
-        clips_own_tower: whether it needs CLIP's own vision transformer: it trains its projection, or adds tokens to it.
+        trains_text: ``trains_text(settings)`` -> whether the method differentiates the text tower. Only then the task
+            has the class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
+        reads_matrices: ``reads_matrices(settings)`` -> whether the method reads or trains weight matrices of the image
+            tower, which not every tower has. ``None``: it does if it changes the tower or reads sources.
+        clips_own_tower: whether the method needs CLIP's own vision transformer, because it trains the projection or
+            adds tokens.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
         training_forwards: cost of one forward and backward pass of an image or a prompt, in forward passes of the
-            frozen tower. It is 2 if only the input needs a gradient, and 3 if all weights need one.
+            frozen tower: 2 if only the input needs a gradient, 3 if all weights need one.
         test_settings: settings with which a test runs the method in about a second.
     """
 
@@ -131,15 +133,15 @@ class Method:
 
     @property
     def uses_source_models(self) -> bool:
-        """Whether it reads fine-tuned models of the source datasets; with ``meta_recipe`` it reads images instead."""
+        """Whether the method reads the sources' fine-tuned models; with ``meta_recipe`` it reads images instead."""
         return self.uses_sources and self.meta_recipe is None
 
     def needs_sources(self, settings: Any) -> bool:
-        """Return whether it reads the source datasets with these settings."""
+        """Return whether the method reads the source datasets with these settings."""
         return self.uses_sources and self.reads_sources(settings)
 
     def needs_matrices(self, settings: Any) -> bool:
-        """Return whether it needs a tower whose weight matrices have names, with these settings."""
+        """Return whether the method needs a tower whose weight matrices have names, with these settings."""
         if self.reads_matrices is not None:
             return self.reads_matrices(settings)
         return self.changes_tower or self.needs_sources(settings)
@@ -151,9 +153,9 @@ class Method:
         converted to float where the setting is a float.
 
         Raises:
-            UnknownName: for a setting or preset that does not exist, with the nearest one that does.
-            ValueError: for a value of the wrong type, one that the setting's ``Literal`` or range excludes
-                (:mod:`bolt.util.ranges`), or one that the settings' ``__post_init__`` refuses.
+            UnknownName: for a setting or preset that does not exist. The message suggests the nearest existing name.
+            ValueError: for a value of the wrong type, and for a value that the setting's ``Literal``, its range
+                (:mod:`bolt.util.ranges`) or the settings' ``__post_init__`` refuses.
         """
         fields = [field.name for field in dataclasses.fields(self.settings_class)]
         changes = dict(changes)
@@ -174,7 +176,7 @@ class Method:
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
-        """Return the settings that are part of a cell's identity, sorted by name: see :data:`ADDED_LATER`."""
+        """Return the settings in a cell's identity, by name: all but :data:`ADDED_LATER` ones at their defaults."""
         return tuple(
             (field.name, getattr(settings, field.name))
             for field in sorted(dataclasses.fields(settings), key=lambda field: field.name)
@@ -184,8 +186,8 @@ class Method:
     def run(self, task: Task, settings: Any) -> Adapted:
         """Adapt to the task: with these settings or, under ``config_selection: best_on_test``, with the best candidate.
 
-        The task's oracle scores every candidate. The best candidate, at a tie the first one, runs once more for the
-        record, and ``details`` name its settings.
+        In the second case, the task's oracle scores every candidate. The best one, at a tie the first, then runs once
+        more and reports its metrics. ``details`` name its settings.
 
         Raises ``ValueError`` if candidates have to be scored and the task has no oracle.
         """
@@ -211,10 +213,10 @@ def _ignore(epoch: int, value: Any) -> None:
 
 
 def _converted(setting: str, value: Any, default: Any) -> Any:
-    """Convert ``value`` to the type of ``default``. Raises ``ValueError`` naming the setting and its type."""
+    """Convert ``value`` to the type of ``default``. Raises ``ValueError`` if ``value`` is of another type."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{setting} is {value}; it takes a finite number")
-    if default is None:  # an optional number; the settings check its range themselves
+    if default is None:  # an optional number; its range is checked later, as for all settings
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{setting} is {value!r}; it takes a number or nothing")
         return value
@@ -263,7 +265,7 @@ METHODS = Registry()
 
 
 def _registering(make: Callable[Fields, Method]) -> Callable[Fields, Method]:
-    """Return a function with the arguments of ``make`` that also registers the method."""
+    """Return a function that makes a method with ``make`` and registers it; mypy checks its arguments."""
 
     def register(*args: Fields.args, **fields: Fields.kwargs) -> Method:
         return METHODS.register(make(*args, **fields))
@@ -281,4 +283,4 @@ register_tower_training = partial(
     tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
     test_settings={"epochs": 2, "batch_size": 8},
 )
-"""Registers a method that trains parts of the image tower on the support, with the fields that such methods share."""
+"""Registers a method that trains parts of the image tower. The fields above are the defaults of such methods."""

@@ -1,15 +1,16 @@
 """BitFit: trains the biases of the image tower and nothing else (Ben Zaken et al., ACL 2022, arXiv:2106.10199).
 
 Biases sit in the layer norms, the fused query-key-value, the attention output and both feed-forward layers: 102,912
-parameters in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have none. The text
-head stays frozen. A bias of the keys never matters, because a softmax does not change when all its inputs are shifted
-alike; so 9,216 of ViT-B's parameters have a zero gradient.
+parameters in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have no bias. The
+text head stays frozen. A bias of the keys has no effect, because a softmax does not change if the same number is added
+to all its inputs. So 9,216 of ViT-B's parameters have a zero gradient.
 
 The optimiser is the official one: AdamW with learning rate 1e-3, epsilon 1e-6, without weight decay, gradients clipped
 at 1. What differs:
 
 - The authors tune the rate on validation data of each task. Here it is their code's default.
-- The rate follows the cosine of all methods here. The official one is ``schedule: constant``, ``warmup_fraction: 0``.
+- The rate follows the cosine schedule of all methods here. The settings ``schedule: constant`` and
+  ``warmup_fraction: 0`` give the official schedule.
 - The authors also train the task's classifier. Here the text head is the classifier.
 """
 
@@ -29,7 +30,7 @@ from bolt.training.loop import TrainingRecipe
 from bolt.util.ranges import some_of
 
 _BIAS_KINDS = ("layer_norm", "attention_in", "attention_out", "mlp_in", "mlp_out")
-"""Kinds of biases, as the settings name them: of layer norms, and of the matrices of these kinds."""
+"""Kinds of biases in the settings. All but ``layer_norm`` are biases of the matrices of that kind."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class BitFitSettings(TrainingRecipe):
 
 
 def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = _BIAS_KINDS) -> list[str]:
-    """Return open_clip's names of an image tower's biases of some kinds; ``state`` is its state dictionary."""
+    """Return open_clip's names of the biases of some kinds in ``state``, an image tower's state dictionary."""
     of_matrices = tuple(
         f"{end.removesuffix('weight')}bias" for kind in kinds if kind != "layer_norm" for end in MATRIX_KINDS[kind]
     )

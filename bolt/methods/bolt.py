@@ -7,14 +7,14 @@ training-free:
 2. The sources' coefficients in that basis are averaged, and multiplied by a scale alpha chosen on the support
    (:mod:`bolt.methods.common.pooled_start`).
 
-``bolt`` starts there and trains the coefficients; everything else stays frozen. Defaults are the paper's. What differs
-from the authors' code:
+``bolt`` starts from the result of ``bolt_pooled`` and trains the coefficients; everything else stays frozen. Defaults
+are the paper's. What differs from the authors' code:
 
-- Coefficients are signed. The switch ``sigma_sign: relu`` clamps them at zero, as their forward pass does.
-- Learning rates are set before each step. The switch ``schedule_offset`` sets them one step late, as their code does.
-- Alpha is chosen on plain support images; at test time, without labels. See the switches ``alpha_views``,
-  ``tta_alpha``.
-- With few sources the basis is narrower. The switch ``task_count_basis: padded`` fills it with arbitrary directions.
+- Coefficients are signed. The switch ``sigma_sign: relu`` clamps them at zero, as the authors' forward pass does.
+- Learning rates are set before each step. The switch ``schedule_offset`` sets them one step late, as the authors do.
+- Alpha is chosen on un-augmented support images; at test time, without labels. The switches ``alpha_views`` and
+  ``tta_alpha`` choose it as the authors do.
+- With few sources the basis has fewer columns. The switch ``task_count_basis: padded`` adds random directions.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
 
     At test time the predictions of the pooled start, not of the frozen tower, select the trusted samples.
 
-    Raises ``ValueError`` if coefficients are clamped at zero and all start there, because no step would move them.
+    Raises ``ValueError`` if coefficients are clamped at zero and none starts above zero, because no step would move
+    them.
     """
     start = pooled_start(task, settings)
     if start.sign == "relu" and not any((value > 0).any() for value in start.coefficients.values()):
         raise ValueError(
             f"with sign relu, coefficients at or below zero are never trained, and at alpha {start.alpha.scale:g} no "
-            "coefficient is above it; give alphas above 0, or sign free"
+            "coefficient is above zero; give alphas above 0, or sign free"
         )
     trainable = Trainable(
         encode=start.tower,

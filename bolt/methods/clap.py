@@ -1,4 +1,4 @@
-"""CLAP: class prototypes trained from the text, held to it by a penalty of each class's own weight (Silva-Rodriguez).
+"""CLAP: class prototypes that start at the text and are penalised for leaving it, by class (Silva-Rodriguez et al.).
 
 Paper: "A Closer Look at the Few-Shot Adaptation of Large Vision-Language Models", CVPR 2024, arXiv:2312.12730,
 equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::
@@ -6,17 +6,18 @@ equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::
     logits_c = scale cos(f, w_c)
     loss = cross-entropy + (1 / C) sum_c lambda_c |w_c - e_c|^2
 
-lambda_c is the mean zero-shot probability of class c over its own support images, computed once before training. A
-class that the text already knows gets a larger lambda, which holds it harder. Without the penalty the method is ZS-LP,
-the paper's zero-shot initialised linear probe: ``constraint: none``, or the preset ``zs_lp``.
+lambda_c is the mean zero-shot probability of class c over the support images of c, computed once before training. A
+class that the text head classifies well gets a larger lambda, so its prototype stays closer to the text. Without the
+penalty the method is ZS-LP, the paper's zero-shot initialised linear probe: ``constraint: none``, or the preset
+``zs_lp``.
 
 The recipe is made for tasks without validation data. The defaults are the official ones: SGD with momentum 0.9, rate
 0.1, no weight decay, 300 epochs, last epoch kept. Twenty augmented views of every image form one pool. An epoch takes
-``max(1, N // 256)`` batches of up to 256 rows of the shuffled pool, so a support below 256 images gives 300 steps.
+``max(1, N // 256)`` batches of up to 256 rows of the shuffled pool, so a support below 512 images gives 300 steps.
 
-The official e_c is the raw text embedding, before normalisation. Rate and penalty have a meaning only relative to its
-length. A task has unit embeddings only; they are multiplied by ``text_norm``. The raw length in OpenAI's towers is
-roughly 7 to 11; 10 is used for every dataset.
+The official e_c is the raw text embedding, before normalisation. The effect of the rate and of the penalty depends on
+the length of e_c. A task has unit embeddings only, so they are multiplied by ``text_norm``. The raw length in OpenAI's
+towers is roughly 7 to 11; 10 is used for every dataset.
 
 What else differs from the official code:
 
@@ -55,7 +56,7 @@ class ClapSettings(Checked):
     Attributes:
         constraint: ``class_adaptive`` penalises the distance from the text, with a weight for each class; ``none``
             trains by cross-entropy alone (ZS-LP).
-        text_norm: length that the unit text embeddings are given, for raw embeddings.
+        text_norm: length by which the unit text embeddings are multiplied, in place of the length of raw embeddings.
         epochs, batch_size, learning_rate: of SGD with momentum 0.9.
         views: augmented views in the pool.
     """
@@ -69,7 +70,7 @@ class ClapSettings(Checked):
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
-    """Return lambda (C,): each class's mean probability over its rows; without rows, the mean of the other lambdas."""
+    """Return lambda (C,): each class's mean probability over its rows. A class without rows gets the mean lambda."""
     classes = probabilities_PC.shape[1]
     own_P = probabilities_PC.gather(1, labels_P[:, None]).squeeze(1)
     counts_C = labels_P.bincount(minlength=classes)

@@ -5,12 +5,12 @@ adapter, equations 3 to 7. For a raw feature r and unit text embeddings t_c::
 
     r' = ratio relu(U relu(V r)) + (1 - ratio) r,    logits_c = scale cos(r', t_c)
 
-V is (D / 4, D) and U is (D, D / 4), without biases: D^2 / 2 numbers. Both start uniform within 1 / sqrt(inputs), so the
-untrained classifier is not zero-shot: a random adapter is mixed in from the start.
+V is (D / 4, D) and U is (D, D / 4), without biases: D^2 / 2 numbers. Both are drawn uniformly within 1 / sqrt(inputs).
+So the untrained classifier is not zero-shot, because the output of a random adapter is mixed in.
 
-The defaults are as in the released code: ratio 0.2, SGD with momentum 0.9, rate 0.002, weight decay 5e-4, batches of
-32, 200 epochs, last epoch kept. It looks at no validation label. The paper searches the ratio per dataset; without
-labels it is fixed here. The rate is low: where the support fits one batch, 200 epochs are 200 small steps.
+The defaults are those of the released code, which uses no validation labels: ratio 0.2, SGD with momentum 0.9, rate
+0.002, weight decay 5e-4, batches of 32, 200 epochs, last epoch kept. The paper searches the ratio per dataset on
+labels; here it is fixed. The rate is low: if the support fits into one batch, 200 epochs are only 200 small steps.
 
 What differs from the released code:
 
@@ -67,12 +67,12 @@ def initial_layers(task: Task) -> tuple[Tensor, Tensor]:
 
 
 def adapt(task: Task, settings: ClipAdapterSettings) -> Adapted:
-    """Train an adapter from random layers."""
+    """Train the adapter from random layers, on frozen features of the support."""
     return train_adapter(task, settings, *initial_layers(task))
 
 
 def train_adapter(task: Task, settings: ClipAdapterSettings, down_HD: Tensor, up_DH: Tensor) -> Adapted:
-    """Train the adapter from these layers."""
+    """Train the adapter from the layers V (H, D) and U (D, H)."""
     device = task.backbone.device
     down_HD, up_DH = (layer.to(device).clone().requires_grad_() for layer in (down_HD, up_DH))
     head_CD = task.head_CD.to(device, torch.float32)

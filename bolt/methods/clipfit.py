@@ -1,16 +1,19 @@
 """CLIPFit: trains the last biases of the text blocks and the image tower's layer norms (Li et al., EMNLP 2024).
 
-Paper: arXiv:2409.16718. In the text tower the bias of every block's second feed-forward layer is trained, in the image
-tower the gain and the bias of every layer norm: 12 x 512 + 26 x 1,536 = 46,080 numbers in ViT-B. As in
-:mod:`bolt.methods.kgcoop`, a distance to the class vectors w_c of the frozen text tower is added to the cross-entropy::
+Paper: arXiv:2409.16718. In the text tower, the bias of every block's second feed-forward layer is trained. In the image
+tower, the gain and the bias of every layer norm are trained. Together these are 12 x 512 + 26 x 1,536 = 46,080 numbers
+in ViT-B. As in :mod:`bolt.methods.kgcoop`, a distance to the class vectors w_c of the frozen text tower is added to the
+cross-entropy::
 
     loss = CE(scale f t_c) + 8 (1 - mean_c cos(t_c, w_c))
 
-t_c and w_c are of the same prompt, the task's first template. SGD with rate 2e-3, momentum 0.9 and an L2 penalty of
-5e-4 inside the gradient, which also draws the gains from 1 towards 0; batches of 32, 100 epochs; 10 on ImageNet and
-Food-101 (preset ``imagenet``). What differs from the official code:
+t_c and w_c are computed from the same prompt, the task's first template. The optimiser is SGD with rate 2e-3, momentum
+0.9 and an L2 penalty of 5e-4 inside the gradient, which also draws the gains from 1 towards 0. Training takes 100
+epochs of batches of 32; on ImageNet and Food-101 it takes 10 (preset ``imagenet``). What differs from the official
+code:
 
-- The weight is 8 everywhere, their value for base to new classes. For few-shot they take 2 or 8, by dataset.
+- The weight of the distance is 8 everywhere, the official value for base to new classes. For few-shot the official
+  weight is 2 or 8, by dataset.
 - The last batch of an epoch is kept if it is smaller, and numbers are float32.
 - In a ResNet the official code trains the text biases alone, because it finds layer norms by their names. Here a tower
   without named tensors is refused.
@@ -60,7 +63,7 @@ def with_trained_biases(frozen: TextTower) -> TextTower:
 
 
 def trainable(task: Task, settings: ClipFitSettings) -> tuple[Trainable, TrainedText]:
-    """Return both towers in training with their loss, and the text tower alone.
+    """Return both towers with their loss as one trainable model, and the text tower by itself.
 
     Raises ``UnsupportedTower`` for an image tower without named tensors, and for a text tower that is not causal.
     """

@@ -1,16 +1,15 @@
 """Consensus merging: keeps the entries of the summed task vectors that several tasks use (Wang et al., ICML 2024).
 
 Paper: "Localizing task information for improved model merging and compression", arXiv:2405.07813. M is the sum of the
-sources' task vectors. Task t uses an entry where its own change outweighs the other tasks' change, ``|tau_t| > lambda
-|M - tau_t|``. An entry is kept if at least two tasks use it. So entries that only one task or no task uses do not
-change::
+sources' task vectors. Task t uses an entry if ``|tau_t| > lambda |M - tau_t|`` holds there: the task's change is large
+compared with the change by all other tasks. An entry is kept if at least two tasks use it. The result is::
 
     theta_0 + alpha M on the kept entries
 
 Nothing is trained. What differs from the official code:
 
-- lambda is 0.4 for all tasks, the middle of the official grid; there it is chosen for each source on its validation
-  data.
+- lambda is 0.4 for all tasks, the middle of the official grid. The official code chooses a lambda for each source on
+  validation data of that source.
 - alpha is chosen on the support, not on the sources' validation data.
 """
 
@@ -44,7 +43,7 @@ class ConsensusSettings(MergingSettings):
 
 
 def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], strength: float) -> dict[str, Tensor]:
-    """Return how many tasks use each entry, by tensor, uint8; the task vectors are read one at a time."""
+    """Return, by tensor, how many tasks use each entry (uint8). The task vectors are read one at a time."""
     counts = {name: torch.zeros_like(tensor, dtype=torch.uint8) for name, tensor in total.items()}
     for vector in vectors:
         for name, count in counts.items():
@@ -54,7 +53,7 @@ def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], 
 
 
 def adapt(task: Task, settings: ConsensusSettings) -> Adapted:
-    """Mask the sum and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
+    """Mask the sum and choose the scale. Raises ``ValueError`` without sources, or if a task vector is not finite."""
 
     def merge(sources: Sources) -> dict[str, Tensor]:
         total = sum_of_task_vectors(task, sources)

@@ -1,21 +1,22 @@
 """CoOp: learns the context words of the prompt (Zhou et al., IJCV 2022, arXiv:2109.01134).
 
-The prompt of class c is the token embeddings ``[V_1] ... [V_M] [name of c] .``; both towers are frozen, and the context
-V (M, W) is trained through the text tower by cross-entropy::
+The prompt of class c is the token embeddings ``[V_1] ... [V_K] [name of c] .``. Both towers are frozen, and the context
+V (K, W) is trained through the text tower by cross-entropy::
 
     t_c = text tower(V, name of c),    logits_c = scale cos(f, t_c)
 
-The defaults are the official ones: 16 tokens that all classes share, before the class name, drawn from N(0, 0.02^2);
-SGD with rate 2e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient; batches of 32, the last epoch kept. The
-learning rate changes per epoch, and the first epoch runs at 1e-5. Training takes 50 epochs with one image per class,
-100 up to four, 200 above; 50 on ImageNet, preset ``imagenet``. The preset ``photo`` starts at the four words "a photo
-of a". Nothing is chosen on labels of other images.
+The defaults are the official ones. The context has 16 tokens, drawn from N(0, 0.02^2). It stands before the class name,
+and all classes share it. The optimiser is SGD with rate 2e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the
+gradient; batches of 32, the last epoch kept. The learning rate changes per epoch, and the first epoch runs at 1e-5.
+Training takes 50 epochs with one image per class, 100 with two to four images and 200 with more. On ImageNet it takes
+50, with the preset ``imagenet``. The preset ``photo`` starts at the four words "a photo of a". No setting is chosen on
+labels of other images.
 
 The result is a head of class vectors, so a saved model needs no text tower. What differs from the official code:
 
 - The epochs cycle through ``views`` augmented views, whose frozen features are cached.
 - The last batch of an epoch is not dropped if it is smaller.
-- Numbers are float32. The official default is half precision, in which a step near 0.02 is rounded to 1.5e-5.
+- Numbers are float32. The official default is half precision, which near 0.02 rounds a step to multiples of 1.5e-5.
 
 Shape legend: B batch, C classes, K context tokens, W width of the text tower, D joint embedding width.
 """
@@ -41,7 +42,7 @@ from bolt.util.ranges import AtLeast1
 
 _DEVIATION = 0.02
 _EPOCHS = ((1, 50), (4, 100))
-"""Most images per class -> epochs; 200 above."""
+"""(up to this many images per class, epochs); ``_MOST_EPOCHS`` for more images."""
 _MOST_EPOCHS = 200
 
 
@@ -50,8 +51,8 @@ class CoOpSettings(CoopTrainingSettings):
     """The context and the training recipe; the defaults are the official ones.
 
     Attributes:
-        context_tokens: length of the context, M.
-        initial_words: words whose embeddings the context starts from; they replace ``context_tokens``.
+        context_tokens: length of the context, K.
+        initial_words: words whose embeddings the context starts from. Their number then replaces ``context_tokens``.
         class_specific: whether every class has a context of its own.
         class_position: where the class name stands: ``end``, ``middle`` or ``front``.
         epochs: by default 50 if no class has more than one image, 100 up to four, else 200.
@@ -67,14 +68,14 @@ class CoOpSettings(CoopTrainingSettings):
 
 
 def epochs_of(settings: CoOpSettings, shots: int) -> int:
-    """Return the number of epochs if the largest class has this number of images."""
+    """Return the number of epochs for a support whose largest class has ``shots`` images."""
     if settings.epochs is not None:
         return settings.epochs
     return next((epochs for most, epochs in _EPOCHS if shots <= most), _MOST_EPOCHS)
 
 
 def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
-    """Return the initial context: random numbers or embeddings of words, (K, W), or (C, K, W) if class-specific."""
+    """Return the initial context (K, W), or (C, K, W) if class-specific: random numbers or embeddings of words."""
     backbone, classes = task.backbone, len(task.class_text.class_names)
     if settings.initial_words:
         context_KW = word_embeddings(backbone, settings.initial_words)
@@ -91,7 +92,7 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
 
 
 def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0.0) -> Adapted:
-    """Train the context; a penalty ``distance_weight (1 - mean cos)`` holds it near the text head (KgCoOp)."""
+    """Train the context, with KgCoOp's penalty ``distance_weight (1 - mean cos)`` of the distance to the text head."""
     backbone, labels_N = task.backbone, task.support.labels_N
     context_KW = initial_context(task, settings).requires_grad_()
     prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
@@ -135,7 +136,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
 
 
 def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
-    """Return an upper bound: with the default number of epochs, few images per class train for fewer."""
+    """Return an upper bound of the passes: the default number of epochs counts as 200, its largest value."""
     return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
 
 

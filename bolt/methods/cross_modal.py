@@ -2,27 +2,28 @@
 
 Paper: "Multimodality Helps Unimodality: Cross-Modal Few-Shot Learning with Multimodal Models", CVPR 2023,
 arXiv:2301.06267, equations 3 to 5. ``logits = scale W f`` without a bias. Images and texts are unit vectors in one
-space; every batch is half images, half texts, and the loss is the mean cross-entropy of both. W starts at the text head
-and is not normalised again.
+space. Every batch is half images and half texts, and the loss is the mean cross-entropy over the batch. W starts at the
+text head and is not normalised again.
 
-The optimiser is the official one: AdamW; per iteration, the rate rises linearly over 50 iterations, then falls with a
-cosine. The official code tries rates, weight decays and batch sizes, and chooses by labelled validation images, four
-per class. Without labels, one setting of its grid is used: rate 1e-3, weight decay 0.01, batches of 8. As in the
+The optimiser is the official one: AdamW. The rate rises linearly over 50 iterations, then falls with a cosine. The
+official code tries rates, weight decays and batch sizes, and chooses by labelled validation images, four per class.
+Here one setting of the official grid is used, without labels: rate 1e-3, weight decay 0.01, batches of 8. As in the
 official code, the weights are also averaged with the text head (WiSE-FT, Wortsman et al., 2022), each with weight 0.5.
 
-The length. The official code makes up to 12,800 iterations and keeps the best of 128 snapshots by its validation
-images. Without them, so long a training over-fits: it shows each of twenty samples 2,560 times. Here the training ends
-after 20 passes over the image samples, and after 12,800 iterations at the latest. Measured on the training images of
-eight drawn datasets that are not in the support, as the mean accuracy of the mixture: with 10, 20, 40 and 80 passes
-69.2, 69.2, 68.9 and 68.8 % at k = 1 (zero-shot 61.4 %), and 71.5, 71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of
-them, the ink colours, every length is up to four points below zero-shot.
+The length of the training: the official code makes up to 12,800 iterations and keeps the best of 128 snapshots by
+validation images. Without validation images, so long a training over-fits, because each of twenty samples is shown
+2,560 times. Here the training ends after 20 passes over the image samples, and after 12,800 iterations at the latest.
+The mean accuracy of the averaged weights was measured on the training images of eight drawn datasets that are not in
+the support. With 10, 20, 40 and 80 passes it is 69.2, 69.2, 68.9 and 68.8 % at k = 1 (zero-shot 61.4 %), and 71.5,
+71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of the eight, the ink colours, every length is up to four points below
+zero-shot.
 
 What else differs from the official code:
 
 - An image gives its un-augmented feature and ``views`` augmented ones. The official code has a centre crop and its
   mirror image.
 - A class has one text sample, its embedding averaged over the prompts, as in the official code except on ImageNet.
-- If a half of the batch has fewer samples than places, it shrinks. The official code fails.
+- If there are fewer images or texts than half a batch, that half is smaller. The official code fails.
 
 Shape legend: N support images, M = N (1 + views) image samples, C classes, D joint embedding width.
 """
@@ -49,7 +50,7 @@ from bolt.util.ranges import AtLeast0, AtLeast1, AtLeast2, Checked, Fraction, No
 
 _WARMUP_STEPS, _WARMUP_RATE = 50, 1e-5
 _STEPS_PER_EPOCH = 100
-"""Iterations after which the loss is reported, and the classifier scored on the track ``meta``."""
+"""Iterations of one epoch. After an epoch the loss is reported; on the track ``meta`` the classifier is also scored."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class CrossModalSettings(Checked):
 
     Attributes:
         batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
-        passes: how often the training goes through the image samples, rounded up to a multiple of 100 iterations.
+        passes: how often the training visits every image sample. The length is rounded up to 100 iterations.
         iterations: the largest number of iterations, whatever ``passes`` is.
         wise_ft: share of the trained weights in the mixture with the text head; 1 takes the trained weights alone.
         views: augmented views of each image, in addition to the un-augmented one.
@@ -87,7 +88,7 @@ def warmup_schedule(rate: float, iterations: int) -> Schedule:
 
 
 def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tensor]:
-    """Yield batches of sample numbers without end; every pass has another order and drops a partial batch."""
+    """Yield batches of sample numbers without end. Every pass is shuffled anew and leaves out a partial last batch."""
     lap = 0
     while True:
         generator = torch_generator("cross modal", stream, task.dataset, task.seed, lap, size)
@@ -97,7 +98,7 @@ def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tenso
 
 
 def iterations_of(settings: CrossModalSettings, samples: int, in_batch: int) -> int:
-    """Return the number of iterations over the image samples with batches of ``in_batch``."""
+    """Return the number of iterations of a training on image samples, ``in_batch`` of them in a batch."""
     needed = math.ceil(settings.passes * samples / in_batch / _STEPS_PER_EPOCH) * _STEPS_PER_EPOCH
     return min(settings.iterations, needed)
 
@@ -123,7 +124,7 @@ def train_head(
 
     Args:
         images_MD, labels_M: unit image features and their classes.
-        rows: the batches, ``in_batch`` rows each. Row r is an image for r < M, and the text of class r - M from there.
+        rows: the batches, ``in_batch`` rows each. Row r < M is an image; row M + c is the text of class c.
     """
     scale = task.backbone.logit_scale
     head_CD = task.head_CD.to(images_MD)

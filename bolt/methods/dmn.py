@@ -1,19 +1,20 @@
 """DMN: a memory of features for each class that answers every query anew, without training (Zhang et al., CVPR 2024).
 
-Paper: "Dual memory networks", arXiv:2403.17589. The static memory has the support images, the dynamic one the test
-images so far; the text embedding is a row of both. A class answers a query f with its rows m, weighted by ``exp(-beta
-(1 - f . m))`` and normalised; p' are the probabilities by these answers, and p are the probabilities by the text alone.
-The prediction is ``p + factor p'``.
+Paper: "Dual memory networks", arXiv:2403.17589. The static memory has the support images, the dynamic memory has the
+test images so far. The text embedding is a row of both. For a query f, the vector of a class is the sum of its rows m,
+weighted by ``exp(-beta (1 - f . m))``, and then normalised. p' are the class probabilities by these vectors, and p are
+the probabilities by the text alone. The prediction is ``p + factor p'``.
 
 With labelled images the rows are the text and the un-augmented support. On the test-time track the test images come one
-after another in the task's keyed order. Each enters the memory of the class that the text predicts, if that has a free
-row or one of higher entropy, before it is classified. What differs from the official code:
+after another, in the order that the task's seed gives. Before it is classified, an image enters the memory of the class
+that the text predicts, if this class has a free row or a row of higher entropy. What differs from the official code:
 
-- ``factor`` is 1, the median of what the authors chose for eleven datasets by test labels.
-- An image has one view by default. With ``views`` the class that the text predicts, and its entropy, come from the mean
-  of p over the tenth of the views that have the lowest entropy, as in the official code, which has 32. The official
-  crops keep half of the image or more; here all methods on views share the same crops.
-- A saved model has the memory after the last image; ``details`` give the share of images that both classify alike.
+- ``factor`` is 1, the median of the factors that the authors chose for eleven datasets by test labels.
+- An image has one view by default; the official code has 32. With ``views``, the predicted class and its entropy are
+  computed as in the official code: from the mean of p over the tenth of the views of lowest entropy. The official crops
+  keep half of the image or more; here all methods on views share the same crops.
+- A saved model has the memory after the last image. ``details`` give the share of images that the saved model
+  classifies as they were scored.
 
 Shape legend: N images, C classes, D joint embedding width, R rows of a class.
 """
@@ -39,16 +40,16 @@ _SMALL = 1e-5
 
 @dataclass(frozen=True)
 class DmnSettings(Checked):
-    """The memory and the weight of its answer.
+    """The memory, and the weight of its probabilities.
 
     Attributes:
         beta: sharpness of the weights of rows.
         factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
-        capacity: test images that a class remembers.
-        when_full: what happens to an image whose class has no free row. ``higher_entropy``: it enters if it can replace
-            an image of higher entropy. ``always``: it always enters, as in a benchmark of test-time methods.
+        capacity: number of test images that a class remembers.
+        when_full: when an image replaces the image of highest entropy in a full class. ``higher_entropy``: if its
+            entropy is lower. ``always``: always, as in a benchmark of test-time methods.
         views: views of each test image, the un-augmented one included.
-        kept: share of these views, the ones of lowest entropy, whose mean predicts the image's class.
+        kept: share of the views, those of lowest entropy, whose mean predicts the image's class.
     """
 
     beta: NotNegative = 5.5
@@ -64,7 +65,7 @@ class DynamicMemory:
 
     Attributes:
         classifier: the classifier with the current memory.
-        kept: class -> the number of the image in each of its rows.
+        kept: class -> the numbers of the images in its rows.
     """
 
     def __init__(self, head_CD: Tensor, scale: float, settings: DmnSettings) -> None:

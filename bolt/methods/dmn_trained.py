@@ -1,8 +1,8 @@
 """DMN, trained: the static memory of the support with five biases for each class (Zhang et al., CVPR 2024).
 
-Paper: "Dual memory networks", arXiv:2403.17589. As in :mod:`bolt.methods.dmn` a class answers a query f with its rows,
-its text and the un-augmented support m. Five biases (C x D) are trained from zero. Every sum with one of them is
-normalised::
+Paper: "Dual memory networks", arXiv:2403.17589. As in :mod:`bolt.methods.dmn`, the vector of a class for a query f is a
+weighted sum of rows m: the text embedding and the un-augmented support features. Five biases (C x D) are trained from
+zero. Every sum with a bias is normalised::
 
     q = f + mean_c query_c,    key = m + key_c,    value = m + value_c,    text = t_c + text_c
     vector_c = nrm(sum_m exp(-beta (1 - q . key)) value) + output_c,    prediction: p + factor p'
@@ -12,12 +12,13 @@ cross-entropies. As in the official code: AdamW with weight decay 1e-4, batches 
 step. What differs:
 
 - The official rate (1e-3, 1e-4 or 1e-5), epochs (20 or 100) and factor are chosen for each dataset by test labels. Here
-  ``factor`` is 1, as in ``dmn``, and the rate is the largest official one. Mean accuracy on the training images of
-  fifteen drawn datasets that are not in the support (one draw; zero-shot 55.3 %), at k = 1, 4 and 8: 55.4, 60.1, 62.7 %
-  by ``dmn``; 55.6, 60.6, 63.4 % at a rate of 1e-4; 58.1, 64.4, 67.8 % at 1e-3; 53.3, 64.1, 69.6 % at 1e-2.
-- A training image finds its own un-augmented copy in the memory, as in the official code. So the loss of the memory is
-  too low, and the factor cannot be chosen on the support.
-- Two matrices (D x D) of the official code have no influence, and are left out.
+  ``factor`` is 1, as in ``dmn``, and the rate is the largest official one. Mean accuracy on training images of fifteen
+  drawn datasets outside the support (one draw; zero-shot 55.3 %), at k = 1, 4 and 8: 55.4, 60.1, 62.7 % by ``dmn``;
+  55.6, 60.6, 63.4 % at a rate of 1e-4; 58.1, 64.4, 67.8 % at 1e-3; 53.3, 64.1, 69.6 % at 1e-2.
+- Two matrices (D x D) of the official code have no influence on the result, and are left out.
+
+A training image finds its own un-augmented copy in the memory, as in the official code. So the loss of the memory is
+too low, and the factor cannot be chosen on the support.
 
 Shape legend: C classes, D joint embedding width, R rows of a class, B batch.
 """
@@ -41,7 +42,7 @@ from bolt.util.ranges import AtLeast1, NotNegative
 
 @dataclass(frozen=True)
 class DmnTrainedSettings(TrainingRecipe):
-    """The training recipe, and how the memory answers.
+    """The training recipe, the sharpness of the memory and the weight of its probabilities.
 
     Attributes:
         beta: sharpness of the weights of rows.

@@ -1,19 +1,19 @@
 """EM-Dirichlet: clusters the class probabilities of all test images by Dirichlet densities (Martin et al., CVPR 2024).
 
-Paper: arXiv:2405.18437. q_i are the probabilities of image i at temperature 30, C numbers each. Every class has a
-Dirichlet density with parameters alpha_c (C,). In each round these are fitted to the images by maximum likelihood, and
-the assignments u follow from the densities and from how many images a class has::
+Paper: arXiv:2405.18437. q_i (C,) are the class probabilities of image i: the softmax of 30 times the cosines. Every
+class has a Dirichlet density with parameters alpha_c (C,). In each round, the parameters are fitted to the images by
+maximum likelihood. Then the assignments u are computed from the densities and from the number of images in a class::
 
     u_i = softmax_c(lgamma(sum_d alpha_cd) - sum_d lgamma(alpha_cd) + sum_d (alpha_cd - 1) log q_id + balance v_c)
     v_c = log(share of the images in c) + 1
 
-The hard form, ten rounds, makes u one-hot; the soft form has twenty. What differs from the official code:
+The hard form takes ten rounds and makes u one-hot. The soft form takes twenty. What differs from the official code:
 
-- ``balance`` is 1, right where all classes are present. The official lambda assumes that a batch has five classes,
-  which is a statement about its labels; on a whole test set it empties most classes.
-- No cluster is matched to a class afterwards: cluster c is class c. Matching serves batches of few images.
+- ``balance`` is 1, which is right if all classes are present. The official lambda assumes that a batch has five
+  classes, which is knowledge of the labels. On a whole test set it leaves most classes without images.
+- Cluster c is class c. The official code matches clusters to classes afterwards, which helps in batches of few images.
 
-The method serves as a check of transductive methods: it starts from the text, and of each image it sees q alone.
+The method serves as a check of other transductive methods, because of each image it reads q alone.
 
 Shape legend: n test images, C classes.
 """
@@ -37,7 +37,7 @@ _TEMPERATURE = 30.0
 _SMALL, _NEAR_ZERO = 1e-15, 1e-11
 _MOST_STEPS, _STEPS_BETWEEN_TESTS = 1000, 50
 _EMPTY = -10.0
-"""The mean logarithm that the official code gives a class without images."""
+"""The mean log q that the official code gives a class without images."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class EmDirichletSettings(Checked):
 
     Attributes:
         assignment: ``hard`` one-hot assignments, or ``soft`` ones.
-        rounds: of both updates; by default 10 for ``hard`` and 20 for ``soft``.
-        balance: lambda / n, how much the number of images in a class counts.
+        rounds: number of rounds; by default 10 for ``hard`` and 20 for ``soft``.
+        balance: lambda / n, the weight of the number of images in a class.
     """
 
     assignment: Literal["hard", "soft"] = "hard"
@@ -56,7 +56,7 @@ class EmDirichletSettings(Checked):
 
 
 def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
-    """Return the maximum likelihood alpha (C, C) for each class's mean log q, by majorisation from ``alpha_CC``."""
+    """Return the maximum likelihood parameters (C, C) for each class's mean log q, by iteration from ``alpha_CC``."""
     for step in range(_MOST_STEPS):
         next_a = alpha_CC + 1
         curvature = (2 * (torch.digamma(next_a) * alpha_CC - torch.lgamma(next_a)) / alpha_CC.square()).abs()

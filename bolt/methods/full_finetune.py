@@ -1,9 +1,9 @@
 """Full fine-tuning: every parameter of the image tower is trained on the support.
 
-It is the reference for the largest change that a method can make. The recipe is the same as for source models: AdamW
-with learning rate 1e-5 and weight decay 0.1, clipped gradients, the frozen text head. It runs for the 20 epochs of all
-methods, with a warm-up over the first tenth. The BOLT authors fine-tune their meta-learned tower at 5e-5 and train the
-head too; the settings ``learning_rate``, ``weight_decay`` and ``train_head`` can do that.
+This method changes the tower most, so it is the reference for other methods. The recipe is the same as for source
+models: AdamW with learning rate 1e-5 and weight decay 0.1, clipped gradients, the frozen text head. As for all methods,
+training takes 20 epochs, with a warm-up over the first tenth. The BOLT authors fine-tune their meta-learned tower at
+5e-5 and train the head too. The settings ``learning_rate``, ``weight_decay`` and ``train_head`` can do the same.
 
 Shape legend: C classes, D joint embedding width.
 """

@@ -7,46 +7,53 @@ Gaussian in the space of unit features. All classes share one covariance and hav
     P = D inverse((n - 1) S + tr(S) I)
 
 mu_c is the mean feature of class c. S is the covariance of the n = A N features around their class means, where each of
-A views of each of N images counts as a sample of its own. P is the shrunk inverse covariance of the official code. It
-shrinks as 1 / n for large n, so the best alpha grows with the number of images.
+A views of each of N images is one sample. P is the shrunk inverse covariance of the official code. P shrinks as 1 / n
+for large n, so the best alpha grows with the number of images.
 
-The official code chooses alpha on a labelled validation split (on ImageNet: on the test split), as is done here under a
-protocol that gives validation images. A few-shot task has none. Then alpha is chosen by leave-one-out on the support:
-the un-augmented feature of each image is classified by Gaussians that were fitted without its views. Ties go to the
-smallest alpha. With two images per class, the left-out image's class keeps one image and every other class keeps two,
-so this choice is too timid. If P stays as it was fitted with the image, the choice is too bold. With two images per
-class, the correct images of both ways are therefore added up.
+The official code chooses alpha on a labelled validation split (on ImageNet: on the test split). If the protocol gives
+validation images, alpha is chosen on them here too. Otherwise alpha is chosen by leave-one-out on the support. The
+un-augmented feature of each image is classified by Gaussians that were fitted without its views. Ties go to the
+smallest alpha.
 
-Gain over zero-shot on the training images of fifteen drawn datasets outside the support, at k = 2, 4 (three draws), 8
-(one), with one prompt, in points; in brackets the worst cell:
+With two images per class, the left-out image's class keeps one image, and every other class keeps two. This choice of
+alpha is too small. If only the means are fitted without the image, but P with it, the choice is too large. With two
+images per class, the numbers of correct images of both ways are therefore added up.
 
-- fitted without the image: 11.5 (-12), 21.2 (-1), 26.9 (0)
-- P kept: 12.4 (-32), 21.1 (-16), 26.1 (-7)
-- both counts: 14.1 (-20), 21.0 (-16), 26.4 (-8)
+Mean gain over zero-shot in points, and the smallest gain of a dataset and draw in brackets. The measurement is on
+training images of fifteen drawn datasets outside the support, with one prompt, at k = 2 and 4 (three draws) and 8 (one
+draw):
 
-``version`` 2 kept P at every k. On CLIP's own features that made Pets 2 to 14 points worse than zero-shot.
+- P fitted without the image: 11.5 (-12), 21.2 (-1), 26.9 (0)
+- P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
+- numbers of both ways added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
+
+``version`` 2 fitted P with the image at every k. With CLIP's own features, Pets were then 2 to 14 points worse than
+zero-shot.
 
 If a class has a single image, removing it leaves no mean. Then alpha is set so that the spread of the Gaussian's logits
 over the classes is ``one_shot_share`` times the spread of the text's logits. A spread is a standard deviation. P
-depends on the tower's width and on how much an augmentation moves a feature, so no single alpha fits two towers. The
-median of the alphas in the authors' published logs at k = 1 (1e-3, RN50) changes 0.2 points on the tiny tower. The
-share was chosen on eight drawn datasets in sixteen draws. One training image of every class was learned from, and the
-other training images were held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 %
-with shares of 0.01, 0.05, 0.1, 0.2, 0.3 and 0.5. 0.1 is used, because it costs no dataset more than 1.1 points, and 0.2
-costs two of them 2.6 and 2.7.
+depends on the tower's width and on how much an augmentation moves a feature, so no single alpha fits two towers. For
+example, the median alpha in the authors' published logs at k = 1 (1e-3, RN50) changes the accuracy of the tiny tower by
+0.2 points only.
+
+The share was chosen on eight drawn datasets in sixteen draws, with one training image per class as the support and the
+other training images held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 % with
+shares of 0.01, 0.05, 0.1, 0.2, 0.3 and 0.5. The share is 0.1, because no dataset then loses more than 1.1 points. With
+0.2, two datasets lose 2.6 and 2.7 points.
 
 What else differs from the official code:
 
-- It crops its views at a scale of 0.5 to 1. Here all methods share the same augmented views.
+- The official views are crops at a scale of 0.5 to 1. Here all methods share the same augmented views.
 - The inverse is a Cholesky solution in float64. The official pseudo-inverse in float32 drops the directions of smallest
   variance if there are very many images.
-- A class without an image gets the mean of the other classes' means, so the text alone tells such classes apart. In the
-  official code its numbers are NaN, and it is predicted for every image.
+- A class without an image gets the mean of the other classes' means, so that only the text tells such classes apart. In
+  the official code the logits of such a class are NaN, and it is predicted for every image.
 
 If the features have no variance around their class means (one image per class and one view), the result is the text
 head alone, as in the official code.
 
-Shape legend: N support images, B of them, n = A N samples, A views, Z = A + 1, C classes, D joint embedding width.
+Shape legend: N support images, B a block of them, n = A N samples, A views, Z = A + 1, C classes, D joint embedding
+width.
 """
 
 from __future__ import annotations
@@ -71,7 +78,7 @@ ALPHAS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 _ENOUGH = 3
 """If every class has this many images, leave-one-out alone chooses alpha."""
 _NUMBERS = 2**23
-"""Numbers that a block of images holds, 64 MiB."""
+"""How many numbers the tensors of one block of images hold, 64 MiB."""
 _NO_VARIANCE = 1e-12
 """A total variance of unit features below this is rounding error of float32."""
 
@@ -82,9 +89,9 @@ class GdaSettings(Checked):
 
     Attributes:
         views: augmented views of each image, A; each view is a sample.
-        alpha: weight of the Gaussian's logits; by default it is chosen by leave-one-out on the support.
-        one_shot_share: sets alpha if a class has a single image, so that none can be left out. The Gaussian's logits
-            then spread over the classes by this share of the spread of the text's logits.
+        alpha: weight of the Gaussian's logits; by default it is chosen as the module's docstring says.
+        one_shot_share: the spread of the Gaussian's logits as a share of the spread of the text's logits. It sets alpha
+            if a class has a single image, which cannot be left out.
     """
 
     views: AtLeast1 = 10
@@ -136,15 +143,16 @@ def fit_gaussians(samples_nD: Tensor, labels_n: Tensor, classes: int) -> Gaussia
 def leave_one_out_logits(
     gaussians: Gaussians, samples_AND: Tensor, queries_ND: Tensor, labels_N: Tensor, *, keep_precision: bool
 ) -> Tensor:
-    """Return ``f W + b`` of every image (N, C) by Gaussians that were fitted without it.
+    """Return the logits ``f W + b`` (N, C) of the images. Each image's Gaussians are fitted without that image.
 
-    In the eigenvectors of the scatter, the precision without an image is a diagonal and a correction of rank A + 1 (the
-    image's residuals, and the shift of its class mean), so it costs no decomposition of its own.
+    No image needs a decomposition of its own. In the eigenvectors of the scatter matrix of all images, the precision
+    without an image is a diagonal matrix plus a correction of rank A + 1: the image's residuals and the shift of its
+    class mean.
 
     Args:
         samples_AND: unit features of A views of N images, from which ``gaussians`` were fitted.
         queries_ND: unit features of the un-augmented images.
-        keep_precision: whether only the means are fitted without the image, and the precision with it.
+        keep_precision: whether the precision is fitted with the image, and only the means without it.
     """
     views, images, width = samples_AND.shape
     kept = views * (images - (not keep_precision))  # samples that the precision is fitted to
@@ -176,10 +184,10 @@ def leave_one_out_logits(
 
 
 def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor) -> float:
-    """Return the first alpha of ``ALPHAS`` with the most correct images by ``text + alpha gaussian``.
+    """Return the smallest alpha of ``ALPHAS`` with which ``text + alpha gaussian`` classifies most images correctly.
 
     Args:
-        gaussians_NC: logits of one or several Gaussian classifiers. Their counts of correct images are added up.
+        gaussians_NC: logits of one or several Gaussian classifiers. Their numbers of correct images are added up.
     """
 
     def correct(alpha: float) -> int:
@@ -190,9 +198,9 @@ def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor
 
 
 def alpha_of_share(text_NC: Tensor, gaussian_NC: Tensor, share: float) -> float:
-    """Return the alpha that makes the spread of the Gaussian's logits this share of the text logits' spread.
+    """Return the alpha with which the spread of the Gaussian's logits is ``share`` times the spread of the text's.
 
-    The spread is the standard deviation over the classes, as a mean over the images. Return 0 if the Gaussian's spread
+    The spread is the standard deviation over the classes, averaged over the images. Return 0 if the Gaussian's spread
     is zero, or if there is a single class.
     """
     text, gaussian = (float(logits.double().std(dim=1, correction=0).mean()) for logits in (text_NC, gaussian_NC))

@@ -2,13 +2,13 @@
 
 Paper: arXiv:2502.04959. The task vectors of a weight matrix are added up, ``M = sum_t tau_t = U diag(sigma) V^T``, and
 the update is ``mean(sigma) U V^T``. Every other tensor changes by the mean of the task vectors. One scale multiplies
-both; nothing is trained. As M is a sum, the update grows with the number of sources. What differs from the official
-code:
+all changes; nothing is trained. As M is a sum, the update of a matrix grows with the number of sources. What differs
+from the official code:
 
 - The scale is chosen on the support, not on validation data. The candidates are the official 0.1 to 3.
-- The position embedding changes by the mean. The official code merges every two-dimensional tensor as a matrix, but the
-  position embedding is no linear map.
-- Directions in which M is zero stay zero. The official code fills them with arbitrary ones.
+- The position embedding changes by the mean, because it is no linear map. The official code merges every
+  two-dimensional tensor as a matrix.
+- Singular values of zero stay zero. The official code also sets these to the mean, in arbitrary directions.
 
 Shape legend: (m, n) a weight matrix.
 """
@@ -34,7 +34,7 @@ class IsoCSettings(MergingSettings):
 def isotropic(matrix: Tensor) -> Tensor:
     """Return a matrix (m, n) with all its singular values replaced by their mean.
 
-    The mean is taken over all min(m, n) singular values; those that are numerically zero stay zero.
+    The mean is taken over all min(m, n) singular values. Singular values that are numerically zero stay zero.
     """
     rank = min(matrix.shape)
     directions = top_directions(matrix, rank)
@@ -42,7 +42,7 @@ def isotropic(matrix: Tensor) -> Tensor:
 
 
 def adapt(task: Task, settings: IsoCSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
     state = task.backbone.tower.state_dict_open_clip()
 
     def merge(sources: Sources) -> dict[str, Tensor]:

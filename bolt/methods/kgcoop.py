@@ -6,8 +6,9 @@ by cross-entropy plus a distance to the frozen class vectors w_c of hand-made pr
     loss = CE(scale f t_c) + 8 (1 - mean_c cos(t_c, w_c))
 
 That is the form of the official code. The paper's squared distance is twice as large, so a weight of 8 here is a lambda
-of 4 in the paper. Without the penalty, learned prompts forget the classes that they were not trained on. SGD with rate
-2e-3 for 100 epochs of batches of 128. Nothing is chosen on labels of other images. What differs from the official code:
+of 4 in the paper. Without the penalty, learned prompts get worse on classes that they were not trained on. The
+optimiser is SGD with rate 2e-3, for 100 epochs of batches of 128. No setting is chosen on labels of other images. What
+differs from the official code:
 
 - The teacher is the task's text head, a mean over its prompts. The official code has one hand-made prompt for each
   dataset.
@@ -29,7 +30,7 @@ class KgCoOpSettings(CoOpSettings):
     """The context, the training recipe and the weight of the distance.
 
     Attributes:
-        distance_weight: weight of ``1 - mean cos`` to the hand-made prompts.
+        distance_weight: weight of the distance ``1 - mean cos`` to the class vectors of the hand-made prompts.
     """
 
     initial_words: str = "a photo of a"

@@ -1,15 +1,15 @@
 """KnOTS: merges task vectors by TIES in a basis that all tasks share (Stoica et al., ICLR 2025).
 
-Paper: arXiv:2410.19735. Of each weight matrix, the task vectors of the T sources stand side by side (m, T n). Their
-left singular vectors U are the shared basis, and ``B_t = U^T tau_t`` the coefficients of task t. TIES merges the
-coefficients of all matrices, with one threshold for each task, and the matrix changes by ``U merged``. A plain sum
-would be task arithmetic. Tensors that are not matrices change by the mean. What differs from the official code:
+Paper: arXiv:2410.19735. For each weight matrix, the task vectors of the T sources are put side by side, (m, T n). Their
+left singular vectors U are the shared basis, and ``B_t = U^T tau_t`` are the coefficients of task t. TIES merges the
+coefficients of all matrices, with one threshold for each task, and the matrix changes by ``U merged``. With a plain sum
+in place of TIES, this would be task arithmetic. Tensors that are not matrices change by the mean of the task vectors.
+What differs from the official code:
 
-- The scale is chosen on the support. The official code searches it, and keeps 0.6 for ViT-B/32.
-- U is computed from the products ``sum_t tau_t tau_t^T`` in float64, not by a singular value decomposition of all
-  tasks.
+- The scale is chosen on the support. The official code searches the scale, with the result 0.6 for ViT-B/32.
+- U is computed from the products ``sum_t tau_t tau_t^T`` in float64, not by a singular value decomposition.
 
-The method was made for LoRA's updates, whose rank is small. For fully fine-tuned towers the basis is complete.
+The method was made for LoRA's updates, whose rank is small. For fully fine-tuned towers U spans the whole space.
 
 Shape legend: m, n rows and columns of a matrix, r columns of U, T sources.
 """
@@ -48,7 +48,7 @@ def shared_basis(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettings) -> dict[str, Tensor]:
-    """Return the update of every matrix, from the task vectors of each, in the order of the sources."""
+    """Return the update of every matrix. ``vectors`` has the sources' task vectors of each matrix, in one order."""
     bases = {name: shared_basis(of_tasks) for name, of_tasks in vectors.items()}
     tasks = [str(task) for task in range(len(next(iter(vectors.values()))))]
 
@@ -63,11 +63,11 @@ def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettin
 
 
 def adapt(task: Task, settings: KnotsSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
     state = task.backbone.tower.state_dict_open_clip()
 
     def merge(sources: Sources) -> dict[str, Tensor]:
-        update = mean_task_vectors(sources, state)  # raises if one is not finite
+        update = mean_task_vectors(sources, state)  # raises if a source is not finite
         vectors = [sources.task_vector(source) for source in sources.names]
         matrices = {name: [vector[name].to(task.backbone.device) for vector in vectors] for name in matrix_names(state)}
         return update | merge_matrices(matrices, settings)

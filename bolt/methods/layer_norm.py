@@ -1,8 +1,8 @@
 """LayerNorm adaptation at test time: trains the gains and biases of the image tower's layer norms on unlabelled images.
 
-It is the counterpart, for a vision transformer, of adapting batch norms at test time (Tent, Wang et al., 2021,
-arXiv:2006.10726). A layer norm keeps no batch statistics, so its gains and biases are all there is to adapt: 39,936
-parameters in ViT-B, 102,400 in ViT-L/14. The text head stays frozen. The loss is UFM (:mod:`bolt.training.test_time`).
+This is, for a vision transformer, what Tent does with batch norms at test time (Wang et al., 2021, arXiv:2006.10726). A
+layer norm keeps no batch statistics, so only its gains and biases are adapted: 39,936 parameters in ViT-B, 102,400 in
+ViT-L/14. The text head stays frozen. The loss is UFM (:mod:`bolt.training.test_time`).
 
 The recipe is the BOLT authors': AdamW with learning rate 1e-3, without weight decay or warm-up, one epoch, last state
 kept.
@@ -40,7 +40,7 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
 
 
 def _tower_passes(size: int, settings: LayerNormSettings) -> TowerPasses:
-    # Weak views of the unlabelled half, strong views of both halves.
+    # Weak views of the unlabelled half are encoded without a gradient, strong views of both halves are trained on.
     return TowerPasses(forward=settings.epochs * size, training=2 * settings.epochs * size)
 
 

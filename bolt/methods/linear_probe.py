@@ -3,30 +3,32 @@
 ``logits = scale * (W f + b)`` for a unit feature f. W starts at the text embeddings and b at zero; both are trained by
 cross-entropy.
 
-The learning rate. AdamW moves every number by about the learning rate per step, whatever its size. So one step can
-change a logit by up to ``rate * scale * sqrt(D)``, and a rate means something else for every backbone. A rate of 1e-3
-changes a logit of CLIP (scale 100, D = 512) by 2.3 per step: enough to lose the text within a few dozen steps. The
-candidates are therefore given as ``logit_steps``, the change of a logit per step.
+The learning rate: AdamW moves every number by about the learning rate per step, however small the number is. So one
+step can change a logit by up to ``rate * scale * sqrt(D)``, and the effect of a rate depends on the backbone. A rate of
+1e-3 changes a logit of CLIP (scale 100, D = 512) by 2.3 per step, which is enough to lose the text within a few dozen
+steps. The candidates are therefore given as ``logit_steps``, the change of a logit per step.
 
-No single rate fits a weak and a good text head, or ten and a thousand classes. The rate is chosen by cross-validation
-on the support: the most accurate on held-out images; ties go to the smallest. If a class has a single image, none can
-be left out. Then all steps together may move a class's unit vector by ``one_shot_move``, because the number of steps
-grows with the number of classes. Its value was chosen on sixteen drawn datasets, with one training image of every class
-to learn from in twenty steps, and fifteen others held out. Mean accuracy on these: 55.3 % zero-shot; 58.2, 63.5, 67.2
-and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the tiny tower's logit scale of 31.8.
+No single rate fits a weak and a good text head, or ten and a thousand classes. So the rate is chosen by
+cross-validation on the support: the rate that is most accurate on held-out images; ties go to the smallest.
 
-A move of a unit vector means the same at every scale, and a change of a logit does not. With CLIP's scale of 100 in
-place of 31.8, on fifteen of these datasets and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and
-64.6 %; in batches of four, 60.6, 64.2, 67.6 and 68.7 %. Version 2 had a change of 15 at every scale, a move of 0.15 at
-CLIP's.
+If a class has a single image, this image cannot be held out. Then the rate is such that all steps together may move a
+class's unit vector by ``one_shot_move``. A fixed rate would move it further with more classes, which give more steps.
+The value of ``one_shot_move`` was chosen on sixteen drawn datasets, with one training image per class as the support,
+twenty steps, and fifteen other training images per class held out. Mean accuracy on these: 55.3 % zero-shot; 58.2,
+63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the tiny tower's logit scale of 31.8.
+
+The best move depends little on the logit scale. With CLIP's scale of 100 in place of 31.8, on fifteen of these datasets
+and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and 64.6 %; in batches of four, 60.6, 64.2, 67.6
+and 68.7 %. Version 2 fixed the change of a logit instead, at 15. That is a move of 0.15 at CLIP's scale.
 
 ``search: fixed`` uses ``learning_rate`` without a search. So does the switch ``linear_probe: as_published``, which
 follows the BOLT authors' code:
 
 - The factor 100 is multiplied into W, whose entries are then about 4, and the learning rate halves after every epoch.
-  All epochs together are worth two epochs at the first rate. That hardly moves a head with such large entries, so their
-  linear probe is the zero-shot classifier.
-- They tried the learning rates 1e-3 and 1e-4 and kept the better on the test split; ``candidates`` are these two.
+  All epochs together move W as far as two epochs at the first rate. That changes a head with such large entries little,
+  so the authors' linear probe is almost the zero-shot classifier.
+- The authors tried the learning rates 1e-3 and 1e-4 and kept the better one on the test split. ``candidates`` are these
+  two rates.
 
 Shape legend: N support images, M of a fold, B batch, R rates, F folds, C classes, D joint embedding width, E = D + 1
 with the bias.
@@ -66,10 +68,10 @@ class LinearProbeSettings(TrainingRecipe):
     """The training recipe that all methods share, and how its learning rate is chosen.
 
     Attributes:
-        search: ``support`` chooses the learning rate as below; ``fixed`` uses ``learning_rate``.
-        logit_steps: candidates: how much one step may change a logit, ``rate * logit scale * sqrt(D)``.
+        search: ``support`` chooses the learning rate among ``logit_steps``; ``fixed`` uses ``learning_rate``.
+        logit_steps: candidates for the largest change of a logit in one step, ``rate * logit scale * sqrt(D)``.
         one_shot_move: how far all steps together may move a class's unit vector, if a class has a single image.
-        folds: of the cross-validation; fewer if a class has fewer images.
+        folds: number of folds of the cross-validation; fewer if a class has fewer images.
     """
 
     search: Literal["support", "fixed"] = "support"
@@ -96,7 +98,8 @@ def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
 def held_out_correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float]) -> list[int]:
     """Count the held-out support images that each rate classifies correctly.
 
-    All rates and folds are trained at once, unless every training has to restore its own best epoch.
+    All rates and folds are trained at once if the protocol keeps the last epoch. Otherwise each rate and each fold is
+    trained by itself, because each has a best epoch of its own.
     """
     together = task.protocol.epoch_selection == "last"
     numbers = len(rates) * len(task.head_CD) * (task.head_CD.shape[1] + 1) if together else math.inf
@@ -154,7 +157,7 @@ def _clip_each(heads_FCE: Sequence[Tensor], norm: float) -> None:
 
 
 def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | str]) -> Adapted:
-    """Train the head. Every epoch uses the features of another augmented view."""
+    """Train the head on the support, by the protocol's rules. Every epoch has an augmented view of its own."""
     scale, device = task.backbone.logit_scale, task.backbone.device
     weight_scale = 1.0
     if task.protocol.linear_probe == "as_published":

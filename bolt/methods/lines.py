@@ -1,15 +1,15 @@
 """LiNeS: scales a merged update linearly with the depth of the block (Wang et al., ICLR 2025).
 
 Paper: arXiv:2410.17146. The update M is the sum of the sources' task vectors, or the merged vector of TIES or TSV-M.
-Block l of L changes by ``(a + b l / (L - 1)) M``, all other tensors by ``a M``. Early blocks hold what is common to all
-tasks, so they change least::
+Block l of L changes by ``(a + b l / (L - 1)) M``, all other tensors by ``a M``. Early blocks change least, because they
+extract features that all tasks share. a is given by::
 
     a = |sum_t tau_t|_1 / (T |M|_1)
 
 The L1 norms run over all tensors; for the plain sum a is 1 / T. What differs from the official code:
 
-- b is chosen on the support, among 0.1 to 1, not on validation data of the sources' own tasks.
-- The number of blocks is the tower's. The official code knows 12 and 24.
+- b is chosen on the support, among 0.1 to 1. The official code chooses it on validation data of the sources' tasks.
+- The tower can have any number of blocks. The official code supports 12 and 24.
 
 Shape legend: L blocks, T sources.
 """
@@ -38,12 +38,12 @@ UPDATES: Mapping[str, Callable[[Task, Sources], dict[str, Tensor]]] = {
     "ties": ties_update,
     "tsv_merge": tsv_update,
 }
-"""What LiNeS can scale: a merging method -> its update."""
+"""The updates that LiNeS can scale, by the name of the merging method."""
 
 
 @dataclass(frozen=True)
 class LinesSettings(MergingSettings):
-    """What is scaled, and the candidates.
+    """The update that is scaled, and the candidates for b.
 
     Attributes:
         of: the merging method whose update is scaled.
@@ -55,7 +55,7 @@ class LinesSettings(MergingSettings):
 
 
 def scaled_by_depth(update: Mapping[str, Tensor], layers: int, constant: float, growth: float) -> dict[str, Tensor]:
-    """Return the update with block l scaled by ``constant + growth l / (layers - 1)``, all else by ``constant``."""
+    """Scale the update of block l by ``constant + growth l / (layers - 1)``, all other tensors by ``constant``."""
     scaled = {}
     for name, tensor in update.items():
         block = _BLOCK.search(name)
@@ -71,7 +71,7 @@ def constant_of(update: Mapping[str, Tensor], total: Mapping[str, Tensor], sourc
 
 
 def adapt(task: Task, settings: LinesSettings) -> Adapted:
-    """Merge, scale by depth, and choose b. Raises ``ValueError`` without sources, or if one is not finite."""
+    """Merge, scale by depth, and choose b. Raises ``ValueError`` without sources, or if a source is not finite."""
     base, sources, device = task.backbone.tower, required_sources(task), task.backbone.device
 
     def make() -> tuple[dict[str, Tensor], float]:

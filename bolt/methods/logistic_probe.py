@@ -1,17 +1,17 @@
 """Logistic regression on frozen features, from scratch: the linear probe of the CLIP paper (Radford et al., 2021).
 
-The weights start at zero and know nothing of the text. An L2 penalty keeps them small. scikit-learn's L-BFGS fits them
-on normalised, un-augmented features. With few images per class the accuracy is usually below zero-shot; it shows what
-the labels alone are worth.
+The weights start at zero, and the text is not used. An L2 penalty keeps the weights small. scikit-learn's L-BFGS fits
+them on normalised, un-augmented features. With few images per class the accuracy is usually below zero-shot. It shows
+how much can be learned from the labels alone.
 
 The inverse strength C of the penalty is searched as in LP++'s official code: over powers of a hundred, then by halving
 an interval of log C. That code scores each candidate on a validation split. Here the score is stratified
-cross-validation on the support. With few images many values of C are equally good, and the smallest and the largest of
-them are extreme, 1e-7 and 1e7. The search takes the value nearest to ``one_shot_c`` on the logarithmic scale.
+cross-validation on the support. With few images many values of C are equally good, from 1e-7 to 1e7. Of these, the
+search takes the value nearest to ``one_shot_c`` on the logarithmic scale.
 
-If some class has a single image, there is nothing to leave out: ``one_shot_c`` is used, and ``details`` say so. It was
-chosen on sixteen drawn datasets, with one training image of every class to learn from and fifteen others held out. C =
-0.1, 1, 10, 100 and 1,000 gave 39.6, 39.9, 41.2, 41.2 and 40.8 % on these.
+If some class has a single image, no image can be left out. Then C is ``one_shot_c``, and ``details`` say so. Its value
+was chosen on sixteen drawn datasets, with one training image per class as the support and fifteen others held out. C =
+0.1, 1, 10, 100 and 1,000 gave 39.6, 39.9, 41.2, 41.2 and 40.8 % on the held-out images.
 
 A class without an image is never predicted. If all images belong to one class, that class is always predicted.
 
@@ -50,8 +50,8 @@ class LogisticProbeSettings(Checked):
 
     Attributes:
         c: inverse strength of the penalty; by default it is searched.
-        one_shot_c: the value of ``c`` if a class has a single image, so that none can be left out. Among equally good
-            values, a search takes the value nearest to it.
+        one_shot_c: the value of ``c`` if a class has a single image, which cannot be left out. Among equally good
+            values, a search takes the one nearest to ``one_shot_c``.
         folds: number of cross-validation folds; fewer if a class has fewer images.
         max_iterations: largest number of L-BFGS iterations.
     """
@@ -67,7 +67,7 @@ class FittedRegression:
     """A fitted logistic regression over the classes that have an image.
 
     Attributes:
-        classes: the numbers of these classes, (P,).
+        classes: the numbers of the classes that have an image, (P,).
         weights, biases: (P, D) and (P,).
         converged: whether L-BFGS converged within its iterations.
     """
@@ -85,7 +85,7 @@ class FittedRegression:
     def for_all_classes(self, class_count: int) -> tuple[Tensor, Tensor]:
         """Return the weights (C, D) and biases (C,) of all classes.
 
-        A class without an image gets a constant logit, lower than any other class can have for a unit feature.
+        A class without an image gets a constant logit that is lower than every logit of a class with an image.
         """
         largest_logit = float((np.linalg.norm(self.weights, axis=1) + np.abs(self.biases)).max())
         weight_CD = torch.zeros(class_count, self.weights.shape[1])
@@ -96,7 +96,7 @@ class FittedRegression:
 
 
 def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: int) -> FittedRegression:
-    """Fit a logistic regression with scikit-learn on as many threads as torch uses; a single class needs no fit."""
+    """Fit a logistic regression with scikit-learn, on as many threads as PyTorch uses."""
     classes = np.unique(labels_N)
     if len(classes) == 1:
         return FittedRegression(classes, np.zeros((1, data_ND.shape[1])), np.zeros(1), converged=True)
@@ -119,7 +119,7 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
 
 
 def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
-    """Count the images of all folds that a regression, fitted on the other folds, classifies correctly."""
+    """Count the images that are classified correctly by a regression fitted on all folds but the image's fold."""
     correct = 0
     for fold in np.unique(fold_N):
         held_out = fold_N == fold
@@ -129,10 +129,10 @@ def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels,
 
 
 def search_c(score: Callable[[float], int], prior: float) -> tuple[float, int]:
-    """Find the C with the highest ``score(C)``: on a coarse grid, then by halving an interval 8 times.
+    """Return the C with the highest ``score(C)``, and its score. Among equally good values, the nearest to ``prior``.
 
-    The interval initially spans a tenth to ten times the best C of the grid. Each time its middle, on the logarithmic
-    scale, replaces the end with the lower score. Among equally good values, the value nearest to ``prior`` is taken.
+    The search covers a coarse grid first. Then it halves an interval 8 times, which begins as a tenth to ten times the
+    best C of the grid. The middle of the interval, on the logarithmic scale, replaces the end with the lower score.
     """
     scores = {c: score(c) for c in COARSE_GRID}
 
@@ -171,7 +171,7 @@ def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
 
 
 def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings) -> tuple[float, int | None, str]:
-    """Return C, the held-out images it classifies correctly (``None`` without any), and how it was chosen."""
+    """Return C, the number of correct held-out images (``None`` if none is held out), and how C was chosen."""
     if settings.c is not None:
         return settings.c, None, "fixed"
     counts = np.unique(labels_N, return_counts=True)[1]

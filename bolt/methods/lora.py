@@ -2,19 +2,21 @@
 
 LoRA (Hu et al., 2021, arXiv:2106.09685) adds ``alpha / r * B A`` to a weight matrix (m, n). A (r, n) starts at random
 and B (m, r) at zero. DoRA (Liu et al., 2024, arXiv:2402.09353) also trains the length of every row of the sum.
-open_clip stores query, key and value as one matrix; here each has its own adapter, so any of a block's six matrices can
-be chosen. After training the adapters are merged, and the result is a plain tower.
+open_clip stores query, key and value as one matrix. Here each of the three has its own adapter, so any of a block's six
+matrices can be chosen. After training the adapters are merged, and the result is a plain tower.
 
-With ``towers: both`` the text tower has the same adapters, and every step encodes the names of all classes in the first
-prompt template. The result's head has the class vectors of the adapted text tower. CLIP-LoRA (Zanella and Ben Ayed,
-2024, arXiv:2405.18541) does this: preset ``clip_lora_both``. The text head stays frozen by default.
+By default the text head stays frozen. With ``towers: both`` the text tower gets the same adapters, and every step
+encodes the names of all classes in the first prompt template. The resulting head has the class vectors of the adapted
+text tower. The preset ``clip_lora_both`` is CLIP-LoRA (Zanella and Ben Ayed, 2024, arXiv:2405.18541), which adapts both
+towers.
 
 Under the switch ``lora: as_published``, ``lora`` follows the BOLT authors' code:
 
 - Only the MLPs have working adapters. The adapter of the attention output is never called, and the code does not
   recognise the fused query-key-value matrix as a linear module.
-- Every tensor outside open_clip's linear modules is trained in full, and so is the head, which holds the logit scale.
-- A is drawn from a range of 1 / sqrt(r), where 1 / sqrt(n) is usual: about ten times too far.
+- Every tensor outside open_clip's linear modules is trained in full. The head is trained too; its weights are
+  multiplied by the logit scale.
+- A is drawn uniformly within 1 / sqrt(r) instead of the usual 1 / sqrt(n), so its entries are about ten times larger.
 
 Shape legend: B images, S image side, C classes, D joint embedding width, r rank, (m, n) a weight matrix (out, in).
 """
@@ -48,7 +50,7 @@ _LINEAR_IN_OPEN_CLIP = ("_proj.", ".mlp.c_fc.", ".attn.qkv.", ".attn.proj.", ".m
 
 @dataclass(frozen=True)
 class LoraSettings(TrainingRecipe, AdapterSettings):
-    """Adapters on all matrices of all blocks, and the shared recipe with the larger of the BOLT authors' two rates.
+    """The adapters and the training recipe. The default rate is the larger one of the BOLT authors' two.
 
     Attributes:
         towers: which towers have adapters: the ``image`` tower, or ``both``.
@@ -60,13 +62,13 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.towers == "both" and self.match_sources:
-            raise ValueError("match_sources counts the parameters of the image tower; towers is image with it")
+            raise ValueError("match_sources counts parameters of the image tower only; with it, towers must be image")
 
 
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
-    """Attach adapters to the backbone's tower. ``published`` also unfreezes the tensors outside linear modules.
+    """Return the backbone's tower with adapters to train. ``published`` also trains the tensors outside linear modules.
 
-    Raises ``ValueError`` where :func:`bolt.methods.common.adapters.adapted_blocks` does.
+    Raises the errors of :func:`bolt.methods.common.adapters.adapted_blocks`.
     """
     base = task.backbone.tower
     path = base.tensor_paths()
@@ -108,14 +110,14 @@ def published_settings(settings: LoraSettings) -> LoraSettings:
 
 
 def with_head(task: Task, tower: Trainable) -> Trainable:
-    """Pair the tower with a trained head on unit features: ``logit_scale * T`` and a bias that starts at zero."""
+    """Add a trained head on unit features to the tower. Its weights start at ``logit_scale * T``, its bias at zero."""
     head_CD = (task.backbone.logit_scale * task.head_CD.to(task.backbone.device)).requires_grad_()
     bias_C = torch.zeros(len(head_CD), device=head_CD.device, requires_grad=True)
     return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=LinearClassifier(head_CD, bias_C))
 
 
 class AdaptedText(TrainedText):
-    """The text tower with adapters, and the head that it makes of the class names in the first prompt template."""
+    """The text tower with adapters, and the head of class vectors that it computes with the first prompt template."""
 
     def __init__(self, task: Task, settings: LoraSettings, dora: bool = False) -> None:
         self._dropout, self._steps = settings.dropout, itertools.count()
@@ -124,7 +126,7 @@ class AdaptedText(TrainedText):
         super().__init__(task, tower)
 
     def classify(self, features_BD: Tensor) -> Tensor:
-        """Return the logits (B, C) of raw features in training; every call encodes all classes, with new dropout."""
+        """Return the logits (B, C) of raw features, in training. Every call encodes all classes, with new dropout."""
         self.tower.train()
         if not self._dropout:
             return self.classifier_of(self.head())(features_BD)
@@ -157,8 +159,8 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     )
 
 
-# CLIP-LoRA takes 500 * k steps of 32 images: 16,000 / C epochs for C classes, whatever k is; 160 for a hundred classes.
-# Here it reads the same augmented views as all other methods.
+# CLIP-LoRA takes 500 * k steps of 32 images. With C classes these are 16,000 / C epochs for every k, and 160 epochs for
+# a hundred classes. Here it reads the same augmented views as all other methods.
 _CLIP_LORA: dict[str, Any] = {
     "targets": ("q", "k", "v"),
     "rank": 2,
@@ -175,13 +177,14 @@ _CLIP_LORA: dict[str, Any] = {
 _PRESETS: dict[str, dict[str, Any]] = {
     "clip_lora": _CLIP_LORA,  # adapts the image tower only, under the usual text head
     "clip_lora_both": {**_CLIP_LORA, "towers": "both"},  # as published
-    # As many parameters as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's rate.
+    # About as many parameters as BOLT's coefficients, at BOLT's rate: 9,216 (BOLT 9,408) in ViT-B, 18,432 (18,624) in
+    # ViT-L/14.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
 
 
 def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
-    """Return the BOLT authors' sweep, 0.3 times and once the learning rate: 3e-5 and 1e-4 by default."""
+    """Return the BOLT authors' sweep: 0.3 and 1 times the given learning rate, by default 3e-5 and 1e-4."""
     # Rounded, so that 0.3 times 1e-4 is exactly 3e-5 in a cell's identity and in its details.
     rates = (float(f"{share * settings.learning_rate:.6g}") for share in (0.3, 1.0))
     return tuple(replace(settings, learning_rate=rate) for rate in rates)

@@ -1,17 +1,17 @@
 """LoRA-XS: trains a small core between frozen singular directions of the weights (Balazy et al., arXiv:2405.17604).
 
-With the leading r singular triplets U_r, S_r, V_r of a weight matrix W, it becomes ``W + alpha / r U_r R S_r V_r^T``.
-Only R (r, r) is trained: 49 r^2 parameters in ViT-B and 97 r^2 in ViT-L/14 on all matrices: 12,544 and 24,832
-at r = 16. The text head stays frozen. In BOLT, the directions are the sources' instead, and R is diagonal.
+U_r, S_r and V_r are the leading r singular triplets of a weight matrix W, which becomes ``W + alpha / r U_r R S_r
+V_r^T``. Only R (r, r) is trained. With all matrices these are 49 r^2 parameters in ViT-B and 97 r^2 in ViT-L/14: 12,544
+and 24,832 at r = 16. The text head stays frozen. BOLT uses the sources' directions instead, and a diagonal R.
 
-Defaults without labels to tune by: r = alpha = 16, all matrices, and the rate of 4e-3 without weight decay of the
+The defaults need no labels to tune by: r = alpha = 16, all matrices, and a rate of 4e-3 without weight decay, as in the
 authors' runs with alpha = r. For GLUE the authors search the rate on the development set. What differs:
 
-- R starts at zero. The authors draw it from N(0, 1e-5^2): setting ``init_std``.
-- The singular directions are exact. The authors compute them by a randomised method, and when they merge the weights,
-  by fewer iterations of it. Numerically zero directions are left out, and a rank above min(m, n) is cut down to it.
+- R starts at zero. The authors draw R from N(0, 1e-5^2), which ``init_std: 1e-5`` does.
+- The singular directions are exact. The authors compute them by a randomised method, with fewer iterations when they
+  merge the weights. Directions whose singular value is numerically zero are left out, so R is at most min(m, n) wide.
 
-S_r multiplies the input side, so a column of R counts in proportion to its singular value.
+S_r multiplies the input side, so the effect of a column of R is proportional to the column's singular value.
 
 Shape legend: (m, n) a weight matrix (out, in), r rank.
 """
@@ -38,7 +38,7 @@ class LoraXsSettings(TrainingRecipe):
     """The training recipe, and the size of the cores.
 
     Attributes:
-        rank: how many leading singular directions of each matrix, r.
+        rank: number of leading singular directions of each matrix, r.
         alpha: the change is multiplied by alpha / r.
         init_std: standard deviation of R's entries at the start; the authors use 1e-5.
         matrices: the kinds of weight matrices that are changed.
@@ -67,7 +67,7 @@ class SingularCore(MatrixChange):
 
     @classmethod
     def of(cls, weight: Tensor, rank: int, alpha: float) -> SingularCore:
-        """Return the core of a weight matrix (m, n), at zero. Raises ``ValueError`` if the weight is not finite."""
+        """Return the core of a weight matrix (m, n); R is zero. Raises ``ValueError`` if the weight is not finite."""
         top = top_directions(weight, min(rank, *weight.shape))
         core = torch.zeros(len(top.s), len(top.s), dtype=weight.dtype, device=weight.device)
         return cls(alpha / rank * top.u, top.s[:, None] * top.v.mT, core.requires_grad_())

@@ -2,35 +2,36 @@
 
 Paper: arXiv:2404.02285. ``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for a unit feature f and unit text embeddings
 t. Full-batch gradient steps in (w, b) and in alpha alternate. At the start w_c is the mean feature of class c and b is
-0. alpha_c is 250 times the mean over the classes of (mean feature . text embedding), about 60 for CLIP, so the text
-leads.
+0. Every alpha_c starts at 250 times the mean over the classes of (mean feature . text embedding). This is about 60 for
+CLIP, so the text dominates.
 
-Step sizes. The Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992). Let F1 be the features with
+Step sizes: the Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992). Let F1 be the features with
 a one appended for the bias. The gradient in (w, b) of all classes together is then Lipschitz with
-``lambda_max(F1^T F1) / (2 N)``, and the gradient in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. Without momentum,
-steps of the inverse of these constants cannot raise the loss.
+``lambda_max(F1^T F1) / (2 N)``, and the gradient in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. If the step sizes
+are the inverses of these constants, a step without momentum cannot raise the loss.
 
 What differs from the official code:
 
-- Its step in w, ``4 N / lambda_max(F^T F)``, bounds each class separately and ignores the bias. It is four to six times
-  longer than the bound for all classes allows. Here the step is the bound's, with the official momentum of 0.9.
-- The number of steps is chosen among ``step_counts`` by cross-validation on the support: the most accurate on held-out
-  images; ties go to the smallest. The official code keeps the step that is best on labelled validation images. No
-  single number fits. Over sixteen drawn datasets, on training images that were held out, 300 steps are too many on
-  average (69.1 % at 4 images a class, with the chosen number 70.3 %), yet the numbers chosen at 8 images a class range
-  from 30 to 480. If a class has a single image, none can be left out, and ``one_shot_steps`` are taken: 120 steps gave
-  66.1 %, 300 steps 64.7 %. ``search: fixed`` takes ``steps``.
-- Each step uses the next of ``views`` augmented views, cyclically, with the smallest of the views' step
-  sizes. One view is the paper's method.
+- The official step size of w, ``4 N / lambda_max(F^T F)``, is derived for each class separately and without the bias.
+  It is four to six times the inverse of the constant above. Here the step size is that inverse, with the official
+  momentum of 0.9.
+- The number of steps is chosen among ``step_counts`` by cross-validation on the support: the number that is most
+  accurate on held-out images; ties go to the smallest. The official code keeps the step that is best on labelled
+  validation images. No single number fits all datasets. On held-out training images of sixteen drawn datasets, at 4
+  images a class, 300 steps give 69.1 % and the chosen number gives 70.3 %. At 8 images a class the chosen numbers range
+  from 30 to 480. If a class has a single image, this image cannot be left out. Then ``one_shot_steps`` are taken: 120
+  steps gave 66.1 %, 300 steps 64.7 %. ``search: fixed`` takes ``steps``.
+- The steps cycle through ``views`` augmented views. The step size is the smallest one of all views. With one view, the
+  method is the paper's.
 
-``variant: official_code`` repeats the official loop: w starts at the sum of the features; b is random; momentum is 0.9;
-alpha moves every tenth step, by the sum of all its gradients so far, because they are never set back to zero. The
-preset of that name also uses its single view.
+``variant: official_code`` repeats the official loop. w starts at the sum of the features, b is random, and the momentum
+is 0.9. alpha moves every tenth step, by the sum of all gradients since the start, because the official code never sets
+them back to zero. The preset ``official_code`` also uses a single view.
 
 The switch ``lp_plus_plus: as_published`` follows the BOLT authors' code. The official step sizes, above 4, become
-learning rates of AdamW, which moves every number by about its rate whatever the gradient, so text and class means are
-lost after one step. Their epochs encode the images again; here the epochs cycle through ``views``. They chose the
-weight decay on the test split: these are the ``candidates``.
+learning rates of AdamW. AdamW moves every number by about its learning rate, so the start from text and class means is
+lost after one step. The authors encode the images again in every epoch; here the epochs cycle through ``views``. The
+authors chose the weight decay on the test split; ``candidates`` are the weight decays that they tried.
 
 Shape legend: N support images, F folds, M images that a fold trains on, B batch, C classes, D joint embedding width,
 E = D + 1 with the bias.
@@ -79,17 +80,17 @@ class LpPlusPlusSettings(Checked):
     """The variant, its steps and their sizes.
 
     Attributes:
-        steps: full-batch steps if they are not searched; under ``as_published``, epochs.
-        search: ``support`` chooses the number of steps as below; ``fixed`` takes ``steps``. The variant
+        steps: number of full-batch steps if it is not searched; under ``as_published``, number of epochs.
+        search: ``support`` chooses the number of steps among ``step_counts``; ``fixed`` takes ``steps``. The variant
             ``official_code`` and the switch ``as_published`` always take ``steps``.
         step_counts: candidates for the number of steps.
         one_shot_steps: the number of steps if a class has a single image.
-        folds: of the cross-validation; fewer if a class has fewer images.
+        folds: number of folds of the cross-validation; fewer if a class has fewer images.
         views: augmented views that the steps cycle through.
         variant: ``paper`` or ``official_code``, see the module's docstring.
         step: factor on the computed step sizes. The BOLT authors use 0.1 for remote sensing under ``as_published``.
-        momentum: of (w, b) in the variant ``paper``.
-        weight_decay: of AdamW under ``as_published``; otherwise unused.
+        momentum: momentum of (w, b) in the variant ``paper``.
+        weight_decay: weight decay of AdamW under ``as_published``; otherwise unused.
     """
 
     steps: AtLeast1 = 300
@@ -109,7 +110,7 @@ Step = Callable[[int, Tensor], Tensor]
 
 
 def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
-    """Train LP++: a linear probe blended with the text head. Settings or protocol choose the variant."""
+    """Train a linear probe blended with the text head, in the variant that the settings and the protocol select."""
     if task.protocol.lp_plus_plus == "as_published" or settings.variant == "official_code":
         return _adapt_officially(task, settings)
     if settings.search == "fixed":
@@ -124,14 +125,14 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
 
 
 def held_out_correct(task: Task, settings: LpPlusPlusSettings, counts: Sequence[int]) -> list[int]:
-    """Count the held-out support images classified correctly after each number of steps (ascending)."""
+    """Return, for each number of steps in ``counts`` (ascending), how many held-out support images are then correct."""
     views = _Views(task)
     numbers = len(views.labels_N) * max(views.head_CD.shape[0], views.head_CD.shape[1] + 1)
     return summed(_correct(settings, counts, views, stack) for stack in fold_stacks(task, settings.folds, numbers))
 
 
 def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views, stack: FoldStack) -> Tensor:
-    """Train on all folds of a stack at once; return how many held-out images are correct after each number of steps."""
+    """Return, for each number of steps, how many held-out images of a stack are correct. All folds train at once."""
 
     def unit(view: int) -> Tensor:
         return views.unit(view)[stack.kept_FM]
@@ -160,7 +161,7 @@ def _begin(
 ) -> tuple[Blend, Step, Tensor]:
     """Return the untrained classifier, its training step, and the step size of (w, b).
 
-    ``unit(view)`` are the unit features (N, D) of a view or, for a stack of classifiers, (F, N, D).
+    ``unit(view)`` returns the unit features (N, D) of a view or, for a stack of classifiers, (F, N, D).
     """
     blend = initial_blend(unit(0), labels_N, head_CD, "mean")
     sizes = [safe_steps(unit(view), head_CD) for view in range(settings.views)]
@@ -183,7 +184,7 @@ def _adapt_officially(task: Task, settings: LpPlusPlusSettings) -> Adapted:
 
 
 class _Views:
-    """The unit features of the support's augmented views, each read once; the labels (N,) and the text head (C, D)."""
+    """A support on the device: ``unit(i)``, the unit features of view i + 1, read once; its labels; the text head."""
 
     def __init__(self, task: Task) -> None:
         device = task.backbone.device
@@ -192,7 +193,7 @@ class _Views:
 
 
 def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[Tensor, Tensor], momentum: float) -> Step:
-    """Step with momentum in (w, b), then in alpha at the new (w, b)."""
+    """Return a step that moves (w, b) with momentum, and then alpha by its gradient at the new (w, b)."""
     velocity_CE = torch.zeros_like(blend.weight_CE)
     of_w, of_alpha = rates[0].to(velocity_CE)[..., None, None], rates[1].to(velocity_CE)[..., None]
     onehot_NC = F.one_hot(labels_N, len(blend.head_CD))
@@ -210,7 +211,7 @@ def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[Tensor, Tensor
 
 
 def official_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float]) -> Step:
-    """Step with momentum in (w, b); every tenth step also moves alpha, by the sum of all its gradients so far."""
+    """Return a step that moves (w, b) with momentum. Every tenth call also moves alpha, by all its gradients so far."""
     velocity_CE, alpha_sum_C = torch.zeros_like(blend.weight_CE), torch.zeros_like(blend.alpha_C)
 
     def step(number: int, unit_ND: Tensor) -> Tensor:
@@ -242,7 +243,7 @@ def _train(task: Task, settings: LpPlusPlusSettings, blend: Blend, step: Step, v
 
 
 def _finite(losses: Sequence[Tensor]) -> list[float]:
-    """Read all losses at once: reading each would make a GPU wait at every step."""
+    """Return the losses as numbers. Raises ``Diverged`` if one is NaN or infinite. A GPU is waited for only once."""
     numbers: list[float] = torch.stack(list(losses)).tolist()
     for step, loss in enumerate(numbers):
         if not math.isfinite(loss):
@@ -253,10 +254,10 @@ def _finite(losses: Sequence[Tensor]) -> list[float]:
 def _train_as_published(
     task: Task, settings: LpPlusPlusSettings, blend: Blend, views: _Views, rates: tuple[float, float]
 ) -> None:
-    """Train with AdamW in batches of 32, with the step sizes of gradient descent as learning rates."""
+    """Train with AdamW in batches of 32. ``rates`` are step sizes of gradient descent, taken as learning rates."""
     blend.weight_CE.requires_grad_()
     blend.alpha_C.requires_grad_()
-    # Their code clips the gradient of (w, b) only; the training loop would clip it together with alpha's.
+    # The authors' code clips the gradient of (w, b) alone; the training loop would clip it together with alpha's.
     blend.weight_CE.register_hook(lambda gradient: gradient / gradient.norm().clamp_min(1.0))  # type: ignore[no-untyped-call]
     recipe = plain_recipe(settings.steps, 32, rates[0], settings.weight_decay)
 

@@ -5,13 +5,14 @@ Paper: arXiv:2210.03117. Each of the first J = 9 blocks of the text tower has K 
 
     V_l = P_l A_l^T + b_l,    logits = scale cos(f, t)
 
-P_0 starts at the first words of "a photo of a", the others at N(0, 0.02^2). A_l and b_l start as PyTorch's linear
-layers do; for l = 1, 2, ... they all start at the same numbers. All of them are trained by cross-entropy: 3,555,072
-numbers in ViT-B. SGD with rate 3.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient; batches of 4, 5
-epochs. The preset ``cross_dataset`` is the recipe for transfer to other datasets. What differs from the official code:
+P_0 starts at the first words of "a photo of a". The other P_l are drawn from N(0, 0.02^2). A_l and b_l start as
+PyTorch's linear layers do, from the same numbers for all l >= 1. P, A and b are trained by cross-entropy: 3,555,072
+numbers in ViT-B. The optimiser is SGD with rate 3.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient, for
+5 epochs of batches of 4. The preset ``cross_dataset`` is the recipe for transfer to other datasets. What differs from
+the official code:
 
-- A small support trains for more epochs, until it has ``min_steps`` steps. The official recipe is for 16 images of at
-  least ten classes, which take 200 steps; the code's repository has none for fewer images.
+- A small support trains for more epochs, until it has ``min_steps`` steps. The official recipe is for 16 images per
+  class and at least ten classes, which take 200 steps. There is no official recipe for fewer images.
 - The last batch of an epoch is kept if it is smaller.
 - Numbers are float32. The official code rounds the tokens of l = 1, 2, ... to half precision in float32 runs too.
 
@@ -52,12 +53,12 @@ class MapleSettings(DeepPromptSettings):
     min_steps: int = 200
 
     def epochs_for(self, support_size: int) -> int:
-        """Return the number of epochs on so many images."""
+        """Return the number of epochs of a training on ``support_size`` images."""
         return max(self.epochs, math.ceil(self.min_steps / math.ceil(support_size / self.batch_size)))
 
 
 def initial_maps(task: Task, text_JKW: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights (J, V, W) and biases (J, V) of the maps, to train: uniform up to 1 / sqrt(W)."""
+    """Return the maps' weights (J, V, W) and biases (J, V), to be trained. They are uniform within 1 / sqrt(W)."""
     depth, _, width = text_JKW.shape
     generator = torch_generator("maple", "maps", task.dataset, task.seed)
     drawn_2VE = torch.rand(2, task.backbone.tower.shape.width, width + 1, generator=generator)  # E = W + 1
@@ -66,9 +67,9 @@ def initial_maps(task: Task, text_JKW: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedText]:
-    """Return the towers in training, and their text tower. The tokens and the maps' weights and biases are trained.
+    """Return both towers as one trainable model, and the text tower by itself. The tokens and the maps are trained.
 
-    Raises what :func:`bolt.methods.common.deep_prompts.prompted_towers` raises.
+    Raises the errors of :func:`bolt.methods.common.deep_prompts.prompted_towers`.
     """
     tower, text = prompted_towers(task, settings)
     (text_JKW,) = text.parameters

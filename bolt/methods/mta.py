@@ -1,14 +1,16 @@
 """MTA: the mode of an image's views, found by mean shift with a trust in each view (Zanella and Ben Ayed, CVPR 2024).
 
-Paper: arXiv:2405.02266. The density of the unit features of 64 views of a test image has a mode m; its image is
-classified by ``scale m t``. Views that agree in their predictions are trusted more::
+Paper: arXiv:2405.02266. The unit features f_p of 64 views of a test image have a density. The logits of the image are
+``scale m t`` for the mode m of this density. The trust y_p in a view is higher if other views agree with it::
 
     e_p = exp(-|f_p - m|^2 / (2 h_p^2)),    y <- softmax((e + 4 A y) / 0.2),    m <- unit(sum_p e_p y_p f_p)
 
-``A = P P^T`` compares the predictions of the views, and h_p^2 is half the mean squared distance to the 30 per cent
-nearest other views. Five rounds, with up to five steps of y and of m in each. Nothing is trained, and no other image is
-seen. What differs from the official code: a bandwidth of zero, as equal views have, is set to 1e-12, and at least one
-    neighbour counts.
+``A = P P^T`` compares the class probabilities P of the views. h_p^2 is half the mean squared distance of view p to the
+30 per cent nearest other views. There are five rounds, each with up to five steps of y and then of m. Nothing is
+trained, and no other image is read. What differs from the official code:
+
+- A squared bandwidth below 1e-12 is set to 1e-12. Equal views would have a bandwidth of zero.
+- At least one neighbour counts.
 
 Shape legend: N images, V views, C classes, D joint embedding width.
 """
@@ -36,8 +38,8 @@ class MtaSettings(Checked):
 
     Attributes:
         views: views of each image, the un-augmented one first.
-        neighbours: share of the other views that give a view's bandwidth.
-        temperature: of the trust y, lambda_y.
+        neighbours: share of the other views, the nearest ones, from which a view's bandwidth is computed.
+        temperature: temperature of the trust y, lambda_y.
         agreement: weight of the agreement between views, lambda_q.
     """
 
@@ -53,8 +55,8 @@ class Mode:
 
     Attributes:
         mode_D: m, of unit length.
-        trust_V: y.
-        squares_V: the squared bandwidths.
+        trust_V: y, the trust in each view.
+        squares_V: h_p^2, the squared bandwidths.
     """
 
     mode_D: Tensor
@@ -94,7 +96,7 @@ def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSetti
 
 
 def adapt(task: Task, settings: MtaSettings) -> Adapted:
-    """Classify every image by the mode of its views. The classifier of other images is the text head."""
+    """Classify every test image by the mode of its views. Other images are classified by the text head."""
     unit_NVD = unit_view_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings).mode_D for unit_VD in unit_NVD])

@@ -5,16 +5,17 @@ head without its scale, g(f) = f T^T, is corrected by a kernel k(f, f') = exp(-b
 
     h(f) = g(f) + k(f, S) a,    a = inverse(K / lambda + I) (Y - g(S))
 
-As in the authors' code, the correction is lambda times the correction of textbook kernel ridge regression: a small
-lambda gives the text head, and an infinite one the plain sum of kernels. What differs from that code:
+As in the authors' code, the correction is lambda times the correction of textbook kernel ridge regression. The smaller
+lambda is, the nearer h is to the text head. For an infinite lambda, the correction is a plain sum of kernels. What
+differs from the authors' code:
 
-- beta and lambda are chosen by leave-one-out, which is a closed form: an image is predicted with all its views removed.
-  The official code chooses on a labelled validation split, as is done here under a protocol that gives validation
-  images. If a class has a single image, or there are more than 3,000 images, the pair that the authors give for
-  ImageNet at this number of shots is used.
-- There are at most 3,000 rows, because the time of a solution grows with the cube of their number. Many images have
-  fewer views each.
-- The logits are multiplied by CLIP's scale, so that their softmax is a probability. The official code leaves them.
+- beta and lambda are chosen by leave-one-out, in closed form. Each image is predicted without all its views. The
+  authors choose on a labelled validation split. If the protocol gives validation images, they are used here too. If a
+  class has a single image, or there are more than 3,000 images, beta and lambda are the values that the authors give
+  for ImageNet at this number of shots.
+- There are at most 3,000 rows, because the time of a solution grows with the cube of their number. A large support has
+  fewer views of each image.
+- The logits are multiplied by CLIP's scale, so that their softmax gives probabilities.
 
 Shape legend: N images, n = A N rows, A views, B queries, V validation images, C classes, D joint embedding width.
 """
@@ -37,7 +38,7 @@ from bolt.task.task import Adapted, Task
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, NotNegative, Positive
 
 FIXED = ((1, 3.0, 0.05), (2, 2.6, 0.05), (4, 1.5, 0.05), (8, 1.66, 0.07), (16, 1.7, 0.1))
-"""Number of images per class, and the authors' beta and lambda for ImageNet from this number on."""
+"""(at least this many images per class, beta, lambda): the authors' values for ImageNet."""
 _MOST_ROWS = 3000
 
 
@@ -57,7 +58,7 @@ class ProKeRSettings(Checked):
 
 
 class KernelRidge:
-    """Kernel ridge regression of residuals for one beta; one decomposition serves every lambda.
+    """Kernel ridge regression of residuals for one beta. One decomposition of the kernel matrix serves every lambda.
 
     Attributes:
         residuals_nC: Y - g(S).
@@ -68,14 +69,14 @@ class KernelRidge:
         self._values_n, self._vectors_nn = torch.linalg.eigh(kernel(rows_nD, rows_nD, beta))
 
     def coefficients(self, strength: float) -> Tensor:
-        """Return a (n, C) for lambda = ``strength``."""
+        """Return the coefficients a (n, C) for lambda = ``strength``."""
         return strength * self._solved(1 / (self._values_n + strength))
 
     def left_out(self, strength: float, groups: int) -> Tensor:
-        """Return the correction (n, C) of every row, by the regression without the rows of its image.
+        """Return the correction (n, C) of every row. An image's rows are corrected by a regression without these rows.
 
-        Row r is a view of image ``r % groups``. Without the rows B of an image, the corrections of these rows are
-        ``lambda (R_B - inverse(M_BB) (M R)_B)`` with ``M = inverse(K + lambda I)``.
+        Row r is a view of image ``r % groups``. The corrections of an image's rows B are ``lambda (R_B - inverse(M_BB)
+        (M R)_B)`` with the residuals R and ``M = inverse(K + lambda I)``.
         """
         inverse_n = 1 / (self._values_n + strength)
         solved_nC = self._solved(inverse_n)
@@ -92,7 +93,7 @@ class KernelRidge:
 
 
 def kernel(queries_BD: Tensor, rows_nD: Tensor, beta: float) -> Tensor:
-    """Return k (B, n) of unit features, in float64."""
+    """Return the kernel k (B, n) between unit features, in float64."""
     return torch.exp(-beta * (1 - queries_BD.double() @ rows_nD.double().T))
 
 
@@ -128,7 +129,7 @@ def adapt(task: Task, settings: ProKeRSettings) -> Adapted:
 
 
 def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
-    """Return the authors' pair for the smallest class's number of images, and why it is used."""
+    """Return the authors' beta and lambda for the smallest class's number of images, and why these are used."""
     fewest = fewest_images(labels_N)
     _, beta, strength = max(pair for pair in FIXED if pair[0] <= fewest)
     return beta, strength, NO_HOLD_OUT if fewest < 2 else "fixed: too many images to leave each out"

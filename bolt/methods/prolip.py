@@ -5,15 +5,15 @@ Only the projection W (d, D) from the tower's width to the joint embedding is tr
 and the sum of squares. One step takes all support images in one augmented view. As in the official code: Adam with
 epsilon 1e-4, 300 steps, a cosine to zero without warm-up, no clipping, the last step kept. The text head stays frozen.
 
-The authors tune the rate and lambda on labelled validation images. Without any, they set lambda to 1/k for k shots, and
-run several rates. Here:
+The authors tune the rate and lambda on labelled validation images. Without validation images, they set lambda to 1/k
+for k shots, and run several rates. Here:
 
-- lambda is 1/k, and the rate is 1e-4, which they use in combinations with other methods. The 1e-5 of their other runs
-  is for weights in half precision. Once lambda acts, the rate matters little: with k = 1, all rates from 1e-4 on end at
-  the same minimum in a simulation of ViT-B's size.
-- There are 20 views, as many as the other methods see, and the steps repeat them. The authors draw 300.
+- lambda is 1/k, and the rate is 1e-4, which the authors use in combinations with other methods. Their other runs have a
+  rate of 1e-5, but with weights in half precision. With the penalty, the rate matters little: with k = 1, all rates
+  from 1e-4 on end at the same minimum in a simulation of ViT-B's size.
+- The steps cycle through 20 views, as many as the other methods read. The authors draw 300 views.
 
-The images pass the frozen tower once per view; a step itself is one small matrix product.
+The images pass through the frozen tower once per view. A step is then one small matrix product.
 
 Shape legend: N support images, C classes, W width of the tower, D joint embedding width.
 """
@@ -45,7 +45,7 @@ class ProLipSettings(Checked):
 
     Attributes:
         learning_rate, epsilon: of Adam.
-        steps: how many steps; each takes all support images.
+        steps: number of steps; each takes all support images.
         views: number of augmented views that the steps cycle through.
         regularisation: lambda, the weight of the squared distance to the pre-trained projection; ``None`` is 1/k.
     """

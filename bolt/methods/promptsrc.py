@@ -2,17 +2,18 @@
 
 Paper: "Self-regulating prompts", ICCV 2023, arXiv:2307.06948. Each of the first nine blocks of both towers has four
 learned tokens (:mod:`bolt.methods.common.deep_prompts`). The first block's text tokens start at "a photo of a", all
-others at N(0, 0.02^2): 46,080 numbers in ViT-B. t, f and p are the class vectors, features and probabilities of the
-prompted towers. A dash marks the frozen towers::
+other tokens are drawn from N(0, 0.02^2). These are 46,080 numbers in ViT-B. t, f and p are the class vectors, features
+and probabilities of the prompted towers; t', f' and p' are those of the frozen towers::
 
     loss = CE + 25 mean|t - t'| + 10 mean|f - f'| + KL(p' || p) / (B C)
 
 The result is the average of the tokens over all epochs, with the weights of a Gaussian whose mean and deviation are 0.6
-of the epochs. SGD with rate 2.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient; batches of 4, 50
-epochs. The preset ``base_to_new`` has the official epochs and Gaussian for new classes, ``cross_dataset`` those for
-transfer to other datasets. What differs from the official code:
+of the epochs. The optimiser is SGD with rate 2.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient, for 50
+epochs of batches of 4. The preset ``base_to_new`` has the official epochs and Gaussian for new classes. The preset
+``cross_dataset`` has those for transfer to other datasets. What differs from the official code:
 
-- For few-shot the official Gaussian is chosen for each dataset: (30, 30) or (45, 5). Here it is (30, 30) for all.
+- For few-shot the official mean and deviation of the Gaussian are chosen for each dataset: 30 and 30, or 45 and 5
+  epochs. Here they are 30 and 30 for all datasets.
 - The frozen text vectors are the task's text head, a mean of unit vectors over its prompts. The official code takes
   the mean of raw embeddings over 60 templates of ImageNet.
 - The official code averages every weight of both towers in half precision, which changes about half of the frozen ones
@@ -48,9 +49,10 @@ class PromptSrcSettings(DeepPromptSettings):
     """The tokens, the training recipe, the weights of the loss and the average.
 
     Attributes:
-        text_weight, image_weight, logit_weight: of the distances to the frozen CLIP's class vectors, features and
-            probabilities.
-        average_mean, average_deviation: of the Gaussian that weighs the epochs 1 to E, as shares of E.
+        text_weight, image_weight, logit_weight: weights of the distances to the frozen CLIP's class vectors, features
+            and probabilities.
+        average_mean, average_deviation: mean and deviation of the Gaussian that gives the weights of the epochs 1 to E,
+            as shares of E.
     """
 
     epochs: int = 50
@@ -89,9 +91,9 @@ def losses(
 
 
 def trainable(task: Task, settings: PromptSrcSettings) -> tuple[Trainable, TrainedText]:
-    """Return both towers in training with their loss, and the text tower alone. Their tokens are trained.
+    """Return both towers with their loss as one trainable model, and the text tower by itself. The tokens are trained.
 
-    Raises what :func:`bolt.methods.common.deep_prompts.prompted_towers` raises.
+    Raises the errors of :func:`bolt.methods.common.deep_prompts.prompted_towers`.
     """
     tower, text = prompted_towers(task, settings)
 

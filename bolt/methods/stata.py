@@ -1,8 +1,8 @@
 """StatA: Gaussian classes of the test images that are anchored to the text (Zanella et al., CVPR 2025).
 
 Paper: arXiv:2501.03729. As in TransCLIP, all test images are classified together: z are their class probabilities, mu
-the means of the classes, and W links each image to its 3 nearest others. Here every class has a variance v_c of its
-own, and mean and variance of a class with few images stay near the text::
+the means of the classes, and W links each image to the 3 nearest other images. Here every class has a variance v_c of
+its own. The mean and the variance of a class with few images stay near the text::
 
     L_ic = -1/2 sum_d (f_id - mu_cd)^2 / v_cd - 1/2 sum_d log v_cd
     z <- softmax(log y + L / 50 + (W z + W^T z) / 6),    five times in each of eleven rounds
@@ -12,8 +12,9 @@ own, and mean and variance of a class with few images stay near the text::
 y are the zero-shot probabilities, v_0 is their variance around the text, and n_c counts the images that z gives to c.
 What differs from the official code:
 
-- It divides v_0 by n once for every 2,500 images, so that more than 2,500 test images shrink it; here it is done once.
-- A class without probability keeps the text as its mean. The official code gives NaN.
+- v_0 is divided by n once. The official code does so once for every 2,500 images, so that v_0 is too small for more
+  than 2,500 test images.
+- A class of probability zero keeps the text as its mean. The official code gives NaN.
 
 Shape legend: n test images, C classes, D joint embedding width, J neighbours.
 """
@@ -43,10 +44,10 @@ class StatASettings(Checked):
     """The official settings, which are the same for every dataset.
 
     Attributes:
-        anchor: how many images the text counts for, 1 in beta_c.
-        soft_counts: n_c sums probabilities instead of counting images.
-        neighbours: nearest images that an image is linked to.
-        rounds: of the updates of z, mu and v.
+        anchor: the number of images that the text counts for; it is the 1 in the formula of beta_c.
+        soft_counts: whether n_c is a sum of probabilities instead of a number of images.
+        neighbours: number of nearest images that an image is linked to.
+        rounds: number of rounds, each of which updates z, mu and v.
     """
 
     anchor: NotNegative = 1.0
@@ -62,7 +63,7 @@ class Anchored:
     Attributes:
         z_nC: class probabilities.
         means_CD, variances_CD: mu and v.
-        beta_C: how much the images count in each class, and not the text.
+        beta_C: weight of the images in each class; the text has the weight ``1 - beta_C``.
     """
 
     z_nC: Tensor
@@ -72,14 +73,14 @@ class Anchored:
 
 
 def quadratic(means_CD: Tensor, variances_CD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return L as a function of f: the weights of f^2 and of f, both (C, D), and the constants (C,)."""
+    """Return L as a quadratic function of f: the weights (C, D) of f^2 and of f, and the constants (C,)."""
     inverse_CD = 1 / variances_CD
     constant_C = -0.5 * ((means_CD.square() * inverse_CD).sum(dim=-1) + variances_CD.log().sum(dim=-1))
     return -0.5 * inverse_CD, means_CD * inverse_CD, constant_C
 
 
 def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
-    """Return the zero-shot probabilities, the text as means, and v_0 as every class's variance."""
+    """Return the start of the rounds: the zero-shot probabilities, the text as means and v_0 as variances."""
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
     y_nC = (scale * unit_nD @ head_CD.T).softmax(dim=-1)
     mass_C = y_nC.sum(dim=0)
@@ -89,7 +90,7 @@ def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
 
 
 def transduce(unit_nD: Tensor, head_CD: Tensor, scale: float, settings: StatASettings) -> Anchored:
-    """Return the solution after ``settings.rounds``; the last one updates z alone."""
+    """Return the solution after ``settings.rounds``. The last round updates z alone."""
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
     log_prior_nC = (scale * unit_nD @ head_CD.T).log_softmax(dim=-1)
     now = start(unit_nD, head_CD, scale)

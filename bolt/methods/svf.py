@@ -1,18 +1,19 @@
 """SVF: trains the singular values of the pre-trained weight matrices (Sun et al., NeurIPS 2022, arXiv:2206.06122).
 
 A weight matrix W = U diag(sigma) V^T becomes ``U diag(max(sigma + delta, 0)) V^T``. U, V and sigma stay frozen; the
-shifts delta start at zero and are trained. That is the form of SVDiff (Han et al., ICCV 2023, arXiv:2303.11305), one
-number per singular value: 37,376 in ViT-B, 99,072 in ViT-L/14. The text head stays frozen. SVDiff's numbers are the
-defaults: AdamW with learning rate 1e-3 and a weight decay of 1e-2, which pulls delta to zero, and clipped gradients.
+shifts delta start at zero and are trained. That is the form of SVDiff (Han et al., ICCV 2023, arXiv:2303.11305). It has
+one number per singular value: 37,376 in ViT-B, 99,072 in ViT-L/14. The text head stays frozen. The defaults are those
+of SVDiff: AdamW with learning rate 1e-3 and a weight decay of 1e-2, which pulls delta to zero, and clipped gradients.
 What differs from the two official codes:
 
-- SVF trains the singular values themselves, and they may turn negative: ``singular_values: free``. Its code leaves
-  linear layers with random weights, so there is nothing to compare a transformer with.
+- SVF trains the singular values themselves, which may turn negative. ``singular_values: free`` allows that here. The
+  official code of SVF gives linear layers random weights, so its transformers are no reference for this method.
 - SVDiff also shifts every one-dimensional tensor by one number, at a rate of 1e-6. Those tensors stay frozen here.
-- The rate follows the cosine of all methods here. SVDiff's is constant: ``schedule: constant``, ``warmup_fraction: 0``.
+- The rate follows the cosine schedule of all methods here. SVDiff's rate is constant, which ``schedule: constant`` and
+  ``warmup_fraction: 0`` give.
 
-A shift is absolute: the same step changes a small singular value by a larger share than a large one.
-``lora_xs`` trains relative changes, in the leading directions only.
+A shift is absolute, so the same step changes a small singular value by a larger share than a large one. ``lora_xs``
+trains relative changes, in the leading directions only.
 
 Shape legend: (m, n) a weight matrix (out, in), r = min(m, n) singular values.
 """
@@ -65,12 +66,12 @@ class ShiftedMatrix(MatrixChange):
 
     @classmethod
     def of(cls, weight: Tensor, free: bool = False) -> ShiftedMatrix:
-        """Decompose a weight matrix (m, n), in float64."""
+        """Return the decomposition of a weight matrix (m, n), computed in float64, with shifts of zero."""
         u, s, vh = (part.to(weight) for part in torch.linalg.svd(weight.double(), full_matrices=False))
         return cls(u, s, vh, torch.zeros_like(s).requires_grad_(), free)
 
     def change(self) -> Tensor:
-        """Return the shifts' contribution to the matrix, (m, n)."""
+        """Return the change (m, n) that the shifts make to the matrix."""
         shift = self.delta if self.free else (self.s + self.delta).relu() - self.s
         return self.u * shift @ self.vh
 

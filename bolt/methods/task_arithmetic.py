@@ -4,9 +4,9 @@ Paper: arXiv:2212.04089. ``theta_0 + alpha sum_t tau_t`` over every tensor of th
 differs from the official code:
 
 - alpha is chosen on the support, not on a validation split.
-- Its grid of alpha is 0 to 1 in steps of 0.05. Here 0 is left out. It gives the zero-shot tower, and a method that can
-  fall back on the zero-shot tower does not show what merging does. The best alpha for 16 task vectors is near the lower
-  end.
+- The official grid of alpha is 0 to 1 in steps of 0.05. Here 0 is left out, because it gives the zero-shot tower. A
+  method that can return the zero-shot tower does not show what merging does. The best alpha for 16 task vectors is near
+  the lower end of the grid.
 """
 
 from __future__ import annotations

@@ -6,23 +6,25 @@ e_c of a class stays frozen, and a residual x_c next to it is trained, from zero
     w_c = e_c + alpha x_c,    logits_c = scale cos(f, w_c)
 
 The untrained classifier is zero-shot. The defaults are the official ones: alpha 0.5, Adam with rate 2e-3, batches of
-256, last epoch kept; 100 epochs up to four images per class, 200 above. Its training code adds an L2 penalty of 5e-4
-inside Adam's gradient, which the paper does not name. No default depends on validation labels; the official alpha of
-1.0 on Flowers102 was chosen with labels and is left out. On ImageNet the official rate is 2e-4: preset ``imagenet``.
+256, last epoch kept; 100 epochs with up to four images per class, 200 with more. The official training code adds an L2
+penalty of 5e-4 inside Adam's gradient, which the paper does not name. No default depends on validation labels. The
+official alpha of 1.0 on Flowers102 was chosen with labels and is left out. The preset ``imagenet`` has the official
+rate on ImageNet, 2e-4.
 
-The official e_c is the raw text embedding, before normalisation. Adam moves an entry of x by about the rate per step
-whatever the gradient, so alpha has a meaning only relative to the length of e_c. A task has unit embeddings only; they
-are multiplied by a length. The raw length in OpenAI's towers, of width 512 to 1,024, is roughly 7 to 11; ``text_norm``
-is 10 for every dataset. In a narrower tower the same step is a smaller part of that length, because Adam moves each of
-D entries by the rate. There the length is ``text_norm sqrt(D / 512)``, so that a step turns an embedding as far as at D
-= 512. On the training images of eight drawn datasets that are not in the support (D = 64), this raises the mean
-accuracy from 64.4 to 68.5 % at k = 1, 65.4 to 71.7 % at k = 4 and 71.5 to 79.3 % at k = 16 (zero-shot: 61.4 to 61.9 %).
+The official e_c is the raw text embedding, before normalisation. A step of Adam moves an entry of x by about the
+learning rate, however small the gradient is, so the right alpha depends on the length of e_c. A task has unit
+embeddings only, so they are multiplied by a length. The raw length in OpenAI's towers, of width 512 to 1,024, is
+roughly 7 to 11; ``text_norm`` is 10 for every dataset. In a narrower tower the step of the whole vector x_c is shorter,
+because each of its D entries moves by the rate. There the length is ``text_norm sqrt(D / 512)``, so that a step turns
+an embedding as far as at D = 512. On training images of eight drawn datasets outside the support (D = 64), the shorter
+length raises the mean accuracy from 64.4 to 68.5 % at k = 1, 65.4 to 71.7 % at k = 4 and 71.5 to 79.3 % at k = 16
+(zero-shot: 61.4 to 61.9 %).
 
 What else differs from the official code:
 
 - The epochs cycle through ``views`` augmented views, whose frozen features are cached.
 - The embedding of a class is the mean of normalised prompts. The official one is the mean of raw prompts.
-- The "enhanced" base, a text projection tuned beforehand, is not there.
+- The "enhanced" base, a text projection that is tuned beforehand, is left out.
 
 Shape legend: N support images, C classes, D joint embedding width.
 """
@@ -55,7 +57,7 @@ class TaskResSettings(CoopTrainingSettings):
 
     Attributes:
         alpha: factor on the residual.
-        text_norm: length that the unit text embeddings are given, for raw embeddings of 512 numbers or more.
+        text_norm: length by which the unit text embeddings are multiplied; shorter if they have less than 512 numbers.
         epochs: by default 100 if no class has more than four images, else 200.
         batch_size, learning_rate, weight_decay: of Adam; the weight decay is an L2 penalty inside the gradient.
         views: augmented views that the epochs cycle through.
@@ -68,24 +70,24 @@ class TaskResSettings(CoopTrainingSettings):
 
 
 def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
-    """Return the number of epochs on images of these classes."""
+    """Return the number of epochs for a support with the labels ``labels_N``."""
     if settings.epochs is not None:
         return settings.epochs
     return _EPOCHS_FEW if int(labels_N.bincount().max()) <= _FEW_SHOTS else _EPOCHS_MANY
 
 
 def adapt(task: Task, settings: TaskResSettings) -> Adapted:
-    """Train the residual on the text head, whose embeddings get the length of raw ones."""
+    """Train the residual on the embeddings of the text head, multiplied by the length of raw embeddings."""
     return train_residual(task, settings, text_length(settings, task.head_CD.shape[1]) * task.head_CD)
 
 
 def text_length(settings: TaskResSettings, width: int) -> float:
-    """Return the usual length of a raw text embedding of this width: shorter in a tower narrower than 512."""
+    """Return the usual length of a raw text embedding of this width; it is shorter for a width below 512."""
     return settings.text_norm * min(1.0, math.sqrt(width / _REFERENCE_WIDTH))
 
 
 def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Adapted:
-    """Train a residual (C, D) on top of these raw text embeddings."""
+    """Train a residual (C, D) that is added to the raw text embeddings ``text_CD``."""
     text_CD = text_CD.to(task.backbone.device, torch.float32)
     residual_CD = torch.zeros_like(text_CD, requires_grad=True)
     recipe = settings.recipe(epochs_of(settings, task.support.labels_N))

@@ -1,4 +1,4 @@
-"""TDA: two caches of confident and of uncertain test images, filled as the images come (Karmanov et al., 2024).
+"""TDA: a cache of confident and a cache of uncertain test images, filled as the images come (Karmanov et al., 2024).
 
 Paper: "Efficient Test-Time Adaptation of Vision-Language Models", CVPR 2024, arXiv:2403.18293, equations 3 to 7. The
 test images come one at a time; nothing is trained. For a unit feature f with zero-shot softmax p and entropy H = H(p)::
@@ -7,20 +7,20 @@ test images come one at a time; nothing is trained. For a unit feature f with ze
                          - alpha_n sum_negative exp(-beta_n (1 - f . key)) mask
 
 - The positive cache holds, for every predicted class, the 3 images of lowest entropy.
-- The negative cache holds, for every predicted class, 2 images of moderate entropy: 0.2 < h < 0.5. Its mask marks the
-  classes with 0.03 < p < 1, of which an uncertain image should lose some.
-- A full class replaces its image of highest entropy by one of strictly lower entropy. An image enters before it is
-  classified, so it meets itself.
+- The negative cache holds, for every predicted class, the 2 images of lowest entropy among those with 0.2 < h < 0.5.
+  The mask of an image marks the classes with 0.03 < p < 1. Images near it lose logits in these classes.
+- If a class is full, an image of strictly lower entropy replaces the image of highest entropy. An image enters before
+  it is classified, so its own key is in the cache.
 
-h is the entropy in nats divided by log2(C), as in the official code; its maximum is log 2 = 0.693, not 1.
+h is the entropy in nats divided by log2(C), as in the official code. So the maximum of h is log 2 = 0.693, not 1.
 
 alpha = 2 and beta = 5 are the official numbers for ImageNet, and are used for every dataset. The official code has
-others for other datasets, and does not say how they were chosen. alpha_n = 0.117, beta_n = 1 and all thresholds and
-sizes are the same in all official configurations.
+other numbers for other datasets, and does not say how they were chosen. alpha_n = 0.117, beta_n = 1 and all thresholds
+and sizes are the same in all official configurations.
 
-Every image is scored as it comes, as in the paper, in the task's keyed order and in the un-augmented view. A saved
-model has the caches after the last image; ``details`` give the share of images that both classify alike. The official
-code's 64 views of each image, for ImageNet's variants, are not there.
+Every image is scored as it comes, as in the paper, in the order that the task's seed gives and in the un-augmented
+view. A saved model has the caches after the last image. ``details`` give the share of images that the saved model
+classifies as they were scored. The official code's 64 views of each image, for ImageNet's variants, are left out.
 
 Shape legend: N test images, C classes, D joint embedding width, K keys in both caches.
 """
@@ -47,7 +47,7 @@ class TdaSettings(Checked):
 
     Attributes:
         alpha, beta: weight and sharpness of the positive cache.
-        alpha_negative, beta_negative: of the negative cache.
+        alpha_negative, beta_negative: weight and sharpness of the negative cache.
         capacity, capacity_negative: images per predicted class.
         entropy_low, entropy_high: range of h in which an image enters the negative cache.
         mask_above: probability above which a class belongs to an image's mask.
@@ -66,20 +66,20 @@ class TdaSettings(Checked):
 
 @dataclass
 class LowestEntropies:
-    """The lowest entropies of each predicted class, by their places.
+    """The lowest entropies of the images of each predicted class.
 
     Attributes:
-        capacity: places per class.
-        entropies: class -> the entropies of its places.
+        capacity: how many entropies a class keeps.
+        entropies: class -> the entropies that it keeps; an entropy's index is the image's row in the class.
     """
 
     capacity: int
     entropies: dict[int, list[float]] = field(default_factory=dict)
 
     def insert(self, predicted: int, entropy: float) -> int | None:
-        """Return the row of its class that an image of this entropy takes, or ``None``.
+        """Add the entropy of an image; return the image's row in the predicted class, or ``None`` if it is not kept.
 
-        It takes a free place. In a full class it takes the place of the highest entropy, if its own entropy is lower.
+        In a full class, the image replaces the one of highest entropy if that entropy is higher than ``entropy``.
         """
         entropies = self.entropies.setdefault(predicted, [])
         if len(entropies) < self.capacity:
@@ -95,8 +95,8 @@ class LowestEntropies:
 class Caches:
     """Both caches while test images come, as the keys, values and sharpness of one :class:`CacheClassifier`.
 
-    The keys of a class have fixed rows: first the positive ones of all classes, then the negative ones. The value of a
-    free row is zero, so it adds nothing.
+    Every class has fixed rows of keys: first come the positive rows of all classes, then the negative rows. The value
+    of a free row is zero, so the row adds nothing.
     """
 
     def __init__(self, head_CD: Tensor, scale: float, settings: TdaSettings) -> None:
@@ -114,7 +114,7 @@ class Caches:
         )
 
     def insert(self, unit_D: Tensor) -> None:
-        """Put an image into the caches that take it."""
+        """Add an image to the positive and to the negative cache, where its entropy is low enough for the cache."""
         settings, logits_C = self.settings, self.classifier.scale * self.classifier.head_CD @ unit_D
         p_C = logits_C.softmax(dim=-1)
         entropy = float(-(p_C * logits_C.log_softmax(dim=-1)).sum())
@@ -144,7 +144,7 @@ class Caches:
 
 
 def adapt(task: Task, settings: TdaSettings) -> Adapted:
-    """Send the unlabelled test images through the caches once. Raises ``ValueError`` if the task has none."""
+    """Add and score the test images one after another. Raises ``ValueError`` if the task has no test images."""
     unit_ND = unit_test_features(task)
     caches = Caches(task.head_CD.to(unit_ND), task.backbone.logit_scale, settings)
     online_NC = torch.empty(len(unit_ND), len(task.head_CD))

@@ -1,22 +1,22 @@
-"""Tent: minimises the entropy of its own predictions at test time, in the layer norms (Wang et al., 2021).
+"""Tent: trains the layer norms at test time to minimise the entropy of the predictions (Wang et al., 2021).
 
 Paper: "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021, arXiv:2006.10726, equation 1. The test
 images come in batches, once. Every batch gives one step of Adam on the mean entropy of its softmax. No label, no source
 image and no augmentation is used.
 
-The official code adapts the scales and shifts of batch norms, and finds nothing to train in a vision transformer. The
-usual counterpart there are the gains and biases of the layer norms: 39,936 numbers in ViT-B, 102,400 in ViT-L/14. A
-layer norm keeps no batch statistics, so nothing else changes, and batches of any size work. The text head stays frozen.
+The official code adapts the scales and shifts of batch norms, which a vision transformer does not have. There, the
+usual counterpart are the gains and biases of the layer norms: 39,936 numbers in ViT-B, 102,400 in ViT-L/14. A layer
+norm keeps no batch statistics, so nothing else changes, and batches of any size work. The text head stays frozen.
 
-Adam's rate of 1e-3 without weight decay is the official example's; batches of 64 instead of 200 bound the memory. The
-rate stays constant, and one pass over the test images is made.
+As in the official example, the optimiser is Adam with a constant rate of 1e-3, without weight decay, for one pass over
+the test images. Batches have 64 images instead of 200, which bounds the memory.
 
-The paper scores every batch as it comes, with the outputs before the batch's own step. Here the tower after the last
+The paper scores every batch as it comes, with the outputs before the step on that batch. Here the tower after the last
 step is scored on all test images, as for every method of the track; the two accuracies differ.
 
-At CLIP's logit scale of 100 most images have almost no entropy, so few of them drive the training. With too high a rate
-or too many passes, the predictions collapse to a single class. ``details`` give the number of classes predicted in the
-last batches.
+At CLIP's logit scale of 100 most predictions have almost no entropy, so few images give a gradient. With too high a
+rate or too many passes, the predictions collapse to a single class. ``details`` give the number of classes predicted in
+the last batches.
 
 :mod:`bolt.methods.layer_norm` trains the same parameters with another objective.
 
@@ -39,7 +39,7 @@ from bolt.training.loop import Curve, plain_recipe
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
 _WATCHED_BATCHES = 4
-"""How many of the last batches are watched for a collapse to one class."""
+"""Number of last batches whose predicted classes ``details`` count."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TentSettings(Checked):
 
     Attributes:
         epochs: passes over the test images.
-        batch_size, learning_rate: of Adam, one step per batch.
+        batch_size, learning_rate: of Adam, which takes one step per batch.
     """
 
     epochs: AtLeast1 = 1
@@ -57,7 +57,7 @@ class TentSettings(Checked):
 
 
 def mean_entropy(logits_BC: Tensor) -> Tensor:
-    """Return the mean entropy of the softmax, in nats; zero and not NaN for a saturated softmax."""
+    """Return the mean entropy of the softmax, in nats. For a saturated softmax the result is zero, not NaN."""
     log_p_BC = logits_BC.float().log_softmax(dim=-1)
     return -(log_p_BC.exp() * log_p_BC).sum(dim=-1).mean()
 

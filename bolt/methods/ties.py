@@ -1,20 +1,21 @@
-"""TIES: trims the sources' task vectors, elects a sign for every entry, and merges the values with that sign.
+"""TIES: trims the sources' task vectors, elects a sign for every entry, and merges the values of that sign.
 
 Paper: Yadav et al., NeurIPS 2023, arXiv:2306.01708. Each task vector is one vector over all tensors of the image tower.
 
-1. Trim: of each task vector only the entries of largest magnitude stay, 20 per cent by default.
-2. Elect: the sign of an entry is the sign of the sum of the trimmed task vectors. Where the sum is zero, it is the sign
-   of the majority of all entries.
-3. Merge: of each entry, the mean (or the sum) of the trimmed values that are not zero and have the elected sign.
+1. Trim: all but the entries of largest magnitude are set to zero in each task vector. By default 20 per cent are kept.
+2. Elect: the sign of an entry is the sign of the sum of the trimmed task vectors. Where this sum is zero, the entry
+   gets the sign of the majority of all entries.
+3. Merge: an entry becomes the mean (or the sum) of the trimmed values that have the elected sign.
 
-The tower is ``theta_0 + alpha merged``; nothing is trained. The trimming threshold is one number for all tensors, so
-tensors with small changes can vanish from a task vector. What differs from the official code:
+The tower is ``theta_0 + alpha merged``; nothing is trained. Each task vector has one trimming threshold for all
+tensors, so all entries of a tensor with small changes can become zero. What differs from the official code:
 
-- The scale is chosen on the support, not on validation data of the sources' own tasks. The candidates are 0.1 to 2.5,
-  where the official ones begin at 0.8: a task that is none of the sources' can want less. The authors' value without
-  any data is 1.
-- ``keep_percent: 100`` keeps everything, where the official code fails.
-- If all sums of signs cancel out, the merged entries are zero. The official code takes negative values there.
+- The scale is chosen on the support, not on validation data of the sources' own tasks. The candidates are 0.1 to 2.5.
+  The official candidates begin at 0.8, but on a task of no source a smaller scale can be better. Without any data, the
+  authors' scale is 1.
+- ``keep_percent: 100`` keeps all entries. The official code fails with it.
+- If equally many entries have either sign, an entry whose sum is zero becomes zero. The official code merges the
+  negative values of such an entry.
 
 Shape legend: M numbers of the whole tower.
 """
@@ -39,8 +40,8 @@ class TiesSettings(MergingSettings):
     """How the task vectors are trimmed and merged, and the candidate scales.
 
     Attributes:
-        keep_percent: how many per cent of the entries of a task vector are kept.
-        merge: the ``mean`` of the values that agree with the elected sign, or their ``sum``.
+        keep_percent: share of a task vector's entries that are kept, in per cent.
+        merge: whether to take the ``mean`` or the ``sum`` of the values that have the elected sign.
     """
 
     keep_percent: Annotated[float, Range("in (0, 100]", lambda value: 0 < value <= 100)] = 20.0
@@ -51,8 +52,8 @@ class TiesSettings(MergingSettings):
 def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
     """Return the smallest magnitude in a task vector (M,) that is kept.
 
-    Of M entries, floor(M keep_percent / 100) lie above it. Entries that equal it are kept too, as in the official code:
-    one entry more than the share, or several if magnitudes are equal.
+    floor(M keep_percent / 100) of the M entries lie above this threshold. Entries that equal it are kept too, as in the
+    official code. So one entry more is kept, or several if magnitudes are equal.
     """
     below = len(vector_M) - int(len(vector_M) * keep_percent / 100)
     return float(vector_M.abs().kthvalue(below).values) if below else 0.0
@@ -61,10 +62,10 @@ def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
 def merge_task_vectors(
     read: Callable[[str], Tensor], sources: Sequence[str], keep_percent: float, merge: Literal["mean", "sum"]
 ) -> Tensor:
-    """Return the merged task vector (M,), without scale; every source is read twice, one at a time.
+    """Return the merged task vector (M,), not scaled. Each source is read twice, so that only one is in memory.
 
     Args:
-        read: source -> its task vector as one vector (M,).
+        read: ``read(source)`` -> the source's task vector (M,).
     """
 
     thresholds: list[float] = []
@@ -103,7 +104,7 @@ def ties_update(
 
 
 def adapt(task: Task, settings: TiesSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
     return adapt_by_merging(
         task, settings, lambda sources: ties_update(task, sources, settings.keep_percent, settings.merge)
     )

@@ -3,12 +3,13 @@
 Paper: arXiv:2207.09519. The cache and the search for alpha and beta are in :mod:`bolt.methods.common.feature_cache`.
 What differs from the official code:
 
-- alpha and beta are searched on the support by leave-one-out. The official code searches them on a validation split.
-  Under a protocol that gives validation images, so does this.
+- alpha and beta are searched on the support by leave-one-out. The official code searches them on a validation split. If
+  the protocol gives validation images, the search uses them here too.
 - The switch ``tip_adapter: as_published`` follows the BOLT authors' code. The cache holds one augmented view. alpha and
-  beta start at 2 and 1, and are trained for 20 epochs. Their loader shuffles the images, but their code picks the
-  cached features by counting steps, so a batch has the labels of other images than its features. The training learns
-  only that the cache is of no use. Each image also finds its own key in the cache, with a cosine of 1.
+  beta start at 2 and 1, and are trained for 20 epochs. The authors' loader shuffles the images, but their code takes
+  the cached features in the order of the support. So the features and the labels of a batch belong to different images,
+  and the training learns only that the cache does not help. Each image also finds its own key in the cache, with a
+  cosine of 1.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
@@ -39,7 +40,7 @@ class TipAdapterSettings(CacheSettings):
 
 
 def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
-    """Build the cache and, unless ``search`` is ``fixed``, search alpha and beta."""
+    """Build the cache, and choose alpha and beta as the settings and the protocol say."""
     if task.protocol.tip_adapter == "as_published":
         return _adapt_as_published(task)
     built = build_cache(task, settings.passes, settings.alpha, settings.beta)

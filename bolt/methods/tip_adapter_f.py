@@ -1,21 +1,21 @@
 """Tip-Adapter-F: Tip-Adapter whose cache keys are trained (Zhang et al., 2022, arXiv:2207.09519).
 
 The keys of :mod:`bolt.methods.common.feature_cache` are trained as a linear layer of N x D parameters; they do not stay
-unit vectors. The cache's labels and the text head stay. The recipe is the official one: AdamW with learning rate 1e-3,
-epsilon 1e-4 and weight decay 0.01, a cosine per step over 20 epochs, batches of 256, one augmented view per epoch.
+unit vectors. The cache's labels and the text head do not change. The recipe is the official one: AdamW with learning
+rate 1e-3, epsilon 1e-4 and weight decay 0.01, a cosine per step over 20 epochs, batches of 256, one augmented view per
+epoch.
 
-The official code selects on labelled validation or test images. What differs from it:
+What differs from the official code:
 
-- alpha and beta are searched on the support by leave-one-out before the training, with the keys of Tip-Adapter, and are
-  kept while the keys train and afterwards. The official code trains with values set per dataset and searches again on a
-  validation split. A search on the support after the training misleads, because the keys were trained on the labels of
-  the images that it is scored on. On held-out training images of sixteen drawn datasets, the mean accuracy was
-  66.9 % with the search before, 66.4 % with the search after and 58.4 % with the fixed values at 4 images a class, and
-  68.4, 67.2 and 60.7 % at 8. ``search: fixed`` keeps the values of the settings.
+- alpha and beta are searched on the support by leave-one-out before the training, with the keys of Tip-Adapter. They
+  stay the same during the training. The official code trains with values set per dataset and searches again on a
+  validation split. A search on the support after the training is misleading, because the keys were trained on the
+  labels of the same images. On held-out training images of sixteen drawn datasets, at 4 images a class, the mean
+  accuracy was 66.9 % with the search before, 66.4 % with the search after and 58.4 % with the fixed values. At 8 images
+  a class it was 68.4, 67.2 and 60.7 %. ``search: fixed`` keeps the values of the settings.
 - The last epoch is kept. The official code keeps the epoch that is best on the test split.
 
-The first epochs use the views that are averaged into the initial keys, so the method reads the same views as the linear
-probe.
+The first epochs train on the same augmented views that are averaged into the initial keys.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """

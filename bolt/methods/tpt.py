@@ -1,10 +1,12 @@
 """TPT: learns the context words for one image, so that its most certain views agree (Shu et al., NeurIPS 2022).
 
-Paper: arXiv:2209.07511. The context starts from the words "a photo of a" for every test image. Of 64 views of it, the
-10 per cent of lowest entropy are kept, and one AdamW step of rate 5e-3 lowers the entropy of their mean probability.
-The image is then classified in its un-augmented view, and the context is thrown away. The first step of AdamW moves
-every number by the rate, so that only the signs of the gradient matter. What differs from the official code: the views
-are crops alone, as the official code has them for ImageNet and its variants; at least one view is kept.
+Paper: arXiv:2209.07511. The context starts from the words "a photo of a" for every test image. Of 64 views of the
+image, the 10 per cent of lowest entropy are kept, and one AdamW step of rate 5e-3 lowers the entropy of their mean
+probability. The image is then classified in its un-augmented view, and the context is thrown away. The first step of
+AdamW moves every number by the rate, so only the signs of the gradient matter. What differs from the official code:
+
+- The views are crops for every dataset. The official code has crops only for ImageNet and its variants.
+- At least one view is kept.
 
 Shape legend: N images, V views, C classes, K context tokens, W width of the text tower, D joint embedding width.
 """
@@ -30,7 +32,7 @@ class TptSettings(Checked):
 
     Attributes:
         views: views of each image, the un-augmented one first.
-        kept: share of the views that the loss is over.
+        kept: share of the views, those of lowest entropy, that the loss is computed from.
         learning_rate, weight_decay: of AdamW.
         steps: AdamW steps for each image.
         initial_words: the words that the context starts from.
@@ -52,7 +54,7 @@ def mean_entropy(logits_VC: Tensor) -> Tensor:
 
 
 def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: float, settings: TptSettings) -> Tensor:
-    """Return the context (K, W) that is tuned to one image's views. The views of the first step stay."""
+    """Return the context (K, W), tuned to one image's views. All steps use the views that the first step selects."""
     context_KW = start_KW.clone().requires_grad_()
     optimiser = torch.optim.AdamW([context_KW], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     count = max(1, int(settings.kept * len(unit_VD)))
@@ -68,7 +70,7 @@ def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: floa
 
 
 def adapt(task: Task, settings: TptSettings) -> Adapted:
-    """Tune the context to every image, and classify it. The classifier of other images is the text head."""
+    """Classify each test image with a context tuned to it. Other images are classified by the text head."""
     backbone = task.backbone
     unit_NVD, scale = unit_view_features(task, settings.views), backbone.logit_scale
     start_KW = word_embeddings(backbone, settings.initial_words)

@@ -7,26 +7,26 @@ diagonal variance v are updated in turns, ``rounds`` times::
     z_i ~ yhat_i^lambda exp(L_i / 50 + 1/6 sum_j (W_ij + W_ji) z_j),    L_ic = -1/2 sum_d (f_id - mu_cd)^2 / v_d
     mu_c = normalise(sum_i z_ic f_i / sum_i z_ic),    v = sum_ic z_ic (f_i - mu_c)^2 / sum_ic z_ic
 
-yhat is the zero-shot softmax and does not change. W links every image to its 3 nearest others, with their cosine. z is
-updated 5 times per round, for all images at once. At the start z = yhat; mu_c is the mean of the 8 images of highest
-z_ic, weighted by it; v = 1 / D. No number depends on labels, and the official numbers are used for every dataset.
+yhat is the zero-shot softmax and does not change. W links every image to the 3 nearest other images; the weight of a
+link is the cosine. z is updated 5 times per round, for all images at once. At the start, z = yhat and v = 1 / D. mu_c
+starts at the mean of the 8 images of highest z_ic, weighted by z_ic. No number depends on labels, and the official
+numbers are used for every dataset.
 
-Few-shot form: if the task has labelled images beside the test images, these keep their labels as z, mu_c starts at the
-mean of class c's images, lambda is 0.5, and mu and v count the support with the weight ``50 gamma`` in all, beside a
-weight of 1 for the test images. The tracks of the benchmark give a method either labelled or test images; the form is
-there for use as a library. The official code tries gamma = 0.002, 0.01, 0.02 and 0.2 on labelled validation images.
-Without them gamma is 0.02, with which both sets weigh the same.
+Few-shot form: the task has labelled support images beside the test images. The support images keep their labels as z,
+mu_c starts at the mean of class c's support images, and lambda is 0.5. In mu and v, all support images together have
+the weight ``50 gamma``, and all test images together have the weight 1. W also links a support image to its 3 nearest
+test images, and so passes its label to them. The benchmark's tracks give a method either labelled or test images, so
+only users of the library reach this form. The official code tries gamma = 0.002, 0.01, 0.02 and 0.2 on labelled
+validation images. Here gamma is 0.02, which gives both sets the same weight.
 
-W links a support image to its 3 nearest test images, and so passes its label to these.
+The official code's few-shot form has three mistakes, which are not repeated here:
 
-The official code's few-shot form differs in three ways, which are mistakes:
+- The four gammas run one after another, each from the previous result.
+- W and z hold support and test images in opposite orders, so an image gets the probabilities of other images.
+- The nearest test image of a support image is dropped, as if it were the image itself. ``skip_nearest`` does this too.
 
-- Its four gammas run one after another, each from the last result.
-- Its W and z hold supports and test images in opposite orders. An image gets the probabilities of the wrong images.
-- It drops a support image's nearest test image, as if that were the image itself. ``skip_nearest`` does that too.
-
-The classifier returned gives an adapted image its z, and scores any other image by the same model. A class whose
-probabilities vanish keeps its mean. A variance is at least 1e-12.
+The classifier returned gives a test image its z, and scores any other image by the same model. A class whose
+probabilities become zero keeps its mean. A variance is at least 1e-12.
 
 Shape legend: n test images, N support images, M = n + N, C classes, D joint embedding width, J neighbours.
 """
@@ -50,7 +50,7 @@ _START_IMAGES = 8
 _LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
 _MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
 _BLOCK = 1024
-"""Images whose cosines with all others are held at once."""
+"""How many images' cosines with all other images are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class TransClipSettings(Checked):
     """The weights of the text and of the support; the defaults are the official ones.
 
     Attributes:
-        text_weight: lambda, the exponent of the zero-shot probabilities; by default 1, with a support 0.5.
-        gamma: weight of the support: it counts ``50 gamma`` times the test images.
-        neighbours: nearest images that an image is linked to.
-        rounds: of the updates of z, mu and v.
+        text_weight: lambda, the exponent of the zero-shot probabilities; by default 1, or 0.5 with a support.
+        gamma: weight of the support: all support images together weigh ``50 gamma`` times as much as the test images.
+        neighbours: number of nearest images that an image is linked to.
+        rounds: number of rounds, each of which updates z, mu and v.
         skip_nearest: link a support image to its second to fourth nearest test images, as the official code does.
     """
 
@@ -106,7 +106,7 @@ class Solution:
 
 
 def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-    """Return the cosines and numbers (n, J) of each image's nearest others; fewer if there are fewer images."""
+    """Return the cosines and numbers (n, J) of the nearest other images of each image; J is at most n - 1."""
     count = min(neighbours, len(unit_nD) - 1)
     cosines, numbers = [], []
     for start in range(0, len(unit_nD), _BLOCK):
@@ -120,9 +120,9 @@ def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
 
 
 def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, skipped: int) -> tuple[Tensor, Tensor]:
-    """Return the cosines and numbers of the test images nearest to each support image, after the first ``skipped``.
+    """Return the cosines and numbers (N, J) of the test images nearest to each support image, J as in `nearest_others`.
 
-    The result has as many columns as :func:`nearest_others` has.
+    The ``skipped`` nearest test images are left out, as long as J others remain.
     """
     count = min(neighbours, len(unit_nD) - 1)
     found = (support_ND @ unit_nD.T).topk(min(count + skipped, len(unit_nD)), dim=-1)
@@ -131,11 +131,12 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
 
 
 def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: Tensor) -> Tensor:
-    """Return W z + W^T z (n, C): votes of an image's neighbours, and of the images that have it as a neighbour.
+    """Return W z + W^T z (n, C): the votes of an image's neighbours, and of the images whose neighbour it is.
 
     Args:
-        cosines_MJ, nearest_MJ: links of the test images, and of support images behind them.
-        z_nC, z_MC: class probabilities of the test images, and of the support images behind them.
+        cosines_MJ, nearest_MJ: links of the test images, followed by those of the support images.
+        z_nC: class probabilities of the test images.
+        z_MC: class probabilities of the test images, followed by those of the support images.
     """
     own = slice(len(z_nC))
     votes_nC = (cosines_MJ[own, :, None] * z_nC[nearest_MJ[own]]).sum(dim=1)
@@ -178,12 +179,12 @@ def transduce(
     support: Labelled | None = None,
     start: Solution | None = None,
 ) -> Solution:
-    """Return the test images' class probabilities in float64: v is a difference of nearly equal numbers.
+    """Return the solution after ``settings.rounds``. It is float64, because v is a difference of nearly equal numbers.
 
     Args:
         unit_nD, head_CD: unit features of the test images, and the text head.
         support: the labelled images of the few-shot form.
-        start: continue from this solution; by default from the zero-shot probabilities.
+        start: the solution to continue from; by default the zero-shot probabilities.
     """
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
     text_weight = settings.exponent(support is not None)
@@ -234,7 +235,7 @@ def _classifier(
     settings: TransClipSettings,
     support: Labelled | None,
 ) -> TransductiveClassifier:
-    """Return the exponent of z as a linear function of f, without the square of f that all classes share."""
+    """Return the classifier by the exponent of z, linear in f: the term in f's square is the same for all classes."""
     text_weight = settings.exponent(support is not None)
     scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
     weight_CD = text_weight * scale * head_CD.double() + scaled_CD

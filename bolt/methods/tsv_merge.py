@@ -1,12 +1,12 @@
 """TSV-M: merges task vectors whose singular vectors are made orthogonal across tasks (Gargiulo et al., 2025).
 
-Paper: arXiv:2412.00081. A weight matrix changes by the update of :func:`bolt.spectral.bases.tsv_merge`; every other
-tensor by the mean of the task vectors. One scale multiplies both. Nothing is trained. What differs from the official
-code:
+Paper: arXiv:2412.00081. A weight matrix changes by the update of :func:`bolt.spectral.bases.tsv_merge`. Every other
+tensor changes by the mean of the task vectors. One scale multiplies all changes; nothing is trained. What differs from
+the official code:
 
 - The scale is chosen on the support, not on validation data.
-- The position embedding changes by the mean. The official code merges every two-dimensional tensor as a matrix, but the
-  position embedding is no linear map.
+- The position embedding changes by the mean, because it is no linear map. The official code merges every
+  two-dimensional tensor as a matrix.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def tsv_update(task: Task, sources: Sources) -> dict[str, Tensor]:
 
 
 def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if one is not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or if a source is not finite."""
     return adapt_by_merging(task, settings, lambda sources: tsv_update(task, sources))
 
 
 def directions_of_each(settings: object, width: int, sources: int) -> int:
-    """Return the directions per source for the largest matrix: no matrix has min(m, n) above the width."""
+    """Return the number of directions per source in the largest matrices, where min(m, n) is the tower's width."""
     return max(1, width // sources)
 
 

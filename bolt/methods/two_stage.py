@@ -3,17 +3,17 @@
 Stage 1 trains the gains and biases of the image tower's layer norms under the frozen text head: 39,936 parameters in
 ViT-B, 102,400 in ViT-L/14. Stage 2 freezes the tower and trains the classifier W, which starts at the text embeddings
 and is normalised in every forward pass: ``logit_scale cos(f, W)``, C D numbers. Both stages use cross-entropy and AdamW
-with learning rate 2e-4 and weight decay 1e-2, and each has its own cosine schedule. Stage 2 continues with new
-augmented views. The official settings are the same for all datasets, so none is chosen by labels. What differs:
+with learning rate 2e-4 and weight decay 1e-2, and each has its own cosine schedule. Stage 1 takes 60 % of the epochs.
+Stage 2 continues with new augmented views. The official settings are the same for all datasets, so none is chosen by
+labels. What differs:
 
-- Stage 1 takes 60 % of the training. The official length of 300 k steps of 32 images, for k shots, is 9,600 / C epochs
-  for C classes, whatever k is. The default, 96 epochs, is the official length for a hundred classes. For ten classes it
-  is a tenth of the official length, which ``epochs: 960`` gives.
+- The default length is 96 epochs for every dataset. The official length is 300 k steps of 32 images for k shots, which
+  is 9,600 / C epochs for C classes: 96 epochs for a hundred classes, 960 for ten.
 - The learning rate falls to zero; the official one falls to 1e-6.
 - The authors also train the text tower's layer norms by default. Here the text head is frozen in stage 1.
-- ``layer_norms: in_blocks`` is what the authors' code does. It is meant to train all layer norms, but it visits the
-  names of ln_pre and ln_post twice and so freezes these two again. 36,864 parameters are left in ViT-B, 98,304 in
-  ViT-L/14.
+- By default all layer norms are trained. The authors' code is meant to do that, but it visits the names of ln_pre and
+  ln_post twice and so freezes these two again. ``layer_norms: in_blocks`` does the same: 36,864 parameters are left in
+  ViT-B, 98,304 in ViT-L/14.
 
 Shape legend: C classes, D joint embedding width, B batch.
 """
@@ -38,11 +38,11 @@ from bolt.util.ranges import AtLeast2, Range
 
 @dataclass(frozen=True)
 class TwoStageSettings(TrainingRecipe):
-    """The recipe of both stages together, and what stage 1 trains.
+    """The recipe of both stages together, and the layer norms that stage 1 trains.
 
     Attributes:
         first_stage: share of the epochs in stage 1, rounded down; each stage has at least one epoch.
-        layer_norms: the layer norms of stage 1: ``all``, or only those ``in_blocks`` as in the official code.
+        layer_norms: the layer norms that stage 1 trains: ``all``, or those ``in_blocks`` as in the official code.
     """
 
     epochs: AtLeast2 = 96
@@ -88,14 +88,17 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
-    """Return ``logit_scale * cos(feature, row)``, (B, C), of features (B, D), for rows of any length."""
+    """Return a function from features (B, D) to ``logit_scale * cos(feature, row)``, (B, C), for each row of the head.
+
+    The rows can have any length.
+    """
     return lambda features_BD: (
         logit_scale * F.normalize(features_BD.to(head_CD), dim=-1) @ F.normalize(head_CD, dim=-1).T
     )
 
 
 def _after(task: Task, epochs: int) -> Task:
-    """Return the task as it continues after ``epochs`` epochs: with later views, orders and epoch numbers."""
+    """Return the task with views, orders and epoch numbers that continue after ``epochs`` epochs."""
     support = replace(
         task.support,
         pixels=lambda view, rows: task.support.pixels(view + epochs, rows),

@@ -6,8 +6,8 @@ which starts at 0.1, and b (m), which starts at zero, are trained: 83,456 + 49 r
 ViT-L/14. The text head and the biases stay frozen.
 
 A and B are drawn as in ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed
-    ``projection_prng_key``. Defaults without labels to tune by: the paper's rank 256, and 4e-3, which is near the rates
-    the authors tuned per dataset for their vision transformers; no weight decay. What differs:
+``projection_prng_key``. The defaults need no labels to tune by: the paper's rank of 256, no weight decay, and a rate of
+4e-3. This is near the rates that the authors tuned per dataset for their vision transformers. What differs:
 
 - All weight matrices change. The paper's vision transformers change query and value only.
 - The fused query-key-value matrix is one matrix with one b and one d.
@@ -39,7 +39,7 @@ class VeraSettings(TrainingRecipe):
 
     Attributes:
         rank: the inner width of the random matrices, r.
-        d_initial: start of the entries of d. It is not zero: at d = 0 no gradient reaches b.
+        d_initial: start of the entries of d. It must not be zero, because at d = 0 no gradient reaches b.
         projection_prng_key: seed of the random matrices.
         matrices: the kinds of weight matrices that are changed.
     """
@@ -71,7 +71,7 @@ class ScaledProjection(MatrixChange):
 
 
 def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return A (r, largest n) and B (largest m, r) for these matrix shapes, float32 on the CPU; A is drawn first."""
+    """Return A (r, largest n) and B (largest m, r) for matrices of the given shapes, float32 on the CPU."""
     sizes = list(shapes)
     generator = torch.Generator().manual_seed(seed)
 
@@ -84,7 +84,7 @@ def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tu
 
 
 def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> ScaledProjection:
-    """Return a zero change of a weight matrix (m, n); ``a`` and ``b`` are the whole random matrices."""
+    """Return the untrained change, zero, of a weight matrix (m, n). ``a`` and ``b`` are the whole random matrices."""
     m, n = weight.shape
     scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device)
     scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device)

@@ -1,13 +1,13 @@
 """ZERO: the most frequent class among the most certain views of an image (Farina et al., NeurIPS 2024).
 
 Paper: arXiv:2405.18330. Of 64 views of a test image, the 30 per cent of lowest entropy vote for their most probable
-class. At a tie, the other views vote in the order of their entropy, until one votes for a tied class, which then wins.
-Nothing is trained, and no other image is seen. What differs from the official code:
+class. At a tie, the other views vote in the order of their entropy. The first tied class that gets such a vote wins.
+Nothing is trained, and no other image is read. What differs from the official code:
 
 - Votes are counted. The official code sums probabilities at a temperature of machine epsilon. In half precision that is
-  a tenth of CLIP's temperature, so the sum is no count of votes.
-- If no other view decides, the tied class of the largest summed probability does. The official code then takes a class
-  that may not be tied, or fails.
+  a tenth of CLIP's temperature, so the sum is not a number of votes.
+- If no other view votes for a tied class, the tied class with the largest summed probability wins. The official code
+  then takes a class that may not be tied, or fails.
 
 Shape legend: N images, V views, C classes, D joint embedding width.
 """
@@ -25,7 +25,7 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.util.ranges import AtLeast1, Checked, Share
 
 _SMALLEST = 1e-6
-"""The probability of a class without a vote, so that its logarithm is finite."""
+"""The share of votes of a class without a vote. It is not zero, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ZeroSettings(Checked):
     """The views; the official settings, which are the same for every dataset.
 
     Attributes:
-        views: views of each image, the un-augmented one among them.
+        views: views of each image, the un-augmented one included.
         kept: share of the views that vote.
     """
 
@@ -42,7 +42,7 @@ class ZeroSettings(Checked):
 
 
 def unit_view_features(task: Task, views: int) -> Tensor:
-    """Return unit features (N, V, D) of views of the test images. Raises ``ValueError`` if one is NaN or infinite."""
+    """Return the unit features (N, V, D) of V views of each test image. Raises ``ValueError`` if one is not finite."""
     unit_NVD = F.normalize(task.test_images.view_features(views).to(task.backbone.device, torch.float32), dim=-1)
     if not bool(torch.isfinite(unit_NVD).all()):
         raise ValueError("features of views of the test images are NaN or infinite; encode them again")
@@ -56,7 +56,7 @@ def entropies(logits_VC: Tensor) -> Tensor:
 
 
 def vote(logits_VC: Tensor, kept: float) -> Tensor:
-    """Return the votes for each class (C,); the class that wins a tie has one more."""
+    """Return the number of votes for each class (C,). The class that wins a tie gets one more vote."""
     order_V = entropies(logits_VC).argsort(stable=True)
     count = max(1, int(kept * len(order_V)))
     choices_V = logits_VC.argmax(dim=-1)[order_V]
@@ -70,7 +70,7 @@ def vote(logits_VC: Tensor, kept: float) -> Tensor:
 
 
 def adapt(task: Task, settings: ZeroSettings) -> Adapted:
-    """Classify every image by its views. The classifier of other images is the text head: they have no views."""
+    """Classify every test image by its views. Other images have no views, so the text head classifies them."""
     unit_NVD = unit_view_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     votes_NC = torch.stack([vote(scale * unit_VD @ head_CD.T, settings.kept) for unit_VD in unit_NVD]).float()

@@ -36,10 +36,10 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
     Columns are ordered by source, then by singular value. Column j of u and column j of v come from the same
     direction.
 
-    A direction whose u or v lies in the span of the earlier ones is left out, together with its partner. So an exact
-    copy of another source, a zero task vector, and directions beyond min(m, n) add no column, and the columns are
-    always orthonormal. ``rank`` is the number of columns left and may be 0. (The authors' released code fills such gaps
-    with arbitrary directions; :func:`padded_basis` does that.)
+    A direction is left out if its u or its v lies in the span of the earlier directions. So an exact copy of another
+    source, a zero task vector, and directions beyond min(m, n) add no column, and the columns are always orthonormal.
+    ``rank`` is the number of columns and may be 0. The BOLT authors' code adds arbitrary columns in place of the
+    directions left out, as :func:`padded_basis` does.
     """
     u, _, v = _stacked(directions, matrix_shape)
     u_factor, v_factor, _ = paired_polar_factors(u, v)
@@ -49,8 +49,8 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
 def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int], epsilon: float) -> Basis:
     """Return the BOLT paper's second form of the basis: whitened stacks X (X^T X + epsilon I)^(-1/2) for u and for v.
 
-    It has one column for every direction, also for linearly dependent directions. The columns of these are not
-    orthonormal; see :func:`bolt.spectral.orthogonal.whiten`.
+    The basis has one column for every direction. The columns of linearly dependent directions are not orthonormal; see
+    :func:`bolt.spectral.orthogonal.whiten`.
     """
     u, _, v = _stacked(directions, matrix_shape)
     return Basis(whiten(u, epsilon), whiten(v, epsilon))
@@ -75,7 +75,7 @@ def pretrained_basis(weight: Tensor, width: int, trailing: bool = False) -> Basi
 
 
 def random_basis(matrix_shape: tuple[int, int], width: int, generator: torch.Generator) -> Basis:
-    """Return random orthonormal columns for a matrix (m, n): two independent uniform draws, float32 on the CPU."""
+    """Return two independent draws of random orthonormal columns for a matrix (m, n), float32 on the CPU."""
     u, v = (complete_columns(torch.zeros(rows, 0), width, generator) for rows in matrix_shape)
     return Basis(u, v)
 
@@ -103,9 +103,9 @@ def tsv_merge(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -
     """Return TSV-M's merged update (m, n), unscaled (Gargiulo et al., "Task Singular Vectors", 2025).
 
     Each of N tasks contributes its min(m, n) // N leading directions (at least one) with their singular values. The
-    update is U_perp diag(s) V_perp^T, where U_perp and V_perp are the polar factors of the stacked directions.
-    Linearly dependent directions are left out with their singular values, as in :func:`orthonormal_basis`, so a task
-    given twice counts once.
+    update is U_perp diag(s) V_perp^T, where U_perp and V_perp are the polar factors of the stacked directions. As in
+    :func:`orthonormal_basis`, linearly dependent directions are left out together with their singular values, so a task
+    that is given twice counts once.
     """
     u, s, v = _stacked(
         truncate_directions(directions, max(1, min(matrix_shape) // max(1, len(directions)))), matrix_shape

@@ -1,8 +1,8 @@
 """Truncated singular value decomposition of a task vector's weight matrices.
 
 The arithmetic is float64; results have the dtype of the input. Float32 input is decomposed through its Gram matrix,
-which is several times faster. A Gram matrix keeps half of the significant digits, and half of float64's digits are as
-many as float32 has.
+which is several times faster. A Gram matrix keeps half of the significant digits. Half of float64's digits are enough,
+because float32 has no more.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
 """
@@ -56,7 +56,7 @@ def _svd(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _svd_by_gram(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the same as :func:`_svd`, by the eigenvectors of the smaller Gram matrix."""
+    """Return the same as :func:`_svd`, computed from the eigenvectors of the smaller Gram matrix."""
     values, vectors = torch.linalg.eigh(tall.mT @ tall)
     s = values.flip(0).clamp_min(0).sqrt()
     count = min(k, int((s > noise * s[0]).sum()))
@@ -72,6 +72,6 @@ def directions_per_source(top_k: int, rank_limit: int, sources: int) -> int:
 def truncate_directions(directions: Sequence[Directions], k: int) -> list[Directions]:
     """Return the first ``k`` directions of each source.
 
-    The same number of directions is stored for every matrix; a smaller matrix needs fewer of them.
+    Every matrix is stored with the same number of directions, but the basis of a smaller matrix takes fewer.
     """
     return [Directions(source.u[:, :k], source.s[:k], source.v[:, :k]) for source in directions]

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 _DEPENDENT = 1e-5
-"""A unit column counts as dependent if its part outside the span of the others is shorter than this."""
+"""A unit column is dependent on others if its part outside their span is shorter than this."""
 
 _WELL_CONDITIONED = 1e-6
-"""Smallest ratio of a Gram matrix's eigenvalues at which float64 resolves the small ones to 1e-9."""
+"""Ratio of a Gram matrix's smallest and largest eigenvalue, above which float64 resolves the smallest one to 1e-9."""
 
 
 def polar_factor(stack: Tensor) -> Tensor:
     """Return the matrix with orthonormal columns nearest to a stack (m, r): P Q^T, where the stack is P S Q^T.
 
-    Raises ``ValueError`` if the columns are linearly dependent: the nearest matrix is then not unique.
+    Raises ``ValueError`` if the columns are linearly dependent, because the nearest matrix is then not unique.
     """
     wide = stack.double()
     nearest = _polar_by_gram(wide)
@@ -47,11 +47,11 @@ def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int
 
 
 def whiten(stack: Tensor, epsilon: float) -> Tensor:
-    """Whiten a stack (m, r): X (X^T X + epsilon I)^(-1/2), for a positive epsilon.
+    """Return the whitened stack (m, r): X (X^T X + epsilon I)^(-1/2), for a stack X and a positive epsilon.
 
-    With X = P S Q^T this is P S (S^2 + epsilon)^(-1/2) Q^T. It is close to the polar factor if all singular values are
-    far above the square root of epsilon. Smaller singular values shrink towards zero. So dependent columns need no
-    special treatment, but the resulting columns are then shorter than 1.
+    With X = P S Q^T this is P S (S^2 + epsilon)^(-1/2) Q^T. The result is close to the polar factor if all singular
+    values are far above the square root of epsilon. Smaller singular values shrink towards zero. So dependent columns
+    need no special treatment, but the resulting columns are then shorter than 1.
     """
     if stack.shape[1] == 0:
         return stack
@@ -62,9 +62,9 @@ def whiten(stack: Tensor, epsilon: float) -> Tensor:
 
 
 def complete_columns(columns: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """Extend orthonormal columns (m, r) by random ones to orthonormal columns (m, width).
+    """Return orthonormal columns (m, width): the given orthonormal columns (m, r), followed by random ones.
 
-    ``generator`` lies on the CPU; ``width`` is between r and m.
+    ``generator`` must be on the CPU, and ``width`` between r and m.
     """
     m, r = columns.shape
     if width == r:
@@ -78,7 +78,7 @@ def complete_columns(columns: Tensor, width: int, generator: torch.Generator) ->
 
 
 def _polar_by_gram(stack: Tensor) -> Tensor | None:
-    """Return X (X^T X)^(-1/2) of a float64 stack; ``None`` if X is too ill-conditioned for this to be accurate."""
+    """Return X (X^T X)^(-1/2) of a float64 stack X; ``None`` if X is too ill-conditioned for an accurate result."""
     if stack.shape[1] > stack.shape[0]:
         return None
     if stack.shape[1] == 0:
@@ -90,7 +90,10 @@ def _polar_by_gram(stack: Tensor) -> Tensor | None:
 
 
 def _independent(u: Tensor, v: Tensor) -> list[int]:
-    """Return the columns whose u and v both lie outside the span of the columns kept before (Gram-Schmidt)."""
+    """Return the numbers of the columns whose u and v both lie outside the span of the columns kept so far.
+
+    The parts outside the span are computed by Gram-Schmidt.
+    """
     kept: list[int] = []
     spans = [stack.new_zeros(stack.shape[0], min(u.shape[0], v.shape[0])) for stack in (u, v)]
     for column in range(u.shape[1]):

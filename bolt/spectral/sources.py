@@ -32,7 +32,7 @@ BasisOf = Literal["sources", "pretrained", "pretrained_trailing", "random"]
 
 @dataclass(frozen=True)
 class PooledBasis:
-    """One weight matrix's basis, with ``pooled`` (r,): each coefficient averaged over the sources."""
+    """The basis of one weight matrix, and ``pooled`` (r,), the sources' coefficients in the basis, averaged."""
 
     basis: Basis
     pooled: Tensor
@@ -49,7 +49,7 @@ class Sources(Interface):
         """Names of the source datasets, in a fixed order."""
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Return each source's leading ``top_k`` singular directions (or all it has) of one weight matrix (m, n)."""
+        """Return each source's leading singular directions of one weight matrix (m, n), at most ``top_k``."""
 
     def mean_task_vector(self, matrix: str) -> Tensor:
         """Return the mean over the sources of one weight matrix's task vector, (m, n)."""
@@ -58,29 +58,29 @@ class Sources(Interface):
         """Return one source's whole task vector: every float tensor of the image tower by its open_clip name."""
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-        """Return the orthonormal basis of all sources' directions of a matrix, and their mean coefficients in it.
+        """Return the orthonormal basis of all sources' directions of a matrix, and the sources' mean coefficients.
 
-        It depends on the sources alone, not on the target's images, shots or seed, so an implementation may cache it.
-        A class that inherits from this interface gets the uncached computation.
+        The result depends on the sources alone, not on the target's images, shots or seed, so an implementation may
+        cache it. A class that inherits from this interface gets the uncached computation.
         """
         return pooled_basis(self, matrix, top_k)
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
         """Return the leading (or trailing) ``width`` singular directions of a pre-trained matrix ``weight``, (m, n).
 
-        It depends on the backbone alone, so an implementation may cache it.
+        The result depends on the backbone alone, so an implementation may cache it.
         """
         return pretrained_basis(weight, width, trailing)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return ``make()``, computed once: it depends on the sources, the pre-trained tower and ``key`` alone.
+        """Return ``make()``, whose result must depend on the sources, the pre-trained tower and ``key`` alone.
 
-        An implementation may cache it for the method's next cells, so the caller must not change it.
+        An implementation may cache the result for the method's next cells, so the caller must not change it.
         """
         return make()
 
     def file_digests(self) -> tuple[str, ...]:
-        """Return the SHA-256 of each source's file, in the order of the names; empty for sources that are no files."""
+        """Return the SHA-256 of each source's file, in the order of the names; empty if the sources have no files."""
         return ()
 
 
@@ -88,8 +88,8 @@ class SelectedSources(Sources):
     """Some of the sources in a chosen order. The order matters, because a basis concatenates its sources.
 
     Args:
-        sources: where they come from.
-        positions: the position of each among the names of ``sources``.
+        sources: the sources to select from.
+        positions: the positions of the selected sources in ``sources.names``.
     """
 
     def __init__(self, sources: Sources, positions: Sequence[int]) -> None:
@@ -132,14 +132,14 @@ class BasisRecipe:
 
     Attributes:
         top_k: directions per source and matrix; fewer if the matrix is too small for all sources.
-        room: number of sources that the width of the basis allows for. If there are fewer sources, random directions
-            fill the remaining columns.
+        room: number of sources for which the basis has columns. If there are fewer sources, the remaining columns are
+            random directions.
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.
-        basis: which directions the columns are. ``sources``: the sources' directions, as above. Any other basis has as
-            many columns for every matrix: the leading (``pretrained``) or ``pretrained_trailing`` singular directions
-            of the pre-trained weight, or ``random`` columns.
+        basis: the directions that are the columns. ``sources``: the sources' directions, as above. ``pretrained`` and
+            ``pretrained_trailing``: the leading or trailing singular directions of the pre-trained weight. ``random``:
+            random columns. For a matrix, all four have the same number of columns.
         seed: seed of the random directions.
     """
 
@@ -152,7 +152,7 @@ class BasisRecipe:
 
 
 def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
-    """Return the orthonormal basis of all sources' directions of a matrix, and their mean coefficients in it.
+    """Return the orthonormal basis of all sources' directions of a matrix, and the sources' mean coefficients in it.
 
     The mean over the sources of diag(U^T M_i V) is diag(U^T M V) of the mean M, so one projection is enough.
     """
@@ -166,7 +166,7 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
 def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tensor) -> PooledBasis:
     """Return the basis of one matrix by a recipe, and the sources' mean coefficients in it.
 
-    :meth:`Sources.pooled_basis` and :meth:`Sources.pretrained_basis` may be cached; the others are computed here.
+    Where possible, it comes from :meth:`Sources.pooled_basis` or :meth:`Sources.pretrained_basis`, which may be cached.
 
     Args:
         weight: the pre-trained matrix, (m, n).
@@ -201,6 +201,6 @@ def _basis_of_sources(sources: Sources, recipe: BasisRecipe, matrix: str, shape:
             basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
         else:
             basis = orthonormal_basis(directions, (m, n))
-    if padding and not whitening:  # the missing columns of a whitened basis would be zero, and do nothing
+    if padding and not whitening:  # the additional columns of a whitened basis would be zero, without an effect
         basis = padded_basis(basis, per_source * room, torch_generator("padding", matrix))
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))

@@ -1,8 +1,8 @@
 """The change of an image tower as coefficients in bases, and rebuilding the bases from the source models.
 
-The coefficients need only a few kilobytes. Their bases can be recomputed from the source models by a
-:class:`bolt.spectral.sources.BasisRecipe`, so they need not be saved. A probe, saved beside the coefficients, shows
-whether the recomputed basis is the one that the coefficients belong to.
+The coefficients need only a few kilobytes. The bases can be recomputed from the source models by a
+:class:`bolt.spectral.sources.BasisRecipe`, so the bases need not be saved. A probe, a checksum that is saved beside the
+coefficients, shows whether a recomputed basis is the one that the coefficients were trained in.
 
 Shape legend: m, n a weight matrix's rows and columns, r coefficients, P numbers of a probe.
 """
@@ -23,7 +23,7 @@ from bolt.spectral.spectral_linear import attach_coefficients, merge_coefficient
 
 _PROBED = 16
 _CLOSE = 1e-3
-"""Tolerated relative difference of two probes; a basis computed on another processor differs in its last digits."""
+"""Tolerated relative difference of two probes. A basis computed on a different processor differs in its last digits."""
 
 
 class BasisMismatch(ValueError):
@@ -32,14 +32,14 @@ class BasisMismatch(ValueError):
 
 @dataclass(frozen=True)
 class SpectralChange:
-    """The update U diag(s) V^T of some weight matrices, by open_clip's names and in its orientation.
+    """The update U diag(s) V^T of some weight matrices, with open_clip's names and orientation.
 
     Attributes:
         coefficients: s (r,) of each matrix, as added to the weights.
         bases: U (m, r) and V (n, r) of each matrix.
         recipe: how the bases were computed.
-        sources: names of the source models they were computed from.
-        digests: SHA-256 of each source's file, in the same order; empty if unknown.
+        sources: names of the source models that the bases were computed from.
+        digests: SHA-256 of each source's file, in the order of ``sources``; empty if unknown.
     """
 
     coefficients: Mapping[str, Tensor]
@@ -53,12 +53,15 @@ class SpectralChange:
         return merge_coefficients(attach_coefficients(tower, self.bases, self.coefficients)[0])
 
     def probes(self) -> dict[str, Tensor]:
-        """Return a checksum of each matrix's update: P numbers that differ for any other update; see :func:`_probe`."""
+        """Return a checksum of each matrix's update: P numbers that depend on the coefficients and on their basis."""
         return {name: _probe(name, self.bases[name], s) for name, s in self.coefficients.items()}
 
 
 def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
-    """Return the first P entries of U diag(s) V^T x, x random and keyed by the matrix; column signs do not matter."""
+    """Return the first P entries of U diag(s) V^T x, for a random x that the matrix's name seeds.
+
+    The signs of the basis's columns have no effect.
+    """
     u, v = basis.u.double().cpu(), basis.v.double().cpu()
     x_n = torch.randn(len(v), generator=torch_generator("probe", matrix), dtype=torch.float64)
     return (u @ (s.double().cpu() * (v.mT @ x_n)))[:_PROBED].float()

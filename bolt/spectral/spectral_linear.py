@@ -4,7 +4,7 @@ A training step costs little more than the forward pass and the input gradient o
 uses the merged weight. The backward pass computes the input gradient through the merged weight, and the gradient of the
 coefficients from two thin products: the sum over tokens of (U^T d) * (V^T x). No weight gradient (m, n) is computed.
 
-open_clip stores ``proj`` transposed; :func:`attach_coefficients` swaps U and V for it.
+open_clip stores ``proj`` transposed, so :func:`attach_coefficients` swaps the U and V of this matrix.
 
 Shape legend: ... leading axes, n input and m output width of a linear module, r coefficients.
 """
@@ -43,7 +43,7 @@ class _SpectralMap(torch.autograd.Function):
             merged = torch.addmm(weight, u * s, v.mT).to(compute)
             x = x.to(compute)
             if ctx.needs_input_grad[1]:
-                # V^T x is saved instead of x, which is n / r times larger and which nothing else keeps in memory.
+                # V^T x is saved instead of x: x is n / r times larger, and nothing else keeps it in memory.
                 ctx.save_for_backward(merged, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
             elif ctx.needs_input_grad[0]:
                 ctx.save_for_backward(merged)
@@ -114,7 +114,9 @@ class SpectralLinear(nn.Module):
 def attach_coefficients(
     tower: ImageTower, bases: Mapping[str, Basis], s0: Mapping[str, Tensor], sign: Sign = "free"
 ) -> tuple[ImageTower, dict[str, nn.Parameter]]:
-    """Copy a tower with trainable coefficients on some weight matrices; it shares every frozen tensor with ``tower``.
+    """Return a copy of a tower with trainable coefficients on some weight matrices, and the coefficients.
+
+    The copy shares every frozen tensor with ``tower``.
 
     Args:
         bases: basis of each matrix by open_clip's name, in open_clip's orientation. A matrix whose basis has no column
@@ -142,7 +144,7 @@ def attach_coefficients(
 
 
 def merge_coefficients(tower: ImageTower) -> ImageTower:
-    """Merge all coefficients into the weights of a plain frozen tower, which shares the other tensors.
+    """Return a plain frozen tower with all coefficients merged into the weights. It shares the other tensors.
 
     Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite.
     """

@@ -1,6 +1,6 @@
 """Sums of task vectors from which single sources can be subtracted without rounding error.
 
-One sum over a domain serves every target: the target's own sources are subtracted from it.
+One sum over a domain serves every target, because the sources that a target must not have can be subtracted from it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ROUNDER = 1.5 * 2.0**52 * GRID
 def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
     """Add one source's task vector to a float64 sum, in place, so that it can be subtracted again exactly.
 
-    Each number is first rounded to a multiple of ``GRID``. This changes almost nothing: the difference of two float32
-    weights already is a multiple of ``GRID`` unless both are below 8e-6. In float64, sums of up to a hundred such
-    numbers have no rounding error.
+    Each number is first rounded to a multiple of ``GRID``. This changes almost nothing, because the difference of two
+    float32 weights of magnitude 8e-6 or more already is a multiple of ``GRID``. In float64, sums of up to a hundred
+    multiples of ``GRID`` have no rounding error.
 
     Raises ``ValueError`` if an entry is not finite or not below 64 in magnitude; no fine-tuned model has such entries.
     """
@@ -30,7 +30,7 @@ def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
 
 
 def exact_sum(task_vectors: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the sum of task vectors by tensor, as :func:`add_task_vector` makes it."""
+    """Return the sum of task vectors by tensor. Raises ``ValueError`` where :func:`add_task_vector` does."""
     sums: dict[str, Tensor] = {}
     for task_vector in task_vectors:
         for name, tensor in task_vector.items():
@@ -39,11 +39,11 @@ def exact_sum(task_vectors: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
 
 
 def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) -> Tensor:
-    """Return the float32 mean of the task vectors of a domain without the held-out ones.
+    """Return the float32 mean of the task vectors of a domain without the held-out task vectors.
 
     The result contains nothing of a held-out model. The sum holds multiples of ``GRID`` that were added without
-    rounding, so subtracting one gives, bit for bit, the sum that never contained it. (A plain float64 sum of float32
-    values has this property too if their magnitudes spread over less than 29 bits. With ``GRID`` it always holds.)
+    rounding, so subtracting a task vector gives, bit for bit, the sum that never contained it. (A plain float64 sum of
+    float32 values has this property only if their magnitudes spread over less than 29 bits.)
 
     Args:
         total_f64: sum over all sources of the domain, made by :func:`add_task_vector`.

@@ -1,8 +1,8 @@
-"""Trains some parameters of an image tower on a task: on its labelled support or, at test time, on the test images.
+"""Trains some parameters of an image tower on a task: on the labelled support or, at test time, on the test images.
 
-A method describes what is trained, and how images are encoded meanwhile, with a
-:class:`bolt.training.trainable.Trainable`. This module decides for all methods alike which images are used, in which
-order, in which views, and with which loss.
+With a :class:`bolt.training.trainable.Trainable`, a method says which tensors are trained, and how images are encoded
+during the training. The images, their order, their views and the loss are the same for all methods; this module
+chooses them.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
 """
@@ -49,13 +49,13 @@ def train(
     start: ImageTower | None = None,
     **options: Any,
 ) -> Curve:
-    """Train on the labelled support or, if the task has unlabelled test images, on those.
+    """Train on the labelled support or, if the task has unlabelled test images, on the test images.
 
     Args:
         min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
-        start: at test time, the tower whose most confident predictions are trusted; by default the frozen one.
-        recipe, options: see :func:`bolt.training.loop.fit`; ``relative_rates``, ``deviations``, ``make_optimiser`` and
-            ``schedule`` are options.
+        start: at test time, the tower whose most confident predictions are trusted; by default the frozen tower.
+        recipe, options: see :func:`bolt.training.loop.fit`. The options are ``relative_rates``, ``deviations``,
+            ``make_optimiser`` and ``schedule``.
 
     Raises:
         bolt.training.loop.Diverged: if a loss or a parameter is NaN or infinite.
@@ -78,7 +78,7 @@ def fit_task(
     make: Callable[[], Adapted],
     **options: Any,
 ) -> Curve:
-    """Train as :func:`bolt.training.loop.fit` does, under the task's protocol, and tell the task of every epoch.
+    """Call :func:`bolt.training.loop.fit` with the task's protocol, ``report`` and ``after_epoch``.
 
     Args:
         make: makes the method's result from the current parameters.
@@ -96,9 +96,9 @@ def fit_task(
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
-    """Return the cross-entropy, or the method's own loss, on augmented views of the support.
+    """Return the loss of augmented views of the support: the cross-entropy, or the method's own loss.
 
-    With oversampling, row r of an epoch stands for copy r // N of image r % N. Every copy is another view.
+    With oversampling, row r of an epoch is copy r // N of image r % N. Every copy is a different view.
     """
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     labels_N = task.support.labels_N.to(task.backbone.device)
@@ -125,7 +125,7 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
 
 
 def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
-    """Return the result with the current parameters; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
+    """Return the method's result with the current parameters. ``more`` sets further fields of the result."""
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if trainable.classifier is not None:
         classify = trainable.classifier()
@@ -134,10 +134,10 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
 
 
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:
-    """Return how often to repeat the support for at least ``min_batches`` batches an epoch, as in aTLAS's code.
+    """Return how many copies of the support give an epoch of at least ``min_batches`` batches, as in aTLAS's code.
 
-    With ``r = size / batch_size`` below ``min_batches``, ``int(min_batches / r) + 1`` times; otherwise once. An epoch
-    always has one batch, so a minimum of 1 repeats nothing.
+    If ``r = size / batch_size`` is below ``min_batches``, these are ``int(min_batches / r) + 1`` copies, otherwise one.
+    A minimum of 1 needs no second copy, because an epoch always has a batch.
     """
     batches = size / batch_size
     return 1 if min_batches <= 1 or batches >= min_batches else int(min_batches / batches) + 1

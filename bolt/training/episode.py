@@ -27,9 +27,9 @@ HEAD = "head"
 
 
 def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Loss:
-    """Return the cross-entropy of normalised images, as a function of the tower's parameters and of a head (C, D).
+    """Return the cross-entropy of normalised images as a function of the tower's parameters and of a head (C, D).
 
-    The head is applied to unit features and includes the logit scale.
+    The head multiplies unit features, and its rows are multiplied by the logit scale.
     """
 
     def loss(parameters: Parameters) -> Tensor:
@@ -43,12 +43,12 @@ def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Lo
 def outer_gradient(
     start: Parameters, support_loss: Loss, query_loss: Loss, recipe: MetaRecipe
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Return an episode's outer gradient, per parameter of ``start`` except the head, and its loss.
+    """Return an episode's outer gradient, by parameter of ``start`` without the head, and the episode's loss.
 
     Let theta be the start, F(theta) the parameters after the inner steps and L the loss of the query images. The outer
     gradient is the gradient of L(F(theta)) in theta for ``maml``, the gradient of L at F(theta) for ``first_order``,
-    and theta - F(theta) for ``reptile``. The loss is L(F(theta)); ``reptile`` uses no query images and gives the
-    support's loss at theta.
+    and theta - F(theta) for ``reptile``. The episode's loss is L(F(theta)). For ``reptile``, which has no query images,
+    it is the loss of the support images at theta.
     """
     second_order = recipe.variant == "maml"
     point = {name: tensor.detach().requires_grad_() for name, tensor in start.items()}
@@ -75,7 +75,7 @@ def outer_gradient(
 
 
 class _PlainQuickGELU(nn.Module):
-    """x * sigmoid(1.702 x), written with differentiable operations."""
+    """x * sigmoid(1.702 x), written with operations that can be differentiated twice."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(1.702 * x)
@@ -84,8 +84,8 @@ class _PlainQuickGELU(nn.Module):
 def twice_differentiable(tower: ImageTower) -> ImageTower:
     """Return a copy of the tower that shares all tensors, and whose gradient can be differentiated again.
 
-    The tower's own QuickGELU has a first derivative only. So does fused attention: the caller must select the ``MATH``
-    kernel with ``torch.nn.attention.sdpa_kernel``.
+    The tower's own QuickGELU has a first derivative only, so the copy has another one. Fused attention has a first
+    derivative only too. So the caller must select the ``MATH`` kernel with ``torch.nn.attention.sdpa_kernel``.
     """
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
     shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy does not copy what its memo holds

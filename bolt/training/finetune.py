@@ -21,8 +21,8 @@ from bolt.training.loop import MetricsCallback, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
 SOURCE_RECIPE = TrainingRecipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
-"""The published recipe. The number of epochs is set per dataset, for about 2000 steps. A training with fewer steps than
-the 500 of the warm-up never reaches its learning rate; give it a ``warmup_fraction`` instead of ``warmup_steps``."""
+"""The published recipe. The number of epochs is set per dataset, for about 2000 steps. A training with fewer than 500
+steps never reaches its learning rate, so it should have a ``warmup_fraction`` instead of ``warmup_steps``."""
 
 
 def finetune_source(
@@ -44,9 +44,9 @@ def finetune_source(
         backbone: the pre-trained model to start from.
         head_CD: the dataset's frozen zero-shot head, unit rows.
         labels_N: class of each training image.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); epoch e reads view e + 1, drawn with
-            ``bolt.clip.augment.SOURCE_CROP``.
-        order: a permutation of the rows for each epoch.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). Epoch e reads view e + 1, which the caller draws
+            with ``bolt.clip.augment.SOURCE_CROP``.
+        order: ``order(epoch)`` -> a permutation of the rows.
         recipe, report, on_epoch_end, resume: see :func:`bolt.training.loop.fit`.
         in_place: train the backbone's own tower instead of a copy, which saves the memory of its weights.
 

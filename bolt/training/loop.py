@@ -1,8 +1,9 @@
 """The training loop that all trained methods share.
 
-It uses AdamW with a linear warm-up and then a cosine to zero, set per step. Gradients are clipped by their global norm.
-Every epoch visits every row once, the last partial batch included. The loop itself draws no random numbers: the caller
-keys ``order`` and ``loss_of_rows`` by the epoch, so a resumed training gives the same bits as an uninterrupted one.
+By default the loop uses AdamW. The learning rate rises linearly and then follows a cosine to zero, per step. Gradients
+are clipped by their global norm. Every epoch visits every row once, the last partial batch included. The loop itself
+draws no random numbers. The caller's ``order`` and ``loss_of_rows`` depend on the epoch only, so a resumed training
+gives the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bolt.protocol import STRICT, Precision, Protocol
 from bolt.util.ranges import AtLeast0, AtLeast1, Checked, Fraction, NotNegative, Positive
 
 MetricsCallback = Callable[[int, Mapping[str, float]], None]
-"""``callback(epoch, metrics)``, called after each epoch with numbers to plot."""
+"""``callback(epoch, metrics)``, called after each epoch with the epoch's numbers by name."""
 Curve = list[dict[str, float]]
 """One row per epoch: ``train_loss`` and ``learning_rate``."""
 Schedule = Callable[[int, int], float]
@@ -39,14 +40,14 @@ class TrainingRecipe(Checked):
     Attributes:
         epochs, batch_size, learning_rate, weight_decay: of AdamW with its usual betas.
         warmup_fraction: share of all steps over which the learning rate rises linearly.
-        warmup_steps: a number of warm-up steps, which replaces ``warmup_fraction``.
+        warmup_steps: number of warm-up steps; if given, it replaces ``warmup_fraction``.
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
-        precision: of parameters, gradients and optimiser, always ``float32``. The number format of a tower's products
-            belongs to the tower, see :mod:`bolt.clip.precision`.
+        precision: number format of parameters, gradients and optimiser, always ``float32``. A tower's products have
+            the tower's number format, see :mod:`bolt.clip.precision`.
         schedule: after the warm-up, a ``cosine`` to zero per step, or a ``constant`` rate. ``halving``: the rate halves
             after every epoch, without a warm-up.
-        epsilon: AdamW's, added to the root of the second moment.
-        accumulate: how many batches are averaged into one step. The last step of an epoch averages what is left.
+        epsilon: AdamW's epsilon, which is added to the root of the second moment.
+        accumulate: how many batches are averaged into one step. The last step of an epoch averages the batches left.
     """
 
     epochs: AtLeast1 = 20
@@ -69,7 +70,7 @@ class TrainingRecipe(Checked):
 def plain_recipe(
     epochs: int, batch_size: int, learning_rate: float, weight_decay: float = 0.0, **fields: Any
 ) -> TrainingRecipe:
-    """Return a recipe without warm-up and gradient clipping; ``fields`` are further fields of it."""
+    """Return a recipe without warm-up and gradient clipping. ``fields`` sets further fields of the recipe."""
     plain = TrainingRecipe(epochs, batch_size, learning_rate, weight_decay, warmup_fraction=0.0, clip_norm=0.0)
     return replace(plain, **fields)
 
@@ -79,11 +80,11 @@ class ReferenceDeviations:
     """Deviations of the BOLT authors' training code, used under the protocol ``published``.
 
     Attributes:
-        gradient_scale: their code clips the gradient while it is still multiplied by the scale of the mixed-precision
-            scaler, so the norm after unscaling never exceeds ``clip_norm / gradient_scale`` (their aTLAS).
-        step_on_full_batches: only a full group of ``accumulate`` batches makes a step. The batches left at the end of
-            an epoch make none; their gradient is carried into the next epoch. An epoch with fewer batches than that
-            never makes a step (their aTLAS).
+        gradient_scale: the scale of the mixed-precision scaler, by which the gradient is still multiplied when it is
+            clipped. So the norm after unscaling never exceeds ``clip_norm / gradient_scale`` (their aTLAS).
+        step_on_full_batches: whether only a full group of ``accumulate`` batches makes a step. The gradient of the
+            batches left at the end of an epoch is then added to the next epoch's first step. With fewer than
+            ``accumulate`` batches in an epoch, no step is ever made (their aTLAS).
         late_schedule: every learning rate takes effect one step late, and the first step has the full rate (their
             BOLT).
         equal_batches: under ``epoch_selection: best_train_loss``, the loss of an epoch is the mean over its batches. A
@@ -100,7 +101,7 @@ NO_DEVIATIONS = ReferenceDeviations()
 
 
 def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
-    """Return the learning rate of step ``step`` (from 0) of ``total``: linear up to ``base``, then a cosine to zero."""
+    """Return the rate of step ``step`` (from 0) of ``total``: it rises linearly to ``base``, then falls by a cosine."""
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
     progress = (step - warmup_steps) / (total - warmup_steps)
@@ -121,7 +122,7 @@ def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.O
 
 
 def fused_on_gpu(device: torch.device) -> bool | None:
-    """Return ``True`` on a GPU, else ``None``, PyTorch's default: a fused optimiser rounds in another way."""
+    """Return ``True`` on a GPU, else ``None``, PyTorch's default, because a fused optimiser rounds differently."""
     return True if device.type == "cuda" else None
 
 
@@ -146,24 +147,25 @@ def fit(
     Args:
         parameters: leaf tensors that require a gradient.
         loss_of_rows: ``loss_of_rows(epoch, rows)`` -> the mean loss of these rows; epochs count from 0.
-        order: ``order(epoch)`` -> the rows of an epoch, (N,), the same number in every epoch. The caller decides what a
-            row stands for.
+        order: ``order(epoch)`` -> the rows of an epoch, (N,), with the same N in every epoch. A row is a number whose
+            meaning only ``loss_of_rows`` knows.
         recipe: the hyperparameters.
         protocol: only its ``epoch_selection`` is read. ``best_train_loss`` restores the parameters of the first epoch
             with the lowest loss.
-        report: called after each epoch with the epoch's row.
+        report: called after each epoch with the epoch's number and its row of the curve.
         on_epoch_end: called after each epoch with its number and a function that makes a snapshot of the training.
             A snapshot holds tensors, numbers, lists and dictionaries only, so ``torch.load`` with ``weights_only``
             reads it.
-        resume: a snapshot; training continues with the epoch after it.
-        relative_rates: per parameter, a factor on the learning rate; 1 by default.
+        resume: a snapshot; training continues with the epoch after the snapshot.
+        relative_rates: a factor on the learning rate for each parameter; 1 by default.
         deviations: see :class:`ReferenceDeviations`.
         make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
         schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
-        precision: number format of a step's float32 products on a GPU. If a tower is trained, give the tower's own.
+        precision: number format of a step's float32 products on a GPU. If a tower is trained, pass the tower's format.
 
     Raises:
-        Diverged: naming epoch and step, if a loss is NaN or infinite, or a parameter is at the end of an epoch.
+        Diverged: if a loss is NaN or infinite, or if a parameter is at the end of an epoch. The message names epoch
+            and step.
     """
     trained = list(parameters)
     shares = [1.0] * len(trained) if relative_rates is None else list(relative_rates)
@@ -211,7 +213,7 @@ def fit(
             if recipe.clip_norm:
                 clip_gradient(trained, recipe.clip_norm, deviations.gradient_scale)
             optimiser.step()
-        # Checked once per epoch: reading every loss would make the GPU wait at every step.
+        # The losses are read once per epoch, because a read at every step would make the GPU wait.
         batch_losses = torch.stack(losses).float()
         check_finite(batch_losses, trained, f"epoch {epoch}, step")
         weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
@@ -263,10 +265,12 @@ def _training_state(
 
 
 def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> None:
-    """Raise ``Diverged``, which names the step, if a loss or, after the last step, a parameter is NaN or infinite.
+    """Raise ``Diverged`` if a step's loss is NaN or infinite, or if a parameter is after the last step.
 
     Args:
-        step: what a step is called, such as ``outer update``; ``first`` is the number of the first one.
+        losses: the loss of each step.
+        step: the name of a step in the message, such as ``outer update``.
+        first: the number of the first step.
     """
     values = losses.tolist()
     bad = next((index for index, value in enumerate(values) if not math.isfinite(value)), None)

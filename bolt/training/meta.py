@@ -1,11 +1,13 @@
 """Meta-learns an initialisation of the image tower on other datasets, with MAML or Reptile.
 
 An *episode* is a few labelled images of one dataset. The inner loop takes plain gradient steps on the support images
-of the episode; it changes the tower and a copy of the dataset's zero-shot head. The outer update changes the tower
-only. MAML (Finn et al., 2017) lowers the loss of the query images after the inner loop; it differentiates through the
-inner steps, or not (first order). Reptile (Nichol et al., 2018) moves the tower towards the end of the inner loop.
+of the episode. These steps change the tower and a copy of the dataset's zero-shot head. The outer update changes the
+tower only. MAML (Finn et al., 2017) lowers the loss of the query images after the inner loop. It differentiates through
+the inner steps; its first-order form does not. Reptile (Nichol et al., 2018) moves the tower towards the parameters at
+the end of the inner loop.
 
-The head includes the logit scale, ``scale * head_CD``, as in the BOLT authors' code. Their rates belong to that scale.
+The head is multiplied by the logit scale, ``scale * head_CD``, as in the BOLT authors' code. The default learning rates
+are theirs, and fit a head of that scale.
 
 Shape legend: N training images, B images of an episode, C classes, D joint embedding width, S image side.
 """
@@ -43,11 +45,11 @@ class MetaTask:
     """One dataset to meta-learn on.
 
     Attributes:
-        name: the dataset's name; it keys the draws.
-        head_CD: its zero-shot head, unit rows.
+        name: the dataset's name; the draws of images depend on it.
+        head_CD: the dataset's zero-shot head, unit rows.
         labels_N: class of each training image.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S) of training images; outer update t (from 0)
-            reads view t + 1, drawn with ``bolt.clip.augment.SOURCE_CROP``.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S) of training images. Outer update t (from 0) reads
+            view t + 1, which the caller draws with ``bolt.clip.augment.SOURCE_CROP``.
     """
 
     name: str
@@ -68,32 +70,33 @@ def meta_learn(
 ) -> dict[str, Tensor]:
     """Meta-learn the image tower; returns every tensor of the result by open_clip name.
 
-    The datasets of an update are drawn with the key (seed, step), the images of an episode with (seed, step, dataset).
-    So neither the order of ``tasks`` nor an interruption changes the result.
+    The draw of an update's datasets depends on (seed, step) only, the draw of an episode's images on (seed, step,
+    dataset). So neither the order of ``tasks`` nor an interruption changes the result.
 
     Args:
         backbone: the pre-trained model to start from; it is not changed.
         tasks: the datasets to learn on. The caller leaves the target out.
         recipe: the hyperparameters.
-        seed: the key of the draws.
-        report: called after every ``REPORT_INTERVAL`` updates, and after the last, with the number of that interval and
-            its mean ``meta_loss``: the loss of the query images after the inner steps or, for ``reptile``, of the
-            support images before them.
-        on_interval_end: called then with a function that snapshots the training (tensors, numbers, lists and
-            dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
-        resume: such a snapshot, from which training goes on.
+        seed: seed of all draws.
+        report: called after every ``REPORT_INTERVAL`` updates, and after the last update, with the number of the
+            interval and its mean ``meta_loss``. This is the loss of the query images after the inner steps or, for
+            ``reptile``, the loss of the support images before them.
+        on_interval_end: called after ``report`` with the number of the interval and a function that makes a snapshot of
+            the training. A snapshot holds tensors, numbers, lists and dictionaries only, so ``torch.load`` with
+            ``weights_only`` reads it.
+        resume: a snapshot; training continues with the update after the snapshot.
 
     Raises:
-        ValueError: for no tasks, two of one name, or a dataset with fewer images than an episode.
-        bolt.training.loop.Diverged: naming the update, when a loss or, at the end
-            of an interval, a parameter is NaN or infinite.
+        ValueError: if there are no tasks, if two have one name, or if a dataset has fewer images than an episode.
+        bolt.training.loop.Diverged: if a loss is NaN or infinite, or if a parameter is at the end of an interval. The
+            message names the update.
     """
     pool = _checked(tasks, recipe)
     tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
     trained = dict(tower.named_parameters())
     fused = fused_on_gpu(backbone.device)
     optimiser: torch.optim.Optimizer
-    if recipe.variant == "reptile":  # its gradient is theta - F(theta), so a plain step moves towards F(theta)
+    if recipe.variant == "reptile":  # the gradient is theta - F(theta), so a plain step moves towards F(theta)
         optimiser = torch.optim.SGD(trained.values(), lr=recipe.outer_rate, fused=fused)
     else:
         optimiser = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0, fused=fused)
@@ -136,7 +139,7 @@ def meta_learn(
 def _episode(
     backbone: Backbone, encoder: ImageTower, task: MetaTask, recipe: MetaRecipe, seed: int, step: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Return an episode's outer gradient and loss; its images are drawn regardless of class."""
+    """Return an episode's outer gradient and its loss. The images are drawn regardless of their classes."""
     generator = torch_generator("episode", seed, step, task.name)
     rows = torch.randperm(len(task.labels_N), generator=generator)[: recipe.support + recipe.query]
     images_B3SS = backbone.normalise(task.pixels(step + 1, rows))
@@ -155,7 +158,7 @@ def _episode(
 
 
 def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
-    """Return the tasks sorted by name. Raises ``ValueError`` if they cannot be learned on."""
+    """Return the tasks sorted by name. Raises ``ValueError`` where :func:`meta_learn` does."""
     if not tasks:
         raise ValueError("there is no dataset to meta-learn on")
     pool = sorted(tasks, key=lambda task: task.name)

@@ -15,13 +15,13 @@ class MetaRecipe(Checked):
     """The hyperparameters of a meta-learned start; the defaults are the BOLT authors' for MAML.
 
     Attributes:
-        variant: ``maml`` differentiates through the inner steps; ``first_order`` takes the gradient after them;
-            ``reptile`` moves towards the parameters after them.
+        variant: ``maml`` differentiates through the inner steps; ``first_order`` takes the gradient after the inner
+            steps; ``reptile`` moves towards the parameters after the inner steps.
         steps: the number of outer updates.
-        tasks_per_step: datasets per outer update; all of them if there are fewer.
-        support, query: images of a dataset's training split for the inner steps, and for the outer loss.
-        inner_steps, inner_rate: number and learning rate of the plain gradient steps on the support; they train the
-            head too.
+        tasks_per_step: number of datasets per outer update; all datasets if there are fewer.
+        support, query: number of a dataset's training images for the inner steps, and for the outer loss.
+        inner_steps, inner_rate: number and learning rate of the plain gradient steps on the support. These steps train
+            the head too.
         outer_rate: learning rate of AdamW without weight decay; for ``reptile``, the fraction of the way to the
             parameters after the inner steps.
         clip_norm: largest global norm of the outer gradient; 0 switches clipping off. ``reptile`` never clips.

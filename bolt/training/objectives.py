@@ -18,20 +18,20 @@ def cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
 def ufm_loss(
     weak_BC: Tensor, strong_BC: Tensor, targets_B: Tensor, trusted_B: Tensor, threshold: float = 0.99
 ) -> Tensor:
-    """Return the loss of Unsupervised FixMatch (UFM): an image's strong view is to be classified like its weak view.
+    """Return the loss of Unsupervised FixMatch (UFM): the cross-entropy of an image's strong view and its weak view.
 
-    The target of an image is the softmax of its weak logits or, if the image is trusted, the class ``targets_B``.
-    Images whose target has no entry above ``threshold`` are left out; the loss is the mean over the others. The
-    gradient flows into the strong logits only. This is the loss of aTLAS's test-time script. Its "sharpening"
-    multiplies by a half and normalises again, which changes nothing, so it is left out here.
+    The target of an image is the softmax of its weak logits or, if the image is trusted, the class in ``targets_B``.
+    The loss is the mean over the confident images, whose target has an entry above ``threshold``. The gradient flows
+    into the strong logits only. This is the loss of aTLAS's test-time script. The "sharpening" of that script
+    multiplies the target by a half and normalises it again. This changes nothing, so it is left out here.
 
-    If no image is confident, the loss is 0 with a gradient of zeros; such a batch changes only AdamW's moments.
+    If no image is confident, the loss is 0 with a gradient of zeros. Such a batch changes only AdamW's moments.
 
     Args:
-        weak_BC: logits of the un-augmented view; rows of trusted images are not read.
+        weak_BC: logits of the un-augmented view; rows of trusted images have no effect.
         strong_BC: logits of the augmented view.
-        targets_B: class of each trusted image; entries of other images are ignored.
-        trusted_B: which images are trusted, boolean.
+        targets_B: class of each trusted image; entries of other images have no effect.
+        trusted_B: whether each image is trusted, boolean.
         threshold: probability that a target's largest entry must exceed.
     """
     strong_BC = strong_BC.float()

@@ -1,13 +1,13 @@
 """Adapts to unlabelled test images with UFM: pseudo-labels, batches of two streams, two views of each image.
 
-Before training, every test image is classified. The images to which a class gives its highest probabilities are
-*trusted*: their predictions become labels. One half of every batch are trusted images, which repeat endlessly. The
+Before training, every test image is classified. For each class, the images with the highest probabilities of this class
+are *trusted*: their predictions become labels. One half of every batch are trusted images, which repeat endlessly. The
 other half are the remaining images, each at most once per epoch. :func:`bolt.training.objectives.ufm_loss` compares a
 weak and a strong view of each image. This is the test-time training of aTLAS (Zhang et al., 2024) with the batch
 halves of the BOLT authors' code.
 
-What differs: the aTLAS script trusts every image because of an indexing error, and both scripts trust every image if
-there are too few images to trust any. Neither is done here.
+Two errors of the original scripts are not repeated here. The aTLAS script trusts every image because of an indexing
+error. If there are too few images to trust any, both scripts trust all of them; here none is trusted.
 
 Shape legend: N test images, B batch, R images of a batch that are not trusted, C classes, D joint embedding width,
 S image side.
@@ -32,7 +32,7 @@ _ENCODE_BATCH = 256
 
 
 def trusted_per_class(images: int, classes: int) -> int:
-    """Return how many images a class may trust: a tenth of its average share of all images, at most 100."""
+    """Return the number of trusted images per class: a tenth of the mean number of images per class, at most 100."""
     return min(images // (_TRUSTED_DIVISOR * classes), _MAX_TRUSTED)
 
 
@@ -44,25 +44,25 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
     """
     ranked_NC = probabilities_NC.sort(dim=0, descending=True, stable=True).indices
     trusted_N = torch.zeros_like(probabilities_NC[:, 0], dtype=torch.bool)
-    # Counted from the front: a slice of the last k would take everything when k is 0.
+    # The ranks are descending, because a slice of the last k entries would take all entries if k is 0.
     trusted_N[ranked_NC[:per_class].flatten()] = True
     return trusted_N
 
 
 @dataclass(frozen=True)
 class TwoStreams:
-    """The rows of each batch: first the larger half, images that are not trusted, and then trusted images.
+    """The rows of each batch: first images that are not trusted (the larger half), and then trusted images.
 
-    A row below ``size`` is the image of that number, not trusted. A row from ``size`` on is the trusted image ``row -
-    size``. All batches of an epoch are full, so an epoch skips a few images that are not trusted. If too few images are
-    not trusted to fill a half, the only batch has all of them. If no image is trusted, a batch has no second part.
+    A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
+    full, so an epoch skips a few images that are not trusted. If these are too few to fill one half, the epoch has a
+    single batch with all of them. If no image is trusted, a batch has no second half.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
         trusted: numbers of the trusted images.
         size: the number of images, N.
         batch_size: rows of a batch.
-        images: the task's unlabelled images, for their keyed permutations.
+        images: the task's unlabelled images, which give the permutations.
     """
 
     unlabelled: Tensor
@@ -112,8 +112,8 @@ def unlabelled_losses(
 
     Args:
         unlabelled: the task's unlabelled images.
-        start: the tower whose predictions are trusted; by default the frozen one, whose features are cached.
-        recipe: its batch size counts both halves.
+        recipe: the recipe; a batch of its batch size has both halves.
+        start: the tower whose predictions are trusted; by default the frozen tower, whose features are cached.
 
     Raises:
         bolt.training.loop.Diverged: if the starting tower gives NaN or infinite logits.
@@ -135,7 +135,8 @@ def unlabelled_losses(
         # Trusted images have labels, so only the others need their weak view.
         rest = torch.nonzero(~trusted_B).flatten()
         weak_R3SS = pixels(EVALUATION_VIEW, images[rest])
-        # The strong view first: older versions of autocast cache the weights they cast, under no_grad without a graph.
+        # The strong view comes first, because older versions of autocast cache the weights that they cast. After a weak
+        # view under no_grad, the cached weights would have no graph.
         strong_BC = classify(trainable.encode(strong_B3SS))
         weak_BC = torch.zeros_like(strong_BC)
         with torch.no_grad():

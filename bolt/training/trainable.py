@@ -1,4 +1,4 @@
-"""What a training needs from a method: the tensors to train, how images are encoded, and the loss of each batch.
+"""The interface between a method and the training loop: the tensors to train, the encoder, and the loss of each batch.
 
 Shape legend: B batch, C classes, D joint embedding width, S image side.
 """
@@ -24,8 +24,8 @@ class Trainable:
         current: makes a plain, frozen tower with the current parameters.
         classify: raw features -> logits, (B, C); the frozen text head by default.
         classifier: makes the classifier of the current parameters, if ``classify`` is for training only.
-        loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) of these classes (B,); by
-            default the cross-entropy of ``classify(encode(images))``. Training on unlabelled images does not read it.
+        loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) with labels (B,). By default
+            the cross-entropy of ``classify(encode(images))``. Training on unlabelled images has a loss of its own.
     """
 
     encode: Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""Low-rank adapters on the weight matrices of a tower: where they sit, how large they are.
+"""Low-rank adapters on the weight matrices of a tower: which matrices get one, and how many blocks have adapters.
 
 Shape legend: r rank, (m, n) a weight matrix (out, in).
 """
@@ -21,7 +21,7 @@ from bolt.spectral.directions import directions_per_source
 from bolt.util.ranges import EACH_ONCE, AtLeast0, AtLeast1, Below1, Checked, some_of
 
 _BOLT_DIRECTIONS = 12
-"""BOLT's default of ``top_k``; ``match_sources`` matches the number of coefficients that it gives."""
+"""BOLT's default of ``top_k``. It gives the number of coefficients that ``match_sources`` compares with."""
 
 _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "q": (("attn.in_proj_weight", ".q"), ("attn.qkv.weight", ".q"), ("attn.q_proj.weight", "")),
@@ -31,8 +31,8 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target -> matrices that hold it, by open_clip's and timm's names, each with its part of a split matrix, if it is
-split."""
+"""Target -> (name, part) of the matrices that can hold it, by open_clip's and timm's names. ``part`` is a sub-module of
+:class:`SplitProjection` if the matrix is fused, else empty."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class AdapterSettings(Checked):
     Attributes:
         rank, alpha: the update of a matrix is ``alpha / rank * B A``.
         rank_stabilised: the factor is ``alpha / sqrt(rank)`` instead (rsLoRA).
-        dropout: share of an adapter's inputs zeroed in training; query, key and value each draw their own.
+        dropout: share of an adapter's inputs that is set to zero in training. Query, key and value draw separately.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
         last_blocks: adapt only this many blocks, counted from the last one; 0 for all.
-        match_sources: adapt as many of the last blocks as need no more parameters than BOLT has coefficients with this
-            many sources; 0 switches this off.
+        match_sources: a number of sources; 0 switches this off. As many of the last blocks are adapted as have no more
+            parameters than BOLT has coefficients with that many sources.
     """
 
     rank: AtLeast1 = 16
@@ -64,7 +64,7 @@ class AdapterSettings(Checked):
 
 
 def bolt_coefficient_count(tower: ImageTower, sources: int) -> int:
-    """Count the coefficients that BOLT trains on this tower: per matrix and source 12, or as many as fit."""
+    """Count the coefficients that BOLT trains on a tower: 12 per matrix and source, fewer if a matrix is too small."""
     limits = [min(matrix.in_features, matrix.out_features) for matrix in matrix_modules(tower).values()]
     return sum(sources * directions_per_source(_BOLT_DIRECTIONS, limit, sources) for limit in limits)
 
@@ -80,7 +80,7 @@ def parameters_per_block(tower: ImageTower, settings: AdapterSettings, dora: boo
 
 
 def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSettings) -> list[tuple[str, str]]:
-    """Return the matrices of a block that have an adapter: each one's name, and the sub-module of a split matrix."""
+    """Return (name, part) of each matrix of a block that gets an adapter; ``part`` is as in ``_TARGETS``."""
     known = tower.matrix_paths()
     named = [
         (f"{tower.block_names}.{index}.{matrix}", part)
@@ -114,7 +114,7 @@ def attach_adapters(
 ) -> None:
     """Attach an adapter to each linear module at ``paths``, and freeze all other parameters of ``root``.
 
-    ``axes`` key the random initialisation. Raises ``ValueError`` if there is no module at one of the paths.
+    ``axes`` seed the random initialisation. Raises ``ValueError`` if there is no module at one of the paths.
     """
     root.requires_grad_(False)
     modules = [path for path, _ in root.named_modules()]
@@ -131,7 +131,7 @@ def attach_to_tower(
 ) -> dict[str, str]:
     """Attach the adapters to a tower; returns the adapted matrices, open_clip name -> module path.
 
-    A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises ``ValueError`` as
+    A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises the errors of
     :func:`adapted_blocks`.
     """
     layers, known = tower.shape.layers, tower.matrix_paths()
@@ -150,7 +150,7 @@ def attach_to_tower(
 def merged_weight(module: nn.Module) -> Tensor:
     """Return the weight (m, n) of a linear module, a :class:`SplitProjection` or a :class:`LowRankLinear`, detached.
 
-    It is the linear module's own tensor; for the other two it is a new tensor.
+    For a linear module, this is the module's tensor itself. For the other two, it is a new tensor.
     """
     if isinstance(module, SplitProjection):
         return torch.cat([merged_weight(part) for part in (module.q, module.k, module.v)])
@@ -162,8 +162,9 @@ def merged_weight(module: nn.Module) -> Tensor:
 class SplitProjection(nn.Module):
     """The fused query-key-value projection as three linear modules ``q``, ``k`` and ``v``, each for its own adapter.
 
-    An adapter on the fused (3W, W) matrix has one factor A for all three, and cannot leave one of them out. The modules
-    are frozen and share the memory of the fused one, so their weights must not be written to. B images, T tokens.
+    An adapter on the fused (3W, W) matrix would have one factor A for queries, keys and values, and could not leave out
+    one of the three. The three modules are frozen and share the fused module's memory, so their weights must not be
+    written to. B images, T tokens.
     """
 
     def __init__(self, fused: nn.Linear) -> None:

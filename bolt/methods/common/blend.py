@@ -20,25 +20,26 @@ from bolt.task.task import Adapted
 from bolt.training.objectives import cross_entropy
 
 _ALPHA_FACTOR = 250.0
-"""The factor in the official code. With it alpha starts at about 60 for CLIP."""
+"""The factor in the official code. With this factor, alpha starts at about 60 for CLIP."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blend(BlendClassifier):
     """The classifier in training; its tensors are updated in place.
 
-    A stack of classifiers, trained at once on one support each, has a leading axis in ``weight_CE`` and ``alpha_C``.
+    F classifiers can be trained at once, each on a support of its own. Such a stack has a leading axis F in
+    ``weight_CE`` and ``alpha_C``.
     """
 
     def logits(self, unit_ND: Tensor) -> Tensor:
         return self.logits_of(append_one(unit_ND), unit_ND @ self.head_CD.T)
 
     def logits_of(self, ones_NE: Tensor, text_NC: Tensor) -> Tensor:
-        """Return the logits (N, C) from features with a one, and their cosines with the text embeddings."""
+        """Return the logits (N, C) from the features with a one appended, and from their cosines with the text."""
         return ones_NE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_NC
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``, in closed form."""
+        """Return the mean cross-entropy, its gradient in ``weight_CE`` and its gradient in ``alpha_C``."""
         ones_NE, text_NC = append_one(unit_ND), unit_ND @ self.head_CD.T
         logits_NC = self.logits_of(ones_NE, text_NC)
         excess_NC = excess(logits_NC, F.one_hot(labels_N, logits_NC.shape[-1]))
@@ -55,20 +56,20 @@ class Blend(BlendClassifier):
 
 
 def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all images and, in a stack, over all its classifiers."""
+    """Return the mean cross-entropy over all images and, in a stack, over all classifiers."""
     return cross_entropy(logits_NC.flatten(0, -2), labels_N.flatten())
 
 
 def excess(logits_NC: Tensor, onehot_NC: Tensor) -> Tensor:
-    """Return the mean cross-entropy's gradient in the logits, (N, C): the probabilities minus the labels."""
+    """Return the mean cross-entropy's gradient in the logits, (N, C): (probabilities - labels) / N."""
     return (logits_NC.softmax(dim=-1) - onehot_NC) / logits_NC.shape[-2]
 
 
 def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
     """Return the untrained classifier: w is a class's mean or summed features, b is 0, alpha is equal for all.
 
-    alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image is left
-    out of that mean, and its w is 0. Features (F, N, D) and labels (F, N) make a stack.
+    alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image has w = 0
+    and is left out of that mean. Features (F, N, D) and labels (F, N) give a stack of F classifiers.
     """
     onehot_NC = F.one_hot(labels_N, len(head_CD)).to(unit_ND)
     counts_C1 = onehot_NC.sum(dim=-2)[..., None]
@@ -82,7 +83,7 @@ def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: L
 def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
     """Return step sizes for (w, b) and alpha that cannot raise the loss: inverse Lipschitz constants of the gradients.
 
-    Both are float64: a number, or (F,) for the features (F, N, D) of a stack.
+    Both are float64 tensors: scalars, or (F,) for the features (F, N, D) of a stack.
     """
     curvature, energy = _curvature(append_one(unit_ND)), _text_energy(unit_ND, head_CD)
     size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # torch divides a number by a tensor less exactly
@@ -96,7 +97,7 @@ def official_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
 
 
 def _curvature(features_ND: Tensor) -> Tensor:
-    """Return the largest eigenvalue of F^T F, for features F (N, D), in float64."""
+    """Return the largest eigenvalue of X^T X, for features X (N, D), in float64."""
     eigenvalues_D: Tensor = torch.linalg.eigvalsh(features_ND.mT @ features_ND)
     return eigenvalues_D[..., -1].double()
 

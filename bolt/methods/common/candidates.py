@@ -43,22 +43,22 @@ class Candidate:
         return self.method.needs_sources(self.settings)
 
     def adapt(self, task: Task) -> Adapted:
-        """Adapt to a task. As everywhere, the method gets sources and class names only if it declares them."""
+        """Adapt to a task. The method gets the task's sources and class names only if it declares that it uses them."""
         sources = task.sources if self.uses_sources else None
         text = task.text if self.method.trains_text(self.settings) else None
         return self.method.adapt(replace(task, sources=sources, text=text), self.settings)
 
     def tower_passes(self, support_size: int) -> TowerPasses:
-        """Return how many images it encodes with the tower for a support of that size."""
+        """Return what an adaptation to ``support_size`` images takes through the towers."""
         return self.method.tower_passes(support_size, self.settings)
 
 
 def parse_candidate(text: str) -> Candidate:
     """Parse ``method`` or ``method(setting=value, ...)`` into the method and its settings on the few-shot track.
 
-    Raises ``ValueError`` for a text of another form, an unknown method or setting, a value that the setting does not
-    take, and a method that cannot be a candidate: one that is not measured on the few-shot track, that starts from a
-    meta-learned tower, or that chooses among candidates itself.
+    Raises ``ValueError`` for a text of another form, an unknown method or setting, and a value that the setting does
+    not take. Also for a method that cannot be a candidate, because it is not measured on the few-shot track, starts
+    from a meta-learned tower, or chooses among candidates itself.
     """
     form = f"the candidate {text!r} is neither 'method' nor 'method(setting=value, ...)'"
     try:
@@ -82,7 +82,7 @@ def recipes_digest(candidates: Sequence[Candidate]) -> str:
 
 
 def held_out_logits(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
-    """Adapt a candidate to the other rows of the support; return its logits (B, C) of the held-out rows, on the CPU.
+    """Adapt a candidate to the support without the held-out rows; return the logits (B, C) of these rows, on the CPU.
 
     Raises what the candidate's method raises, and :class:`bolt.task.scoring.NonFiniteLogits`.
     """

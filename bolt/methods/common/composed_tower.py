@@ -22,11 +22,10 @@ def stack_task_vectors(
 ) -> dict[str, Tensor]:
     """Stack all sources' task vectors of the named tensors: name -> (N, M) in ``dtype``, on the tower's device.
 
-    The entries are in the tower's own orientation. One source at a time is in memory with the stacks.
+    The entries are in the tower's own orientation. Beside the stacks, one source's task vector is in memory at a time.
 
     Raises:
-        ValueError: naming source and tensor, where one is missing, has another shape, is not finite, or does not fit
-            into ``dtype``.
+        ValueError: if a source's tensor is missing, has another shape, is not finite, or does not fit into ``dtype``.
     """
     own = tensors_by_open_clip_name(tower, names)
     stacks = {
@@ -43,18 +42,18 @@ def stack_task_vectors(
             stack_NM[row].copy_(value.reshape(-1))
             if not torch.isfinite(stack_NM[row]).all():
                 raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
-        del vector  # or it would stay in memory while the next one is read
+        del vector  # otherwise the vector would stay in memory while the next one is read
     return stacks
 
 
 def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return the tower's tensors by open_clip name, not copied; ``proj`` is in the tower's orientation."""
+    """Return the tower's named tensors by open_clip name, not copied; ``proj`` is in the tower's orientation."""
     own, path = dict(tower.named_parameters()), tower.tensor_paths()
     return {name: own[path[name]].detach() for name in names}
 
 
 def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
-    """Return the tower with composed tensors, for training; ``composition`` uses open_clip's names."""
+    """Return the tower for training, with the tensors of ``composition``, which has open_clip's names."""
     path = tower.tensor_paths()
 
     def encode(images_B3SS: Tensor) -> Tensor:

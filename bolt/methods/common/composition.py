@@ -1,13 +1,13 @@
 """A network whose weights are composed of task vectors; only the coefficients of the task vectors are trained.
 
 The composed weights are ``theta0 + sum_n lambda_n tau_n``, tensor by tensor. Differentiating that sum with autograd is
-expensive. Its backward makes several passes over every task vector. It also runs last, so the gradients of all weights
-have to stay in memory until then.
+expensive. Autograd makes several passes over every task vector. It also differentiates the sum last, so the gradients
+of all weights have to stay in memory until then.
 
-:class:`Composition` therefore makes the composed weights leaves of the graph. As soon as backward has the gradient of
-one of them, a hook contracts it with each task vector, ``d loss / d lambda_n = <d loss / d theta, tau_n>``, and frees
-it. One training step reads the task vectors twice. Beyond the task vectors and the composed weights, it holds the
-gradient of one tensor at a time.
+:class:`Composition` therefore makes the composed weights leaves of the graph. As soon as the backward pass has the
+gradient of one weight, a hook contracts this gradient with each task vector, ``d loss / d lambda_n = <d loss / d theta,
+tau_n>``, and frees it. One training step reads the task vectors twice. Beyond the task vectors and the composed
+weights, a step holds the gradient of one tensor at a time.
 
 The entries of a tensor can be split into K groups, each with a coefficient of its own (aTLAS x K). The stored task
 vectors are then sorted by group, so that every group is one product of a matrix and a vector.
@@ -61,10 +61,10 @@ class Composition:
                 stacks are sorted in place.
             group_count: K.
             tied: all tensors share their coefficients.
-            bounds: coefficients are clamped to this range before they are used; outside of it they get no gradient.
+            bounds: coefficients are clamped to this range before they are used; outside the range they get no gradient.
 
         Raises:
-            ValueError: if there is no stack, or one does not fit its tensor.
+            ValueError: if there is no stack, or a stack does not fit its tensor.
         """
         counts = {len(stack) for stack in stacks.values()}
         if len(counts) != 1 or 0 in counts:
@@ -94,8 +94,8 @@ class Composition:
     def tensors(self, recompute: bool = False) -> dict[str, Tensor]:
         """Return the composed tensors by name, for ``torch.func.functional_call``.
 
-        They are computed again only if a coefficient has changed, or with ``recompute``. They are rewritten in
-        place, so tensors of an earlier call change too.
+        They are computed again only with ``recompute``, or if a coefficient may have changed. They are rewritten in
+        place, so the tensors of an earlier call change too.
         """
         if recompute or self._have_changed():
             self._state.changed = False
@@ -111,7 +111,7 @@ class Composition:
         """Return whether the coefficients may have changed since the tensors were computed.
 
         On a CPU their values are compared, because the fused optimiser changes them without raising their version
-        counter. On a GPU that would wait for all work so far, so there they count as changed after a backward pass.
+        counter. On a GPU a comparison would wait for all work so far, so there every backward pass counts as a change.
         """
         if compares_values(self.coefficients.device):
             return not torch.equal(self.coefficients, self._last_coefficients)
@@ -120,7 +120,7 @@ class Composition:
 
 @dataclass
 class _State:
-    """Whether the coefficients may have changed since the tensors were composed: before the first time, they have."""
+    """Whether the coefficients may have changed since the tensors were composed. True until they are composed once."""
 
     changed: bool = True
 
@@ -130,10 +130,10 @@ class _ComposedTensor:
     """One composed tensor.
 
     Attributes:
-        base: its value at lambda = 0, (m, n) or of any other shape.
+        base: the tensor's value at lambda = 0, (m, n) or of any other shape.
         stack_NM: the task vectors, with their entries sorted by group.
         order_M: position in the tensor of each sorted entry; ``None`` if the entries are in their original order.
-        chunks: (group, columns of the stack); the update and the gradient are one product per chunk.
+        chunks: (group, columns of the stack). The update and the gradient are computed by one product per chunk.
         group_count: K.
     """
 
@@ -188,7 +188,7 @@ class _ComposedTensor:
         torch.add(self.base, update_M.view(self.base.shape), out=out)
 
     def contract(self, gradient: Tensor) -> Tensor:
-        """Return the coefficients' gradient, (N, K): the tensor's gradient times each task vector, per group."""
+        """Return the coefficients' gradient, (N, K): the tensor's gradient times each task vector, summed by group."""
         gradient_M = gradient.to(self.precision).flatten()
         if self.order_M is not None:
             gradient_M = gradient_M[self.order_M]
@@ -204,7 +204,7 @@ class _ComposedTensor:
 
 
 def compares_values(device: torch.device) -> bool:
-    """Return whether comparing tensors on this device waits for no other work."""
+    """Return whether tensors on this device can be compared without waiting for other work."""
     return device.type == "cpu"
 
 

@@ -24,14 +24,13 @@ from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.task import EVALUATION_VIEW, Support, Task
 
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
-"""What a method's ``details`` say if no image could be held out to choose a setting."""
+"""The text in a method's ``details`` if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
-"""Numbers that training on one stack of folds holds at most, 64 MiB in float32. A stack of a single fold may hold
-more."""
+"""The most numbers that training on one stack of folds may hold, 64 MiB in float32. A single fold may hold more."""
 
 
 class FoldStack(NamedTuple):
-    """Folds with the same number of held-out images, so that one computation trains on all folds of the stack.
+    """Folds with equal numbers of held-out images. One computation trains on all folds of a stack.
 
     Training on frozen features is bound by the number of operations, not by their size: four folds take as long as one.
 
@@ -87,13 +86,12 @@ def stratified_folds(labels_N: Tensor, folds: int, together: Sequence[Sequence[i
 
 
 def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[FoldStack]:
-    """Yield the support's folds: at most as many as the smallest class has images.
+    """Yield the support's folds, in stacks: ``folds`` folds, or fewer if the smallest class has fewer images.
 
-    Every class must have at least two images, see :func:`fewest_images`.
+    Every class with images must have at least two, see :func:`fewest_images`.
 
     Args:
-        numbers_per_fold: how many numbers the training on one fold holds. The larger it is, the fewer folds a stack
-            has; if it is infinite, every fold is a stack by itself.
+        numbers_per_fold: how many numbers the training on one fold holds. If it is infinite, every stack has one fold.
     """
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
     labels_N = task.support.labels_N.to(queries_ND.device)
@@ -146,7 +144,7 @@ def with_images(task: Task, rows: Tensor) -> Task:
 
 
 def compared_with_zero_shot(task: Task, correct: int) -> dict[str, str]:
-    """Return an entry for ``details`` if fewer support images are correct than with the text head, else nothing.
+    """Return an entry for ``details`` if a method is worse than the text head on the support, else an empty mapping.
 
     Args:
         correct: how many images of the support the method classifies correctly when they are held out.

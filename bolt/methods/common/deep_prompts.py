@@ -1,8 +1,8 @@
 """Learned tokens of several blocks in both towers (deep prompts), as in MaPLe and PromptSRC.
 
-In the text tower the tokens stand behind the start token, in place of the first words of the prompt. In the image tower
-they stand behind the patches and have no position embedding; the layer norm before the blocks sees them. Each of the
-first ``depth`` blocks has its own tokens. A block's tokens replace the block before's outputs at the same places.
+In the text tower the tokens follow the start token and replace the first words of the prompt. In the image tower the
+tokens follow the patches and have no position embedding; the layer norm before the blocks is applied to them. Each of
+the first ``depth`` blocks has its own tokens, which replace the previous block's outputs at the same positions.
 
 Shape legend: J blocks with tokens, K tokens of a block, W width of the text tower.
 """
@@ -30,9 +30,9 @@ class DeepPromptSettings(CoopTrainingSettings):
     """The tokens and the training recipe.
 
     Attributes:
-        depth: how many blocks have tokens; not more than the shorter tower has blocks.
+        depth: how many blocks have tokens, at most all blocks of the shorter tower.
         tokens: tokens of a block in each tower.
-        initial_words: words before the class name. The text tokens of the first block start as their embeddings.
+        initial_words: words before the class name. Their embeddings are the start of the first block's text tokens.
         epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
     """
 
@@ -45,17 +45,18 @@ class DeepPromptSettings(CoopTrainingSettings):
 
 
 def drawn_tokens(task: Task, *shape: int, tower: str) -> Tensor:
-    """Draw tokens of a tower from N(0, 0.02^2), keyed by the dataset and the seed."""
+    """Draw tokens of a tower from N(0, 0.02^2). The task's dataset and seed fix the draw."""
     generator = torch_generator("deep prompts", tower, task.dataset, task.seed)
     return _DEVIATION * torch.randn(shape, generator=generator).to(task.backbone.device)
 
 
 def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTower, TrainedText]:
-    """Return both towers with tokens to train.
+    """Return the image tower and the text tower, both with tokens to train.
 
     The tokens of the text tower's first block start as the embeddings of words. All other tokens are drawn at random.
 
-    Raises ``ValueError`` if there are fewer words than tokens, and ``UnsupportedTower`` for other towers than CLIP's.
+    Raises ``ValueError`` if ``initial_words`` has fewer tokens than ``tokens``, and ``UnsupportedTower`` for a tower
+    that is not CLIP's.
     """
     image, text = task.backbone.tower, task.backbone.text_tower
     depth = min(settings.depth, image.shape.layers, text.shape.layers)

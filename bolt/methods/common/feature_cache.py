@@ -6,20 +6,20 @@ labels. ``logits = scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) onehot(y
 The paper searches alpha and beta on a labelled validation split, which a few-shot task does not have. Here the search
 runs on the support: each image is classified by its un-augmented feature, with its own key removed from the cache. If a
 class has a single image, removing it leaves the class without a key, and the search could only find that the cache does
-harm. Then beta is kept, alpha is ``one_shot_alpha``, and ``details`` say so. ``details`` also say if the cache is worse
-than the text head alone on the images that were left out.
+harm. Then the search is left out, alpha is ``one_shot_alpha``, and ``details`` say so. ``details`` also say if the
+cache classifies the left-out images worse than the text head alone.
 
-The values below were chosen on training images of drawn datasets that were held out, not on a test split:
+The values below were chosen on held-out training images of drawn datasets, not on a test split:
 
-- ``alpha_max``. With an end of 10, the median of the official per-dataset configurations, the search stopped at the end
-  for a quarter of sixteen drawn datasets. Mean accuracy with ends of 10, 30 and 50: 61.0, 64.8, 64.4 % at 4 images a
-  class, 65.8, 66.6, 66.9 % at 8. The step of the grid grows with its end, so 30 is used, the second largest of the
-  official ends.
+- ``alpha_max``, the end of the search grid. With an end of 10, the median of the official per-dataset configurations,
+  the search chose the last alpha for a quarter of sixteen drawn datasets. Mean accuracy with ends of 10, 30 and 50:
+  61.0, 64.8, 64.4 % at 4 images a class, 65.8, 66.6, 66.9 % at 8. The step of the grid grows with its end. So 30 is
+  used, the second largest of the official ends.
 - ``one_shot_alpha`` is 3, the mean of the official initial values of eleven datasets (1.17 to 10). Mean accuracy over
   sixteen drawn datasets: 55.3 % zero-shot, 55.8 % with the paper's alpha of 1, 56.8 % with 3, 58.3 % with 10.
 
-Shape legend: N support images, B queries, C classes, D joint embedding width, A augmented views
-or candidates for alpha.
+Shape legend: N support images, B queries, C classes, D joint embedding width, A augmented views or candidates for
+alpha.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CacheSettings(Checked):
         alpha: weight of the cache's logits.
         beta: sharpness of the cache: how fast a key's weight falls with its distance.
         search: ``loo`` searches alpha and beta by leave-one-out on the support; ``fixed`` takes ``alpha`` and ``beta``.
-        one_shot_alpha: alpha if a class has a single image, so that none can be left out.
+        one_shot_alpha: alpha if a class has a single image, which cannot be left out.
         beta_max, alpha_max: ends of the search grid. ``beta_max`` is the median of the official per-dataset
             configurations; see the module's docstring for ``alpha_max``.
         passes: number of augmented views averaged into the keys.
@@ -78,7 +78,7 @@ class FeatureCache(CacheClassifier):
 
 
 def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Tensor) -> FeatureCache:
-    """Return the cache of the support's views 1 to ``passes``. Raises ``ValueError`` unless features are finite."""
+    """Return the cache of the support's views 1 to ``passes``. Raises ``ValueError`` if a feature is not finite."""
     head_CD = task.head_CD.to(task.backbone.device, torch.float32)
     keys_ND = cache_keys([support_features(task, view) for view in range(1, passes + 1)])
     values_NC = F.one_hot(task.support.labels_N.to(head_CD.device), len(head_CD)).to(head_CD.dtype)
@@ -86,7 +86,7 @@ def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Te
 
 
 def cache_keys(views: Sequence[Tensor]) -> Tensor:
-    """Return unit keys (N, D) from A views of raw features (N, D): averaged first, normalised after."""
+    """Return unit keys (N, D): the raw features (N, D) of A views, first averaged and then normalised."""
     return F.normalize(torch.stack(list(views)).mean(dim=0), dim=-1)
 
 

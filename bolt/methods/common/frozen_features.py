@@ -23,7 +23,8 @@ from bolt.training.objectives import cross_entropy
 def support_features(task: Task, view: int) -> Tensor:
     """Return the raw features (N, D) of one view of the support, in float32 on the backbone's device.
 
-    Raises ``ValueError`` if one is NaN or infinite. A cache or a closed form would turn it into a wrong accuracy.
+    Raises ``ValueError`` if a feature is NaN or infinite, which a cache or a closed form would turn into a wrong
+    accuracy.
     """
     features_ND = task.support.features(view).to(task.backbone.device, torch.float32)
     bad = torch.nonzero(~torch.isfinite(features_ND).all(dim=-1)).flatten().tolist()
@@ -54,7 +55,7 @@ def unit_validation_features(task: Task) -> tuple[Tensor, Tensor] | None:
 def unit_test_features(task: Task) -> Tensor:
     """Return the unit features (N, D) of the unlabelled test images, in float32 on the backbone's device.
 
-    Raises ``ValueError`` if the task has none, or if one is NaN or infinite.
+    Raises ``ValueError`` if the task has no test images, or if a feature is NaN or infinite.
     """
     unit_ND = F.normalize(task.test_images.features().to(task.backbone.device, torch.float32), dim=-1)
     if not bool(torch.isfinite(unit_ND).all()):
@@ -73,16 +74,16 @@ def train_on_features(
     penalty: Callable[[], Tensor] | None = None,
     **options: Any,
 ) -> Adapted:
-    """Train a classifier of frozen features by cross-entropy. Every epoch uses the features of another augmented view.
+    """Train a classifier of frozen features by cross-entropy. Each epoch uses the features of one augmented view.
 
     Args:
         parameters: the leaf tensors to train.
-        logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``; or those of several
-            classifiers, (..., B, C), whose losses are added.
+        logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``. Several classifiers give
+            logits (..., B, C), and their losses are added.
         adapted: makes the result from the current parameters. It is called at the end, and after every epoch if
             ``task.after_epoch`` asks for it.
         views: the epochs cycle through the augmented views 1 to ``views``; by default, every epoch has its own view.
-        penalty: what is added to the loss of a batch, called after ``logits_of``.
+        penalty: a term that is added to the loss of a batch. It is called after ``logits_of``.
         options: ``make_optimiser`` and ``schedule`` of :func:`bolt.training.loop.fit`.
 
     Raises:
@@ -96,8 +97,8 @@ def train_on_features(
         return epoch % (views or recipe.epochs) + 1
 
     def order(epoch: int) -> Tensor:
-        if view_of(epoch) not in features:  # read before the first step, which then waits for nothing
-            if views is None:  # no epoch reads the last view again
+        if view_of(epoch) not in features:  # read here, before the epoch's first step, so that no step waits
+            if views is None:  # no later epoch reads this view again
                 features.clear()
             features[view_of(epoch)] = support_features(task, view_of(epoch))
         return task.support.order(epoch)

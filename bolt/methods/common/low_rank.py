@@ -19,8 +19,8 @@ class LowRankLinear(nn.Module):
     """A frozen linear module with weight W, and a trained update of rank r (LoRA, arXiv:2106.09685).
 
     The weight becomes ``W + scaling * B A``. With a magnitude (DoRA, arXiv:2402.09353) every row of that sum is scaled
-    to a trained length. B starts at zero and the magnitude at the lengths of W's rows, so the start is the frozen
-    module.
+    to a trained length. B starts at zero and the magnitude at the lengths of W's rows, so the untrained module computes
+    the same as the frozen one.
 
     Attributes:
         lora_A, lora_B: A (r, n) and B (m, r).
@@ -33,7 +33,7 @@ class LowRankLinear(nn.Module):
         self.scaling = scaling
         self.dropout = dropout
         a, b = torch.empty(rank, frozen.in_features), torch.empty(frozen.out_features, rank)
-        for factor in (a, b, a):  # peft draws A twice and B in between; so a seed gives the same A as in peft
+        for factor in (a, b, a):  # peft draws A, B and A again; with this order a seed gives the same A as in peft
             nn.init.kaiming_uniform_(factor, a=math.sqrt(5))
         self.lora_A = nn.Parameter(a.to(frozen.weight))
         self.lora_B = nn.Parameter(torch.zeros_like(b).to(frozen.weight))
@@ -67,7 +67,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """Return the weight (m, n) of the plain linear module with the same outputs without dropout; a new tensor."""
+        """Return a new tensor (m, n): the weight with which a plain linear module gives the same outputs in testing."""
         merged: Tensor = self.frozen.weight + (self.lora_B @ self.lora_A) * self.scaling
         if self.magnitude is None:
             return merged

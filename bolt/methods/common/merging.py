@@ -1,6 +1,6 @@
-"""Model merging: the pre-trained tower plus a multiple of an update that is made of the sources' task vectors.
+"""Model merging: the pre-trained tower plus a multiple of an update that is computed from the sources' task vectors.
 
-An update maps open_clip tensor names to tensors in open_clip's orientation.
+An update is a mapping from open_clip's tensor names to tensors in open_clip's orientation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tenso
 
 
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
-    """Add ``scale`` times the update to a frozen copy of the tower; the copy shares all other tensors with it."""
+    """Return a frozen copy of the tower plus ``scale`` times the update; it shares all other tensors with the tower."""
     copy = tower.copy(update)
     own, names = dict(copy.named_parameters()), tower.tensor_paths()
     with torch.no_grad():
@@ -54,8 +54,8 @@ class MergingSettings(Checked):
     """The settings that all merging methods have.
 
     Attributes:
-        alphas: candidate scales. The most accurate on the support is used; ties go to the smallest. The default, 0.1 to
-            3 in steps of 0.1, is the official grid of Iso-C and TSV-M.
+        alphas: candidate scales. The scale that is most accurate on the support is used; ties go to the smallest. The
+            default, 0.1 to 3 in steps of 0.1, is the official grid of Iso-C and TSV-M.
     """
 
     alphas: Annotated[tuple[float, ...], NOT_EMPTY] = tuple(step / 10 for step in range(1, 31))
@@ -72,7 +72,7 @@ def adapt_by_merging(
     """Add an update to the frozen tower, at the most accurate scale on the support; ties go to the smallest.
 
     Args:
-        merge: sources -> the update. It may depend on the sources, the frozen tower and the settings only.
+        merge: sources -> the update. The update may depend on the sources, the frozen tower and the settings only.
 
     Raises ``ValueError`` without sources.
     """
@@ -101,4 +101,4 @@ register_merging = partial(
     tower_passes=merging_passes,
     test_settings={"alphas": (0.3, 1.0)},
 )
-"""Registers a method that adds an update to the tower, with the fields that all such methods share."""
+"""Registers a merging method. The fields above are the same for all merging methods."""

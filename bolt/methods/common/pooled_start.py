@@ -31,24 +31,25 @@ class PooledStartSettings(Checked):
 
     Attributes:
         top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
-        alphas: candidate scales of the pooled coefficients. The best one is used, at a tie the smallest. A single
-            candidate is used without a choice.
-        alpha_by: which scale is the best. ``support``: the most accurate scale on the labelled support.
-            ``mutual_information``: the scale with the highest mutual information of image and predicted class
-            (:mod:`bolt.methods.common.scale_selection`). At test time there are no labels: the mutual information
-            decides, unless the protocol asks the oracle.
+        alphas: candidate scales of the pooled coefficients. The best scale is used, at a tie the smallest. A single
+            candidate is used without scoring it.
+        alpha_by: how the best scale is found. ``support``: by the accuracy on the labelled support.
+            ``mutual_information``: by the mutual information of image and predicted class
+            (:mod:`bolt.methods.common.scale_selection`). At test time there are no labels. There, the mutual
+            information decides, or the oracle under the switch ``tta_alpha: test_labels``.
         orthogonalisation: how the stacked directions become a basis: by their ``polar`` factors, or by ``whitening``
             with ``whitening_epsilon``, the paper's second form. The two forms differ if sources resemble each other.
         pooling: each coefficient is the ``mean``, the ``sum`` or the ``max`` of the sources' coefficients.
         sign: coefficients are ``free``, or clamped at zero (``relu``). The switch ``sigma_sign: relu`` overrides this.
         matrices: the kinds of weight matrices that get a basis.
-        other_tensors: what happens to the tensors without a basis that are no weight matrices: they stay
-            ``pretrained``, or move by the sources' mean task vector (``averaged``), unscaled and not trained.
-        padded_sources: under ``task_count_basis: padded``, for how many sources every basis has columns.
-        basis: whose directions the columns are: the ``sources``', the leading singular directions of the
-            ``pretrained`` weights, their trailing ones (``pretrained_trailing``), or ``random`` orthonormal ones, drawn
-            with the task's seed. The number of coefficients is the same for all, and so is the start: the sources' mean
-            task vector, projected onto the basis. Any other basis than the sources' is a control.
+        other_tensors: the values of the tensors that are not weight matrices. ``pretrained``: they stay the same.
+            ``averaged``: the sources' mean task vector is added to them, unscaled. They are never trained.
+        padded_sources: under the switch ``task_count_basis: padded``, the number of sources for which every basis has
+            columns.
+        basis: the columns of the basis: directions of the ``sources``, the leading singular directions of the
+            ``pretrained`` weights, their trailing directions (``pretrained_trailing``), or ``random`` orthonormal
+            directions, drawn with the task's seed. All four give equally many coefficients, which start at the
+            projection of the sources' mean task vector onto the basis. The last three are controls.
     """
 
     top_k: AtLeast1 = 12
@@ -72,7 +73,7 @@ class PooledStart:
         tower: the tower, with coefficients on its matrices.
         coefficients: open_clip matrix name -> the trainable coefficients, (r,).
         unscaled: the tower's change under the pooled coefficients, before they are scaled.
-        alpha: the scale, and what it was chosen by.
+        alpha: the scale, and how it was chosen.
         sign: whether coefficients are clamped at zero.
     """
 
@@ -145,7 +146,7 @@ def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecip
 
 
 def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
-    """Return the same bases with the largest (signed) of the sources' coefficients; reads each source once."""
+    """Return the same bases; each pooled coefficient is the largest (signed) of the sources' coefficients."""
     largest: dict[str, Tensor] = {}
     for source in sources.names:
         task_vector = sources.task_vector(source)

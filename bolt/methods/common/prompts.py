@@ -31,7 +31,7 @@ class LearnedPrompts:
 
     Raises:
         ValueError: if a prompt has more tokens than the text tower takes, naming the class.
-        bolt.clip.tower_shape.UnsupportedTower: for a text tower of another architecture.
+        bolt.clip.tower_shape.UnsupportedTower: for a text tower that is not CLIP's.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LearnedPrompts:
         self._order_CL = torch.tensor(orders, device=tokens_CL.device)
 
     def embeddings(self, context_KW: Tensor) -> Tensor:
-        """Return the token embeddings of all prompts, (C, L, W), with a context (K, W), or one per class, (C, K, W)."""
+        """Return the token embeddings of all prompts, (C, L, W). The context is (K, W), or (C, K, W): one per class."""
         context_CKW = context_KW.expand(len(self._ends_C), -1, -1)
         prompts_CLW = torch.cat([self._start_CLW, context_CKW, self._rest_CLW], dim=1)
         return prompts_CLW.gather(1, self._order_CL[..., None].expand_as(prompts_CLW))
@@ -66,7 +66,7 @@ class LearnedPrompts:
 
 
 def _token_order(name_length: int, context_tokens: int, length: int, position: ClassPosition) -> list[int]:
-    """Return, in the order of a prompt, the places of its tokens in "start, context, class name, rest"."""
+    """Return the order of a prompt's tokens, as indices into the sequence "start, context, class name, rest"."""
     before = {"end": context_tokens, "middle": context_tokens // 2, "front": 0}[position]
     name = range(1 + context_tokens, 1 + context_tokens + name_length)
     context, rest = range(1, 1 + context_tokens), range(name.stop, length)
@@ -74,7 +74,7 @@ def _token_order(name_length: int, context_tokens: int, length: int, position: C
 
 
 def word_embeddings(backbone: Backbone, words: str) -> Tensor:
-    """Return the token embeddings of some words without start and end token, (K, W)."""
+    """Return the token embeddings (K, W) of ``words``, without the start and the end token."""
     tokens_L = backbone.tokenize([words])[0]
     return backbone.text_tower.embed(tokens_L[1 : int(tokens_L.argmax())])
 

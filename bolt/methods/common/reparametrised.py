@@ -1,7 +1,7 @@
-"""A tower whose weight matrices are the pre-trained ones plus a change that a few trainable parameters determine.
+"""A tower of pre-trained weight matrices, to each of which a change is added that a few trainable parameters determine.
 
-A training step computes every changed matrix, runs the tower with it, and leaves the gradient to autograd. The frozen
-tower itself is never written to.
+A training step computes every changed matrix and runs the tower with these matrices. Autograd computes the gradient.
+The frozen tower itself is never written to.
 
 Shape legend: (m, n) a weight matrix (out, in), B batch, S image side, D joint embedding width.
 """
@@ -23,7 +23,7 @@ from bolt.training.trainable import Trainable
 
 
 class MatrixChange(ABC):
-    """What is added to a weight matrix: a dataclass, whose tensors that require a gradient are trained."""
+    """The change of a weight matrix. It is a dataclass; its tensors that require a gradient are trained."""
 
     @abstractmethod
     def change(self) -> Tensor:
@@ -33,7 +33,7 @@ class MatrixChange(ABC):
 def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KINDS)) -> dict[str, Tensor]:
     """Return the tower's weight matrices (m, n) of some kinds by open_clip's name, detached but not copied.
 
-    Each is (out, in), as the tower's linear modules hold it; open_clip itself stores ``proj`` transposed.
+    Each matrix is (out, in), as in the tower's linear modules; open_clip itself stores ``proj`` transposed.
     """
     path = tower.tensor_paths()
     names = matrix_names(tower.state_dict_open_clip(), kinds)
@@ -41,16 +41,16 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
 
 
 def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, MatrixChange]) -> Adapted:
-    """Train the changes of weight matrices, by open_clip's names, on the support."""
+    """Train the changes of weight matrices on the support. ``changes`` has open_clip's names."""
     trainable = reparametrised_tower(task.backbone.tower, changes)
     train(task, trainable, recipe)
     return adapted(task, trainable, details={"matrices": len(changes)})
 
 
 def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:
-    """Return the frozen tower with ``W + change`` in place of some weight matrices W, by open_clip's names.
+    """Return the frozen tower with ``W + change`` for the weight matrices W in ``changes``, by open_clip's names.
 
-    The sums are computed without autocast: in bfloat16 a small change would be lost.
+    The sums are computed without autocast, because bfloat16 would lose a small change.
     """
     own, path = dict(tower.named_parameters()), tower.tensor_paths()
 

@@ -1,4 +1,4 @@
-"""Choosing the scale of a merged tower among candidates, by labels, without labels or (as published) by test labels.
+"""The choice of a merged tower's scale: by the support's labels, without labels or (as published) by test labels.
 
 Without labels, a candidate is scored by the mutual information of image and predicted class: H(mean p) - mean H(p). The
 mean entropy alone is a worse score. Predictions become more certain with every step away from the pre-trained weights,
@@ -27,13 +27,13 @@ ScaleBy = Literal["support", "mutual_information"]
 
 _BATCH = 256
 _KEPT_BYTES = 2**28
-"""Views kept for the next candidate: 256 MiB, or 1,780 images of 224 pixels a side."""
+"""The most bytes of pixels kept for the next candidate: 256 MiB, or 1,780 images of 224 pixels a side."""
 _UNLABELLED = 1000
 """How many test images a choice without labels encodes at most."""
 
 
 class ScaleChoice(NamedTuple):
-    """A scale, and what it was chosen by: ``fixed``, ``support``, ``mutual information`` or ``test labels``."""
+    """A scale, and how it was chosen: ``fixed``, ``support``, ``mutual information`` or ``test labels``."""
 
     scale: float
     by: str
@@ -49,15 +49,15 @@ def choose_scale(
 ) -> ScaleChoice:
     """Return the best candidate scale; ties go to the smallest. A single candidate is returned without scoring.
 
-    Under the switch ``alpha_views: augmented``, candidate number i is scored on view i + 1 of the support: the BOLT
-    authors' loader draws new augmentations for every candidate.
+    Under the switch ``alpha_views: augmented``, candidate number i is scored on view i + 1 of the support, because the
+    BOLT authors' loader draws new augmentations for every candidate.
 
-    The test-time track has no labels. There, mutual information on a keyed subset of the test images chooses. Under the
-    switch ``tta_alpha: test_labels``, the accuracy by the test labels (the oracle) chooses.
+    The test-time track has no labels. There, the scale has the highest mutual information on at most 1,000 of the test
+    images. Under the switch ``tta_alpha: test_labels``, it has the highest test accuracy (the oracle).
 
     Args:
         tower_at: scale -> the merged tower with that scale.
-        by: on the labelled tracks, choose by accuracy on the ``support``, or by ``mutual_information`` on the support's
+        by: how to choose on tracks with labels: by accuracy on the ``support``, or by ``mutual_information`` on its
             images.
 
     Raises ``ValueError`` if the oracle is needed and the task has none.
@@ -77,7 +77,7 @@ def choose_scale(
 
 
 def _caching_views(task: Task) -> Task:
-    """Return the task, which keeps un-augmented views for the next candidates, up to ``_KEPT_BYTES`` of them."""
+    """Return a task that keeps up to ``_KEPT_BYTES`` of un-augmented pixels in memory for the next candidates."""
 
     def caching(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
         made: dict[tuple[int, ...], Tensor] = {}
@@ -135,7 +135,7 @@ def _information(task: Task, tower: ImageTower, candidate: int) -> float:
 
 
 def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows and their logits batch by batch: of the support or, at test time, of some test images."""
+    """Yield rows and their logits, batch by batch: of the support or, at test time, of up to 1,000 test images."""
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if task.unlabelled is None:
         view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1 + candidate

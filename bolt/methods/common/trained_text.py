@@ -1,4 +1,4 @@
-"""A text tower in training, and the head that it makes of the class names in one prompt.
+"""A text tower in training, and the head of class vectors that it computes from one prompt per class.
 
 Shape legend: C classes, L tokens of the longest prompt, D joint embedding width.
 """
@@ -22,7 +22,7 @@ class TrainedText:
     Args:
         task: the task, with class names.
         tower: a copy of the task's text tower. Its tensors that require a gradient are trained.
-        template: the prompt, with ``{}`` for the class name; by default the first one of the task.
+        template: the prompt, with ``{}`` for the class name; by default the task's first template.
 
     Attributes:
         tower: the copy.
@@ -46,7 +46,7 @@ class TrainedText:
         return encode_tokens(self.tower, self._tokenize(class_names))
 
     def classifier(self) -> CosineClassifier:
-        """Return the head with the current parameters."""
+        """Return the classifier of the task's classes with the current parameters."""
         return self.classifier_of(self.embed_classes(self._task.class_text.class_names))
 
     def classifier_of(self, head_CD: Tensor) -> CosineClassifier:
