@@ -4,9 +4,9 @@
     python examples/adapt_to_my_images.py --images PHOTOS --checkpoints MODELS \\
         --architecture ViT-B-32 --weights openai
 
-``PHOTOS`` has one folder of images per class. ``MODELS`` has image towers that were fine-tuned on other data from the
-same CLIP, in any layout of docs/checkpoints.md. By default, the script draws digits and fine-tunes two source models on
-drawn letters.
+``PHOTOS`` has one folder of images per class. ``MODELS`` has image towers of the same CLIP, fine-tuned on other data,
+in any layout of docs/checkpoints.md. By default, the script draws digits, and fine-tunes two source models on drawn
+letters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROMPTS = ["a picture of the digit {}.", "a photo of the digit {}."]
 def adapt(
     backbone: bolt.Backbone, photos: Path, checkpoints: Path, out: Path, unseen: list[Image.Image], **options: Any
 ) -> list[str]:
-    """Read images and source models, adapt, save, load and predict; returns the labels of the unseen images."""
+    """Read images and source models, adapt, save, load and predict; return the labels of the unseen images."""
     sources = bolt.load_sources(checkpoints, backbone)
     images, labels, names = bolt.read_folder(photos)
     model = bolt.adapt(backbone, images, labels, names, method="bolt", sources=sources, **options)
@@ -53,7 +53,7 @@ SOURCE_TASKS = {
 
 
 def draw(characters: dict[str, str], count: int, key: str) -> tuple[list[Image.Image], list[int]]:
-    """``count`` drawings of every character and their labels: rotated, shifted, on a light background with lines."""
+    """Return ``count`` drawings of each character, rotated and shifted on a light background with lines, and labels."""
     rng = random.Random(key)
     font = ImageFont.load_default(30)
     images, labels = [], []
@@ -72,7 +72,7 @@ def draw(characters: dict[str, str], count: int, key: str) -> tuple[list[Image.I
 
 
 def draw_photos(folder: Path) -> None:
-    """One folder of drawings per class."""
+    """Write one folder of drawings per class."""
     images, labels = draw(DIGITS, SHOTS, "photos")
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         class_folder = folder / list(DIGITS)[label]
@@ -81,7 +81,7 @@ def draw_photos(folder: Path) -> None:
 
 
 def make_checkpoints(folder: Path, backbone: bolt.Backbone) -> None:
-    """Fine-tune the whole tower on letters and save it in the form of transformers: one folder per source model."""
+    """Fine-tune the whole tower on each set of letters, and save it in the form of transformers, one folder each."""
     for name, characters in SOURCE_TASKS.items():
         images, labels = draw(characters, 20, name)
         model = bolt.adapt(
@@ -92,7 +92,7 @@ def make_checkpoints(folder: Path, backbone: bolt.Backbone) -> None:
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Run the example; returns the accuracy (per cent) on new drawings, or NaN for your own images."""
+    """Run the example; return the accuracy (per cent) on new drawings, or NaN for your own images."""
     parser = argparse.ArgumentParser(description="Adapt a CLIP to a handful of images.")
     parser.add_argument("--images", type=Path, help="one folder of images per class; drawn by default")
     parser.add_argument("--checkpoints", type=Path, help="fine-tuned image towers; made by default")
@@ -101,9 +101,9 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--quick-gelu", action=argparse.BooleanOptionalAction, default=False, help="OpenAI's weights")
     parser.add_argument("--out", type=Path, help="a new folder for the model")
     given = parser.parse_args(arguments)
-    if given.out is not None and given.out.exists():  # a model is saved to a new folder: said before the training
+    if given.out is not None and given.out.exists():  # checked before the training, because a model needs a new folder
         parser.error(f"argument --out: {given.out} is there already")
-    torch.set_num_threads(1)  # small tensors are slower on several
+    torch.set_num_threads(1)  # several threads are slower with small tensors
     with tempfile.TemporaryDirectory() as temporary:
         backbone = bolt.load_backbone(given.architecture, given.weights, quick_gelu=given.quick_gelu)
         photos, checkpoints = (
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> float:
         expected = [list(DIGITS)[label] for label in labels]
         frozen = bolt.adapt(backbone, unseen, labels, list(DIGITS), method="zero_shot", prompts=PROMPTS)
         before = [prediction.label for prediction in frozen.predict(unseen)]
-        # A mirrored 2 is no 2. Two small sources give few coefficients, so the learning rate can be higher.
+        # A mirrored 2 is no 2. With two small sources there are few coefficients, so the learning rate can be higher.
         options = {"prompts": PROMPTS, "mirror": False, "learning_rate": 1e-2}
         after = adapt(backbone, photos, checkpoints, out, unseen, **options)
     scores = [100 * sum(map(str.__eq__, found, expected)) / len(expected) for found in (before, after)]

@@ -1,10 +1,11 @@
-"""Measure accuracies in the drawn world: zero-shot, with the siblings' mean task vector, and fine-tuned.
+"""Measure accuracies in the drawn world: zero-shot, with the mean task vector of the siblings, and fine-tuned.
 
     python examples/drawn_world_survey.py
     python examples/drawn_world_survey.py --domains real --data-root PATH --zero-shot-only
 
-Prints one line per dataset. The benchmark's protocol is not used: there is one seed and no augmentation. A variant of a
-task uses that task's siblings, fine-tuned tower and class names.
+The siblings of a dataset are the other datasets of its domain. The script prints one line per dataset. Unlike the
+benchmark, it uses one seed and no augmentation. A variant of a task uses the siblings, the fine-tuned tower and the
+class names of that task.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.catalog import DatasetEntry, load_catalog
+from orchestrator.core.intervals import wilson_interval
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.drawn_world.tasks import TASKS, VARIANTS
@@ -33,11 +35,11 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Survey:
-    """One decoded dataset: inputs (n, 3, 32, 32), labels (n,), head (classes, 64) times the logit scale."""
+    """A decoded dataset: splits of inputs (n, 3, 32, 32) and labels (n,), and the head (classes, 64) in logit scale."""
 
     entry: DatasetEntry
     target: str
-    """The dataset whose class names, siblings and fine-tuned tower are used: this one, or its original."""
+    """The dataset whose class names, siblings and fine-tuned tower are used: this dataset, or a variant's original."""
     head: Tensor
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
@@ -65,7 +67,7 @@ def prepare(model: Any, entry: DatasetEntry, raw: RawDataset) -> Survey:
 
 @torch.no_grad()
 def accuracy(tower: nn.Module, head: Tensor, inputs: Tensor, labels: Tensor) -> float:
-    """Percent of the pictures named right."""
+    """Return the accuracy in per cent."""
     parts = (inputs[start : start + 512] for start in range(0, len(inputs), 512))
     guesses = torch.cat([(functional.normalize(tower(part), dim=-1) @ head.T).argmax(-1) for part in parts])
     return 100.0 * float((guesses == labels).float().mean())
@@ -101,23 +103,15 @@ def moved(tower: nn.Module, vectors: list[Weights]) -> nn.Module:
     return tower
 
 
-def wilson(percent: float, count: int) -> str:
-    """95 % interval of a share."""
-    share, z = percent / 100.0, 1.96
-    centre = (share + z * z / 2 / count) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / 4 / count**2)
-    return f"{100 * (centre - half):.1f} to {100 * (centre + half):.1f}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=Path("grids/backbones/tiny-clip.json"))
     parser.add_argument("--weights", type=Path, default=Path("grids/backbones/tiny-clip.safetensors"))
     parser.add_argument("--domains", nargs="+", default=["glyphs", "aerial"])
     parser.add_argument("--data-root", type=Path, help="folder of the real datasets")
-    parser.add_argument("--zero-shot-only", action="store_true", help="train nothing, and read both splits")
+    parser.add_argument("--zero-shot-only", action="store_true", help="train nothing, and measure on both splits")
     options = parser.parse_args()
-    torch.set_num_threads(1)  # small matrices: more threads only wait for each other
+    torch.set_num_threads(1)  # with small matrices, more threads are not faster
     open_clip.add_model_config(options.config)
     model = open_clip.create_model(options.config.stem, pretrained=str(options.weights)).eval().requires_grad_(False)
     entries = [entry for entry in load_catalog().datasets.values() if entry.domain in options.domains]
@@ -127,9 +121,10 @@ def main() -> None:
             inputs, labels = (torch.cat(both) for both in zip(survey.train, survey.test, strict=True))
             percent = accuracy(model.visual, survey.head, inputs, labels)
             chance = 100.0 / survey.entry.classes
+            low, high = wilson_interval(percent / 100.0, len(labels))
             print(
                 f"{survey.entry.name:22} n {len(labels):5}  chance {chance:5.1f}  zero-shot {percent:5.1f}"
-                f"  ({wilson(percent, len(labels))})",
+                f"  ({low:.1f} to {high:.1f})",
                 flush=True,
             )
         return

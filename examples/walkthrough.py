@@ -2,7 +2,7 @@
 # # The linear algebra of BOLT in figures
 #
 # Builds an adapted model in steps: task vectors, an orthonormal basis, pooled coefficients, and their training. Every
-# step uses the library's functions, the tiny CLIP and drawn characters. Run it as a script, or cell by cell in an
+# step uses the library's functions, the tiny CLIP and drawn characters. Run the file as a script, or cell by cell in an
 # editor that supports `# %%`:
 #
 #     python examples/walkthrough.py [FOLDER]       # writes its figures to FOLDER, by default docs/images
@@ -95,7 +95,7 @@ axes.set(xlabel=f"singular directions of a {m} x {n} task vector", ylabel="share
 axes.legend(frameon=False, loc="lower right")
 figure.savefig(FOLDER / "walkthrough-2-spectra.png")
 
-# %% 3. Directions of several sources overlap; their polar factor does not
+# %% 3. Directions of several sources overlap; the columns of their polar factor are orthogonal
 rest = [task for task in TASKS if task != TARGET]
 directions = truncate_directions([top_directions(vectors[task][matrix], TOP_K) for task in rest], TOP_K)
 stacked = torch.cat([direction.u for direction in directions], dim=1)
@@ -135,7 +135,7 @@ axes.set(xlabel="column of the basis, by source", ylabel="pooled coefficient")
 axes.legend(frameon=False, ncols=2)
 figure.savefig(FOLDER / "walkthrough-4-pooled.png")
 
-# %% 5. A scale for the start, then the coefficients alone are trained
+# %% 5. The start is scaled, then only the coefficients are trained
 means, bases = {}, {}
 for name in matrices:
     total = torch.zeros_like(frozen[name], dtype=torch.float64)
@@ -155,14 +155,14 @@ few_labels, many_labels = torch.tensor(support_labels), torch.tensor(unseen_labe
 
 
 def accuracy(batch: torch.Tensor, answers: torch.Tensor) -> float:
-    """Per cent, of the tower as its coefficients stand."""
+    """Return the accuracy in per cent of the tower with its present coefficients."""
     with torch.inference_mode():
         features = F.normalize(merge_coefficients(tower)(batch), dim=-1)
     return 100 * float(((features @ head.T).argmax(dim=-1) == answers).float().mean())
 
 
 def rescale(alpha: float) -> None:
-    """Coefficients at alpha times the pooled ones."""
+    """Set the coefficients to alpha times the pooled coefficients."""
     with torch.no_grad():
         for name, coefficient in coefficients.items():
             coefficient.copy_(alpha * starts[name])

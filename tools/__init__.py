@@ -1,1 +1,1 @@
-"""Programs for the makers of this project. The installed package does not have them."""
+"""Programs for the developers of this project, which are not part of the installed package."""

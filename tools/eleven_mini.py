@@ -1,7 +1,7 @@
-"""Draw the few-shot benchmark in miniature: its folders, split files and lists, with small drawn images.
+"""Draw a miniature of the field's few-shot benchmark: its folders, split files and lists, with small drawn images.
 
-``python -m tools.eleven_mini ROOT`` makes eleven datasets and four variants of ImageNet. The grid ``eleven-mini`` runs
-on them, and shows every track of the field's benchmark without its images.
+``python -m tools.eleven_mini ROOT`` makes eleven datasets and four variants of ImageNet. The grid ``eleven-mini`` uses
+them to show every track of the benchmark without the benchmark's images.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TASKS = {
     "eleven_eurosat": "aerial-crops",
     "eleven_ucf101": "aerial-roofs",
 }
-"""Dataset of the benchmark -> the drawn task whose images and class words stand for its own."""
+"""Dataset of the benchmark -> the drawn task whose images and class words replace those of the dataset."""
 
 SIZES = {"train": 6, "val": 3, "test": 8}
-"""Images of each class in a part."""
+"""Part -> number of images per class."""
 
 
 def make(root: Path, names: Sequence[str] = tuple(TASKS), imagenet_classes: int = 1000) -> None:
-    """Write datasets below ``root``, and the first classes of ImageNet and of its variants."""
+    """Write the named datasets, and the first classes of ImageNet and its variants, below ``root``."""
     catalog = load_catalog()
     for name in names:
         task = TASKS[name]
@@ -77,7 +77,7 @@ def make(root: Path, names: Sequence[str] = tuple(TASKS), imagenet_classes: int 
 
 
 def _images(part: Part, label: int) -> Iterator[Image.Image]:
-    """Return the images of a class, as often as they are asked for."""
+    """Return an endless iterator over the images of a class."""
     members = np.flatnonzero(part.labels == label).tolist()
     return (part.read(members[index % len(members)]) for index in count())
 

@@ -1,7 +1,7 @@
 """A cell: the identity of one measurement.
 
 A :class:`Cell` holds everything that can change the measured number, and nothing else. Two cells with equal contents
-are the same measurement, whichever grid they are part of and wherever they run.
+are the same measurement, in any grid and on any machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.util.identity import ADDED_LATER, address, encode
 
 @dataclass(frozen=True)
 class BackboneRef:
-    """A backbone by its name, a digest of its architecture, weights and activation, and how its towers compute.
+    """A backbone: its name, a digest of its architecture, weights and activation, and the number format of its towers.
 
     Attributes:
         precision: number format of the towers' products; ``None`` for the default of the device.
@@ -30,7 +30,7 @@ class BackboneRef:
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """A dataset by its name and a digest of its content (route, revision or file list, splits, names, prompts)."""
+    """A dataset: its name, and a digest of its content (route, revision or file list, splits, names, prompts)."""
 
     name: str
     digest: str
@@ -38,7 +38,7 @@ class DatasetRef:
 
 @dataclass(frozen=True)
 class SourceRef:
-    """One source model: the dataset it was fine-tuned on and the digest of its checkpoint's recipe or file."""
+    """A source model: the dataset it was fine-tuned on, and a digest of its recipe or of its checkpoint's file."""
 
     dataset: str
     digest: str
@@ -49,7 +49,7 @@ Ref = TypeVar("Ref", BackboneRef, DatasetRef, SourceRef)
 
 @dataclass(frozen=True)
 class MethodRef:
-    """A method, the version of its code and every setting, as sorted (name, value) pairs."""
+    """A method: its name, the version of its code, and all settings as sorted (name, value) pairs."""
 
     name: str
     version: int
@@ -66,17 +66,17 @@ class Cell:
 
     Attributes:
         track: name of a track in :mod:`orchestrator.tracks`.
-        protocol: the protocol's switches, all with values.
-        backbone: which CLIP.
+        protocol: the protocol, with the values of all switches.
+        backbone: the CLIP.
         domain: the family of datasets that share sources.
-        dataset: the target that is adapted to.
-        evaluate_on: datasets whose test split is scored; the target alone, except on the ood track.
-        sources_rule: ``leave_one_out`` or ``leave_group_out``, ``none`` for methods that use no sources.
+        dataset: the target, to which the method adapts.
+        evaluate_on: the datasets whose test splits are scored. Most tracks score the target only.
+        sources_rule: ``leave_one_out`` or ``leave_group_out``; ``none`` for methods that use no sources.
         sources: the source models, in a fixed order; empty for methods that use none.
         shots: labelled images per class; 0 for methods that use no support.
-        method: which method, with its settings.
+        method: the method, with its settings.
         seed: seed of the support draw; 0 for methods that use no support.
-        listed: digest of the file that lists the support, under the protocol's draw of that name.
+        listed: digest of the file that lists the support, if the protocol's ``support_draw`` is ``listed``.
     """
 
     track: str
@@ -102,11 +102,11 @@ class Cell:
 
     @property
     def selects_on_test(self) -> bool:
-        """Whether test labels may choose a setting of this cell."""
+        """Whether test labels choose a setting of this cell."""
         return self.protocol.selects_on_test(self.track)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cell as plain JSON types; :meth:`from_dict` reads an equal cell back."""
+        """Return the cell as plain JSON types, from which :meth:`from_dict` makes an equal cell."""
         encoded: dict[str, Any] = encode(self)
         return encoded
 
@@ -133,22 +133,25 @@ class Cell:
             seed=data["seed"],
             listed=data.get("listed"),
         )
-        hash(cell)  # raises TypeError for a list where a name belongs
+        hash(cell)  # raises TypeError if a field that must be a name is a list
         return cell
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _shared(kind: type[Ref], **fields: Any) -> Ref:
-    """Make equal references one object, because they take a fifth of the memory of a large grid's results."""
+    """Return a reference, always the same object for equal fields.
+
+    References would otherwise take a fifth of the memory of a large grid's results.
+    """
     return kind(**fields)
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _same(sources: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
-    """Make equal tuples of sources one object."""
+    """Return the sources, always the same object for equal sources."""
     return sources
 
 
 def _frozen(value: Any) -> Any:
-    """Turn lists read from JSON back into tuples."""
+    """Turn lists, which JSON has in place of tuples, back into tuples."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -9,12 +9,12 @@ from typing import Literal
 from orchestrator.core.cell import Cell
 
 OnProgress = Callable[[int, int], None]
-"""``on_progress(done, total)`` is called with two counts; ``total`` is 0 while it is not known."""
+"""A function that is called as ``on_progress(done, total)`` with two counts. ``total`` is 0 while it is unknown."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Processors and GPUs: what a cell reserves while it runs, or what the nodes have that a cluster can start.
+    """Numbers of processors and GPUs, which a cell reserves or a node has.
 
     Attributes:
         cpus: logical CPUs; fractions are allowed.
@@ -26,7 +26,7 @@ class Resources:
 
 
 FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
-"""What caused a failure: the cell itself (empty), too little memory, or a store that cannot be used."""
+"""Cause of a failure: the cell itself (empty), too little memory, or an unusable store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class _Event:
     """Facts about a cell or a task that has ended.
 
     Attributes:
-        seconds: wall-clock seconds in the worker; 0 when unknown.
-        error: one line, if it failed or was skipped.
-        problem: a cause outside the cell or the task: too little memory, which another attempt may have, or an unusable
-            store.
-        traceback: the traceback, if it failed and the worker has not recorded the failure.
+        seconds: wall-clock seconds in the worker; 0 if unknown.
+        error: the reason in one line, if the cell or task failed or was skipped.
+        problem: a cause outside of the cell or task: an unusable store, or too little memory, of which another attempt
+            may have enough.
+        traceback: the traceback, if there was a failure that the worker has not recorded.
         log: path of the worker's log on the worker's machine; empty if unknown.
-        retryable: whether it may be run again, because its worker crashed or an input was damaged.
+        retryable: whether another attempt makes sense, because the worker crashed or an input was damaged.
     """
 
     seconds: float = 0.0
@@ -55,14 +55,14 @@ class _Event:
 class CellEvent(_Event):
     """A cell started, finished or failed.
 
-    Every cell ends in exactly one ``finished`` or ``failed``. ``started`` comes once per attempt: more than once for a
-    cell whose worker crashed or that ran out of memory.
+    Every cell ends with exactly one ``finished`` or ``failed``. ``started`` comes once per attempt. There are several
+    attempts if the worker crashed or ran out of memory.
 
     Attributes:
         attempt: 1 for the first attempt.
         recorded: whether the worker wrote the result or the failure to the store. If ``False``, the receiver of the
             event must record the failure.
-        gpu_mib: the most GPU memory that the worker's process held, in MiB; 0 if it used none or it is unknown.
+        gpu_mib: the most GPU memory that the worker's process held, in MiB; 0 if it used none, or if that is unknown.
     """
 
     cell: Cell
@@ -79,11 +79,11 @@ class CellEvent(_Event):
 
 @dataclass(frozen=True)
 class TaskEvent(_Event):
-    """A task started, finished, failed or was skipped; each ends in exactly one of the last three.
+    """A task started, finished, failed or was skipped. A task ends with exactly one of the last three events.
 
     Attributes:
-        key: of the task; the address of the artifact that it builds.
-        kind: ``started`` when a worker gets the task; ``skipped`` when a task that it depends on failed.
+        key: key of the task: the address of the artifact that the task builds.
+        kind: ``started`` when a worker gets the task, ``skipped`` when a dependency of the task failed.
         failed_dependency: for a skipped task, the task whose failure caused it.
     """
 

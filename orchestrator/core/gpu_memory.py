@@ -1,8 +1,8 @@
-"""Names and constants of GPU memory: cells measure it, and planning packs cells by it."""
+"""Constants for the GPU memory of cells, which cells measure and planning uses to pack cells on a GPU."""
 
 CONTEXT_MIB = 600.0
-"""GPU memory of each process in addition to torch's, in MiB: CUDA's context, its libraries' code and workspaces. This
-is an assumption and is printed as one, because it depends on the GPU and the driver."""
+"""Assumed GPU memory of a process outside of torch's allocator, in MiB: CUDA's context, libraries and workspaces. The
+real number depends on the GPU and the driver, so plans print this number as an assumption."""
 
 RESERVED_MEMORY = "reserved_memory_mib"
 """Key in a result's details: the most memory that torch reserved on an accelerator, in MiB."""

@@ -1,4 +1,4 @@
-"""The interval of an accuracy that was measured on some images."""
+"""Confidence intervals of accuracies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _Z = 1.959964
 
 
 def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tuple[float, float]:
-    """Return the 95 % interval in per cent of a share of ``images`` independent images (Wilson, 1927).
+    """Return the 95 % confidence interval, in per cent, of a ``share`` of independent ``images`` (Wilson, 1927).
 
-    With several ``comparisons``, all intervals together hold their shares in 95 % of cases (Bonferroni).
+    For several ``comparisons``, each interval is wider, so that all intervals are right at once in 95 % of cases
+    (Bonferroni).
     """
     z = _Z if comparisons == 1 else NormalDist().inv_cdf(1 - 0.025 / comparisons)
     centre = (share + z**2 / (2 * images)) / (1 + z**2 / images)

@@ -1,8 +1,8 @@
 """Source models: the recipe that fine-tunes one, and the identity of a fine-tuned or adopted one.
 
-The defaults are the task-vector community's recipe: AdamW, cosine schedule with a fixed warm-up, gradient clipping; the
-whole image tower is trained against the frozen text head. The number of epochs is the catalog's for the dataset, or
-gives about 2,000 steps.
+The defaults are the recipe of the task-vector literature: AdamW, a cosine schedule with a fixed warm-up, and gradient
+clipping. The whole image tower is trained against the frozen text head. The catalog can set the number of epochs for a
+dataset. Otherwise it is the number that makes about 2,000 steps.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.identity import fingerprint
 
 SOURCE_VERSION = 1
-"""Raised whenever a code change alters the fine-tuned weights; part of every source's identity."""
+"""Version of the fine-tuning code, part of every source's identity. A change that alters the weights raises it."""
 
 DEFAULT_STEPS = 2000
-"""Optimiser steps of a source's fine-tuning when neither the grid nor the catalog sets the epochs."""
+"""Optimiser steps of a fine-tuning if neither the grid nor the catalog sets the number of epochs."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class SourceRecipe:
     """Hyperparameters of the fine-tuning that makes one source model.
 
     Attributes:
-        epochs: passes over the training split; ``None``: the catalog's number, else about 2,000 steps.
+        epochs: passes over the training split. ``None`` takes the catalog's number, or as many as make 2,000 steps.
         batch_size: images per optimiser step.
-        learning_rate: AdamW's peak rate, reached after the warm-up, then cosine to zero.
+        learning_rate: AdamW's highest rate, at the end of the warm-up; afterwards it falls to zero as a cosine.
         weight_decay: AdamW's decoupled decay.
         warmup_steps: steps of linear warm-up.
-        clip_norm: the gradient's norm is clipped to this.
+        clip_norm: largest norm of the gradient; a larger gradient is scaled down.
     """
 
     epochs: Annotated[int, Strict(), Field(ge=1)] | None = None
@@ -47,9 +47,9 @@ class SourceRecipe:
 
     @classmethod
     def from_mapping(cls, changes: Mapping[str, Any], where: str = "") -> SourceRecipe:
-        """Return the default recipe with ``changes`` applied; whole numbers are converted for fields that are floats.
+        """Return the default recipe with some fields changed. Whole numbers become floats where a field is a float.
 
-        Raises ``UserError`` for an unknown field (with the nearest name), a wrong type or a number out of range.
+        Raises ``UserError`` for an unknown field, a wrong type, or a number out of range.
         """
         known = [field.name for field in fields(cls)]
         for name in changes:
@@ -62,9 +62,10 @@ class SourceRecipe:
             raise UserError(f"{problem['loc'][0]} is {problem['input']!r}: {problem['msg']}", where=where) from None
 
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
-        """Return this recipe with its epochs for one dataset.
+        """Return this recipe with the number of epochs for a dataset.
 
-        The number is the recipe's own, else the catalog's, else as many epochs as take about ``DEFAULT_STEPS`` steps.
+        It is the recipe's own number if set, or else the catalog's (``fine_tune_epochs``). If neither is set, it is the
+        number that makes at least ``DEFAULT_STEPS`` steps.
         """
         if self.epochs is not None:
             return self
@@ -82,8 +83,5 @@ class SourceRecipe:
 
 
 def adopted_source(backbone: BackboneRef, dataset: str, sha256: str) -> SourceRef:
-    """Return the identity of an adopted checkpoint.
-
-    It holds its content, the version of its conversion, its backbone and dataset.
-    """
+    """Return the identity of an adopted checkpoint: its content, the conversion's version, backbone and dataset."""
     return SourceRef(dataset, fingerprint(("adopted", CONVERSION_VERSION, backbone, dataset, sha256)))

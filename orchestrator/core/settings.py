@@ -1,4 +1,4 @@
-"""Settings of a run that change no measured number: paths, device, threads, memory."""
+"""Settings of a run that do not change a cell's identity: paths, device, threads, memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Paths, device and limits of a run. Never part of a cell's identity.
+    """Paths, device and limits of a run. They are never part of a cell's identity.
 
     Attributes:
         store_url: root of the store.
-        data_root: folder that holds the user's image folders, if any.
-        threads: CPU threads of torch; recorded in every manifest, because they change the rounding of sums.
-        device: ``cpu``, ``cuda``, or ``None`` for the best available.
+        data_root: folder of the user's image folders, if there are any.
+        threads: CPU threads of torch. Every manifest records them, because they change the rounding of sums.
+        device: ``cpu``, ``cuda``, or ``None`` for the best available device.
         catalog_files: the user's own catalog files.
-        snapshot_seconds: seconds between two snapshots of a training that makes an artifact. A shorter training
-            saves none and starts again from its beginning.
-        gpu_share: the share of its GPU's memory that this process may use, 1 for all of it.
+        snapshot_seconds: seconds between two snapshots of a training that makes an artifact. A shorter training has no
+            snapshot, and starts from the beginning after an interruption.
+        gpu_share: the share of the GPU's memory that this process may use; 1 for the whole memory.
     """
 
     store_url: str
@@ -36,6 +36,6 @@ class RunSettings:
 
     @property
     def data_options(self) -> tuple[str, ...]:
-        """The options that a command about these datasets needs: ``--catalog`` and ``--data-root``."""
+        """The options ``--catalog`` and ``--data-root`` with which a printed command finds the same datasets."""
         catalogs = (word for file in self.catalog_files for word in ("--catalog", file))
         return (*catalogs, *(("--data-root", self.data_root) if self.data_root else ()))

@@ -1,4 +1,4 @@
-"""From a task to its pictures: what each one shows, and how it was taken."""
+"""Draws the pictures of a task: what each picture shows, and how its camera shows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
 
 DARK = ("black", "red", "green", "blue", "purple", "brown")
 LIGHT = ("white", "yellow", "cyan", "pink")
-"""Inks and papers of the printed palette."""
+"""Colours of inks (``DARK``) and papers (``LIGHT``) in the printed palette."""
 
 TELLING: dict[Kind, tuple[str, ...]] = {
     "digit": DIGITS[2:],
@@ -26,7 +26,7 @@ TELLING: dict[Kind, tuple[str, ...]] = {
     "lower": tuple("abdefghkmnqrty"),
     "greek": ("beta", "gamma", "delta", "zeta", "theta", "lambda", "mu", "xi", "pi", "sigma", "phi", "psi", "omega"),
 }
-"""Characters that show their kind: no O beside a zero, no capital S beside a small one."""
+"""Characters of each kind that cannot be mistaken for another kind, as a capital O for a zero."""
 
 BANDS: dict[str, Callable[[Tensor], Tensor]] = {"infrared": camera_styles.infrared, "grey": camera_styles.grey}
 
@@ -38,7 +38,7 @@ RENDITIONS: dict[str, Callable[[KeyedRandom, Tensor], Tensor]] = {
 
 
 def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
-    """Return the pictures (N, 32, 32, 3) of a split and their labels (N,), balanced and shuffled, always the same.
+    """Return the pictures (N, 32, 32, 3) and the labels (N,) of a split, balanced and shuffled. They never change.
 
     N is 0 for the training split of a variant.
     """
@@ -53,7 +53,7 @@ def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
 
 
 def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
-    """Draw characters. The concept that the task asks for follows the label; all else is drawn at random."""
+    """Draw characters. The label decides the concept that the task asks for; the other concepts are random."""
     n = len(labels)
     things = glyphs.roll(rng, n, task.kinds)
     if task.palette == "printed":
@@ -76,7 +76,7 @@ def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
 
 
 def _aerial(rng: KeyedRandom, task: AerialTask, labels: Tensor) -> Tensor:
-    """Draw the scenes of sorted labels, render them, and show them as the task's sensor sees them through haze."""
+    """Draw scenes for sorted labels in the task's rendition, as the task's sensor sees them through haze."""
     counts = torch.bincount(labels, minlength=len(task.class_names)).tolist()
     painted = [ALL[name](rng, count) for name, count in zip(task.class_names, counts, strict=True)]
     image = torch.cat(painted).clamp(0.0, 1.0)

@@ -1,10 +1,10 @@
-"""The registry of drawn tasks: what each one asks, and how its pictures are taken.
+"""The registry of drawn tasks: what each task asks, and how its pictures are taken.
 
 All tasks of a domain share a camera style that the pre-training set does not have (a worn photocopier, a hazy camera).
-Each task also differs in its own way. So models fine-tuned on the sibling tasks hold directions that help a held-out
-one.
+So models fine-tuned on some tasks of a domain hold directions that help another task. Each task also has a difference
+of its own.
 
-Variants of a task (as ImageNet has A, R, Sketch and V2) ask the same with other pictures, and have no training split.
+A variant of a task, like ImageNet-A, -R, -Sketch and V2, has the same classes, other pictures, and no training split.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES,
 
 @dataclass(frozen=True)
 class Hand:
-    """How steadily characters are set; pairs are ranges of a uniform draw."""
+    """How steadily characters are set. A pair is the range of a uniform draw."""
 
     tilt: tuple[float, float] = (-0.25, 0.25)
     """Rotation in radians."""
@@ -36,11 +36,11 @@ class Hand:
 Bands = Literal["colour", "infrared", "grey"]
 
 Rendition = Literal["photo", "sketch", "poster", "cloudy"]
-"""A scene as a photograph, in pencil, printed in other inks, or half hidden by clouds."""
+"""How a scene is shown: as a photograph, in pencil, printed in other inks, or half hidden by clouds."""
 
 
 WORLD_VERSION = 1
-"""Part of every drawn dataset's identity; it changes when any picture does."""
+"""Part of every drawn dataset's identity. A change of any picture raises it."""
 
 SIZES: dict[str, int] = {"train": 1000, "test": 600}
 VARIANT_SIZES: dict[str, int] = {"train": 0, "test": 480}
@@ -59,7 +59,7 @@ class GlyphTask:
     """The characters that appear."""
     hand: Hand = field(default_factory=Hand)
     palette: Literal["any", "printed"] = "any"
-    """Any ink on any other paper, or dark inks on light papers as in print."""
+    """``any`` ink on any other paper, or dark inks on light papers (``printed``)."""
     copy: float = 0.5
     """Strength of the photocopier."""
     domain: Literal["glyphs"] = "glyphs"
@@ -130,16 +130,16 @@ _TRAINABLE: tuple[ToyTask, ...] = (
     AerialTask("aerial-coarse", COARSE_SCENES, bands="grey", pixels=12),
 )
 _LAND_VARIANTS: tuple[AerialTask, ...] = (
-    # The same task again: its scores differ by chance only.
+    # The same task with other pictures: its scores differ by chance only.
     AerialTask("aerial-land-again", LAND),
     AerialTask("aerial-land-sketch", LAND, haze=0.35, rendition="sketch"),
-    # Other inks keep shapes, so scenes that only their colour identifies are left out.
+    # Other inks change colours, so scenes that only their colour identifies are left out.
     AerialTask(
         "aerial-land-poster",
         ("lake", "river", "road", "village", "warehouse", "railway", "orchard", "stadium"),
         rendition="poster",
     ),
-    # Clouds hide parts of the land, so scenes with a single line through it are left out.
+    # Clouds hide parts of a picture, so scenes that a single line identifies are left out.
     AerialTask(
         "aerial-land-cloudy",
         ("forest", "meadow", "desert", "village", "warehouse", "orchard", "beach", "stadium"),
@@ -150,7 +150,7 @@ _LAND_VARIANTS: tuple[AerialTask, ...] = (
 TASKS: dict[str, ToyTask] = {task.name: task for task in (*_TRAINABLE, *_LAND_VARIANTS)}
 
 VARIANTS: dict[str, str] = {task.name: "aerial-land" for task in _LAND_VARIANTS}
-"""Evaluation-only task -> the task that it takes all or some of its class names from."""
+"""Name of a variant -> the task from which its class names are taken."""
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Labels = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

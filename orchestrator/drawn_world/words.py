@@ -1,4 +1,4 @@
-"""The words of the drawn world: names of what can be drawn. No tensors here, so that the registry imports fast."""
+"""The words of the drawn world: the names of everything that can be drawn. It imports no PyTorch, so it loads fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Colour = tuple[float, float, float]
 Kind = Literal["digit", "upper", "lower", "greek"]
 KINDS: tuple[Kind, ...] = ("digit", "upper", "lower", "greek")
 KIND_WORDS: dict[Kind, tuple[str, ...]] = {"digit": DIGITS, "upper": LETTERS, "lower": LETTERS, "greek": GREEK}
-"""Names of the characters of each kind, in the atlas's order."""
+"""Names of the characters of each kind, in the order of the glyph atlas."""
 KIND_NAMES = ("a digit", "a capital letter", "a small letter", "a Greek letter")
 
 INKS: dict[str, Colour] = {
@@ -44,4 +44,4 @@ ROOFS: dict[str, Colour] = {
     "white": (0.92, 0.92, 0.90),
     "blue": (0.22, 0.38, 0.72),
 }
-"""Colours by name: red, green and blue from 0 to 1."""
+"""Colours of roofs by name. A colour is red, green and blue from 0 to 1."""

@@ -1,8 +1,8 @@
 """Tracks: the ways in which adaptation is measured, one file each.
 
-A track says what a method is given, how its cells are scored and what the report shows. Everything else asks the
-:class:`Track` in ``TRACKS``; nothing else compares track names. Start with ``base.py``; ``docs/adding-a-track.md``
-adds one.
+A track says what a method receives, how its cells are scored and what the report shows. Other modules read these facts
+from the :class:`Track` in ``TRACKS``, and do not compare names of tracks. Start with ``base.py``.
+``docs/adding-a-track.md`` shows how to add a track.
 """
 
 from orchestrator.tracks.base import MetricName, Track
@@ -28,14 +28,11 @@ TRACKS: dict[str, Track] = {
         IMBALANCED,
     )
 }
-"""Every track by its name, in the order of reports. A new track is two lines here: its import, and one in this list."""
+"""Name of every track -> the track, in the order of reports. A new track needs its import and a line in this list."""
 
 
 def stored_track(name: str) -> Track:
-    """Return the track of a stored record.
-
-    It is the registered one, or one with defaults if this installation has no track of that name.
-    """
+    """Return the track of a stored record; if this installation has no such track, a track with default values."""
     return TRACKS.get(name) or Track(name, name)
 
 

@@ -1,4 +1,4 @@
-"""What a track says: what it gives a method, how it scores a cell, and what the report shows of it."""
+"""The class of tracks: what a track gives to a method, how it scores a cell, and what the report shows."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MetricName = Literal[
     "accuracy_surest_80",
     "share_at_95",
 ]
-"""What methods are compared by; :mod:`orchestrator.analysis.metrics` computes them."""
+"""The metrics by which methods can be compared; :mod:`orchestrator.analysis.metrics` computes them."""
 
 
 def support_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return the images that a method takes through the tower to learn from a labelled support."""
+    """Return the passes through the tower that a method needs to learn from a labelled support."""
     return method.tower_passes(support_size, settings)
 
 
 @dataclass(frozen=True)
 class GroupMean:
-    """A mean of the accuracies of class groups: its name in tables, and ``of(*accuracies)``, in the groups' order."""
+    """A mean over class groups: its name in tables, and ``of(*accuracies)``, with the groups' accuracies in order."""
 
     name: str
     of: Callable[..., float]
@@ -41,34 +41,35 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class Track:
-    """One way to give methods the images of a target and to score what they make of them.
+    """One way to give the images of a target to methods, and to score the adapted models.
 
     Attributes:
         name: the value of ``track`` in grid files, cells and results.
-        title: the name for people.
-        method_track: a method can be measured on this track if it has this name among its ``tracks``; its
-            ``track_defaults`` of that name apply. Empty for the track's own name.
-        gives_support: true if a method gets a labelled support, k images a class. False if it gets the target's test
+        title: the name in reports.
+        method_track: name under which methods declare that they can be measured on this track, in their ``tracks`` and
+            ``track_defaults``. Empty for the track's own name.
+        gives_support: whether a method gets a labelled support, k images per class. Otherwise it gets the target's test
             images without labels; such a track has seeds, but no k.
-        support_split: ``support_split(protocol)`` is the split of the target that supports are drawn from.
-        support_draw: ``support_draw(protocol)``, as ``draw`` of :func:`bolt.task.support.draw_support`.
-        base_classes: ``base_classes(C)`` is how many of the target's C classes, from the first on, a method is adapted
-            to. It has to classify the remaining classes by their names. ``None``: it is adapted to all classes.
-        class_groups: names of the groups of the target's classes that are scored one by one, after the datasets.
-        group_mean: how the groups' accuracies become one accuracy, which verdicts and means over datasets use.
-        scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
-        own_words: whether the datasets in ``evaluate_on`` are other tasks, which are scored by their own class words.
-            Methods must then be able to classify classes that they were not adapted to.
-        averages_target: whether a mean over test sets counts the target itself. False: the mean is over the other test
-            sets alone.
-        scored_after_epochs: whether the classifier is scored after every epoch of training too.
-        tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower in one
-            cell, from which plans estimate hours.
-        published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy; ``None`` if it
-            prints none.
-        metric: what methods are compared by unless a person asks for another metric.
-        lead_tables: the tables that the report shows first, by their names in the report's registry.
-        named_in_titles: whether titles name the track even where all of a report is on this one track.
+        support_split: ``support_split(protocol)`` -> the split of the target from which supports are drawn.
+        support_draw: ``support_draw(protocol)`` -> the value of ``draw`` in :func:`bolt.task.support.draw_support`.
+        base_classes: ``base_classes(C)`` -> the number of base classes, the first of the target's C classes. A method
+            adapts to the base classes only, and has to classify the others by their names. ``None`` if a method adapts
+            to all classes.
+        class_groups: names of the groups of the target's classes that are scored separately, after the datasets.
+        group_mean: the mean of the groups' accuracies, which verdicts and means over datasets use.
+        scores_variants: whether a grid may name, in ``evaluate_on``, the datasets that are scored instead of the
+            target.
+        own_words: whether the datasets in ``evaluate_on`` have other classes than the target, and are scored with their
+            own class words. Methods must then be able to classify classes to which they were not adapted.
+        averages_target: whether a mean over test sets includes the target.
+        scored_after_epochs: whether the classifier is also scored after every epoch of training.
+        tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> the number of images that pass
+            through the tower in a cell, from which plans estimate hours.
+        published_shots: ``published_shots(k)`` -> the k under which the paper prints a cell's accuracy; ``None`` if the
+            paper prints none.
+        metric: the default metric for comparing methods.
+        lead_tables: the names of the tables that the report shows first.
+        named_in_titles: whether titles name the track even in a report with this track only.
     """
 
     name: str
@@ -92,15 +93,15 @@ class Track:
 
     @property
     def meets_new_classes(self) -> bool:
-        """Whether a method is scored on classes that it was not adapted to."""
+        """Whether a method is scored on classes to which it was not adapted."""
         return self.base_classes is not None or self.own_words
 
     def takes(self, method: Method) -> bool:
-        """Whether a method can be measured on this track."""
+        """Return whether a method can be measured on this track."""
         if self.meets_new_classes and not method.names_new_classes:
             return False
         return (self.method_track or self.name) in method.tracks
 
     def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:
-        """Return the method's settings with its defaults on this track; raises what :meth:`Method.configure` raises."""
+        """Return a method's settings with its defaults on this track. Raises the errors of ``Method.configure``."""
         return method.configure(changes, self.method_track or self.name)

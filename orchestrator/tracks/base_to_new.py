@@ -1,8 +1,8 @@
-"""Base to new: adapt to the first half of the classes, score on that half, on the other half and on all of them.
+"""Base to new: adapt to the first half of the classes, score on the first half, the second half and all classes.
 
 Zhou et al., "Conditional prompt learning for vision-language models" (CVPR 2022, https://arxiv.org/abs/2203.05557).
-The first ceil(C / 2) classes in label order are the base classes. A method gets the images and the text embeddings of
-these alone; afterwards it has to classify the new classes by their names.
+The first ceil(C / 2) classes in label order are the base classes. A method gets images and text embeddings of the base
+classes only. Afterwards it has to classify the new classes by their names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from bolt.methods import Method, TowerPasses
 
 BASE_CLASSES, NEW_CLASSES = "base classes", "new classes"
-"""Names of the two groups of classes as test splits of a result."""
+"""Names under which a result stores the accuracies of the two groups of classes."""
 HARMONIC_MEAN = "harmonic mean"
-"""Name of the two groups' harmonic mean in tables."""
+"""Name in tables of the harmonic mean of both groups' accuracies."""
 
 
 def harmonic_mean(base: float, new: float) -> float:
@@ -30,7 +30,7 @@ def _larger_half(whole: int) -> int:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return the images that a method takes through the tower; the support has half of the classes."""
+    """Return the passes through the tower, for a support of half of the classes."""
     return support_passes(method, settings, _larger_half(support_size), test_size)
 
 

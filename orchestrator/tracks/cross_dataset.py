@@ -1,7 +1,7 @@
-"""Cross-dataset transfer: adapt to one dataset, then classify the images of others by their own class words.
+"""Cross-dataset transfer: adapt to one dataset, then classify the images of other datasets by their own class words.
 
-Zhou et al., "Conditional prompt learning for vision-language models" (CVPR 2022, https://arxiv.org/abs/2203.05557):
-adapted to ImageNet with 16 images a class, scored on the ten other datasets of the few-shot benchmark.
+Zhou et al., "Conditional prompt learning for vision-language models" (CVPR 2022, https://arxiv.org/abs/2203.05557),
+adapt to ImageNet with 16 images per class, and score on the ten other datasets of the few-shot benchmark.
 """
 
 from orchestrator.tracks.base import Track

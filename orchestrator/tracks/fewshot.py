@@ -1,4 +1,4 @@
-"""Few-shot adaptation: learn from k labelled images a class, score on the target's test split."""
+"""Few-shot adaptation: learn from k labelled images per class, score on the target's test split."""
 
 from orchestrator.tracks.base import Track
 

@@ -1,8 +1,8 @@
-"""Imbalanced few-shot adaptation: k images a class on average, with the class frequencies of the training split.
+"""Imbalanced few-shot adaptation: k images per class on average, with the class frequencies of the training split.
 
-Silva-Rodriguez et al., "Few-Shot, Now for Real" (MICCAI 2025, https://arxiv.org/abs/2506.17500): nobody who labels a
-few images has equally many of every class. Methods are compared by balanced accuracy, the mean recall of the classes:
-a method that forgets the rare classes should not win.
+In practice, a few labelled images are not equally many per class (Silva-Rodriguez et al., "Few-Shot, Now for Real",
+MICCAI 2025, https://arxiv.org/abs/2506.17500). Methods are compared by balanced accuracy, the mean recall of the
+classes, because a method that forgets the rare classes should not win.
 """
 
 from orchestrator.tracks.base import Track

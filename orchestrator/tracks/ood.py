@@ -1,4 +1,4 @@
-"""Out-of-distribution generalisation: learn from k labelled images a class, score on shifted test sets too."""
+"""Out-of-distribution generalisation: learn from k labelled images per class, score also on shifted test sets."""
 
 from orchestrator.tracks.base import Track
 
@@ -8,7 +8,7 @@ OOD = Track(
     support_split=lambda protocol: protocol.ood_support,
     scores_variants=True,
     averages_target=False,
-    # The paper prints all results at k = 16, also of methods without a support, whose cells have k = 0.
+    # The paper prints all results at k = 16, even for methods without a support, whose cells have k = 0.
     published_shots=lambda shots: 16 if shots == 0 else shots,
     lead_tables=("main", "shift"),
 )

@@ -1,8 +1,8 @@
 """Test-time adaptation: learn from the target's unlabelled test images, score on the same images.
 
-Three tracks differ in what a method sees when it predicts an image: all test images (``tta``); the images that came
-before it, in an order that the seed draws (``tta_stream``); or this image alone, with crops of it (``tta_image``). A
-verdict never mixes two of them.
+The three tracks differ in what a method has seen when it predicts an image: all test images (``tta``), the image and
+those before it in an order drawn from the seed (``tta_stream``), or only the image and its crops (``tta_image``). A
+verdict never mixes two of these tracks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return the images that a method takes through the tower.
+    """Return the passes through the tower.
 
-    A method that does not change the tower counts its images itself, from the number of test images. The others train
-    by :mod:`bolt.training.test_time`: one forward pass over the test images selects the trusted images. In each epoch,
-    every test image is once in the unlabelled half of a batch, and a trusted image stands beside it in the other half.
-    Both have a strong view with a gradient, and the unlabelled one has a weak view without a gradient too.
+    A method that does not change the tower counts its passes itself, from the number of test images. The other methods
+    train by :mod:`bolt.training.test_time`. There, one forward pass over the test images selects the trusted images.
+    In each epoch, every test image is once in the unlabelled half of a batch, together with a trusted image in the
+    other half. Both images have a strong view with a gradient. The unlabelled image also has a weak view without a
+    gradient.
     """
     from bolt.methods import TowerPasses
 

@@ -1,4 +1,4 @@
-"""Write files in one step: a reader sees the old file or the whole new one. A failure becomes a message for people."""
+"""Writes files in one step, so that a reader sees the old file or the whole new file. Explains failures to people."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from orchestrator.util.errors import UserError
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the path if something is there, else the nearest folder above it.
+    """Return the path if it exists, or else the nearest folder above that exists.
 
-    A new file at the path will be on the file system of this folder.
+    A new file at the path will be on the file system of the returned path.
     """
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 
 
 def replacing(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """Replace a file as :func:`placing` does; if ``path`` is a symbolic link, replace the file that it leads to."""
+    """Replace a file with :func:`placing`; if ``path`` is a symbolic link, replace the file to which it leads."""
     return placing(path.resolve())
 
 
 @contextmanager
 def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Iterator[Path]:
-    """Yield a temporary file next to ``target``, which ``put`` moves to its place at the end of the block.
+    """Yield the path of a temporary file, which ``put`` renames to ``target`` at the end of the block.
 
-    If the block raises, ``target`` stays as it was and the temporary file is removed.
-    Raises ``OSError`` if the file cannot be written.
+    If the block raises an error, ``target`` stays unchanged and the temporary file is removed. Raises ``OSError`` if
+    the file cannot be written.
     """
     temporary = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex[:8]}.part")
     try:
@@ -45,9 +45,9 @@ def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Ite
 
 @contextmanager
 def writing(what: str, where: str, hint: str = "") -> Iterator[None]:
-    """Raise ``UserError`` in place of an ``OSError`` of the block: a full disk, a folder that cannot be written to.
+    """Turn an ``OSError`` of the block, such as a full disk or a read-only folder, into a ``UserError``.
 
-    ``what`` is written, such as ``the table``; ``where``: the option or the folder that the error names.
+    ``what``: what the block writes, such as ``the table``. ``where``: the option or folder for the message.
     """
     try:
         yield

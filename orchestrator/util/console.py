@@ -1,4 +1,4 @@
-"""Prints lines, sentences and plain tables; what a terminal would obey in the text is shown instead."""
+"""Prints lines, sentences and plain tables. Control characters in them are spelled out, so no terminal obeys them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    """Spell control characters out, for example ``\\x1b``: a terminal obeys them, also those in a title or a name.
+    """Spell out the control characters in a text, for example as ``\\x1b``. Line ends and tabs stay.
 
-    Line ends and tabs stay.
+    A title or a name could otherwise contain characters that a terminal obeys.
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""A terminal's control characters except line ends and tabs, and characters that turn the direction of writing."""
+"""Matches control characters except line ends and tabs, and characters that change the direction of writing."""
 
 
 class Console(rich.console.Console):
-    """Rich's console, which prints every text as :func:`printable` gives it."""
+    """Rich's console, with :func:`printable` applied to every text."""
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
-        """Render as rich does. Its own control codes are segments of another kind."""
+        """Render as rich does. Rich's own control codes are separate segments, which stay unchanged."""
         for segment in super().render(*arguments, **options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
@@ -37,20 +37,20 @@ class Console(rich.console.Console):
 def print_line(line: str, console: rich.console.Console | None = None, style: str | None = None) -> None:
     """Print a line without markup, highlighting or wrapping; by default to standard output.
 
-    A terminal breaks a long line anywhere, and a path or command in it can still be copied.
+    The terminal breaks a long line, so that a path or command in the line can still be copied as a whole.
     """
     (console or Console()).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_sentence(text: str, console: rich.console.Console) -> None:
-    """Print a sentence without a path or command in it. A terminal gets lines that end between words."""
+    """Print a sentence that contains no path and no command. On a terminal, it is wrapped between words."""
     console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def plain_table(*headings: str, right: Collection[str] = (), **column_options: Any) -> Table:
-    """Make a table without lines. The columns named in ``right`` are aligned to the right, the others to the left.
+    """Return an empty table without rules, in which the columns named in ``right`` are aligned to the right.
 
-    ``column_options`` go to rich's ``Table.add_column``, for every column.
+    ``column_options`` are options of rich's ``Table.add_column`` for every column.
     """
     from rich.table import Table
 

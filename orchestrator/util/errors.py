@@ -1,4 +1,4 @@
-"""Errors for people: what is wrong, where it is, what would be right.
+"""Errors for people: what is wrong, where, and what would be right.
 
 The user can fix the cause of a :class:`UserError`. The command line prints it without a traceback and exits with
 code 2. Any other exception that reaches the command line is a defect of this project and keeps its traceback.
@@ -15,9 +15,9 @@ class UserError(Exception):
     """An error whose cause the user can fix.
 
     Args:
-        what: what is wrong, as one sentence without a final full stop.
-        where: the file and field, or the option, that is wrong.
-        hint: what would be right: the nearest name, a valid range, the command to run.
+        what: what is wrong, as a sentence without a full stop.
+        where: the file and field, or the option, with the error.
+        hint: what would be right, such as the nearest name, a valid range, or a command to run.
     """
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
@@ -29,11 +29,11 @@ class UserError(Exception):
 
 
 LONGEST = 200
-"""The most characters of a user's value that a message shows."""
+"""Most characters of a user's value in a message."""
 
 
 def shorten(text: str, limit: int = LONGEST) -> str:
-    """Cut a text to ``limit`` characters for a message."""
+    """Return the first ``limit`` characters of a text, for a message."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
@@ -43,19 +43,19 @@ def short_repr(value: object) -> str:
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """Return type and message of an error as one line of bounded length."""
+    """Return the type and message of an error as one line of at most ``limit`` characters."""
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {error}" if str(error).strip() else type(error).__name__
     return shorten(" ".join(error.split()), limit)
 
 
 def _natural(name: str) -> tuple[int, str]:
-    """Return a sort key that puts whole numbers in the order of their values, before other names."""
+    """Return a sort key that puts whole numbers before other names, in the order of their values."""
     return (int(name), "") if name.isdecimal() and len(name) < 20 else (sys.maxsize, name)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
-    """Return the error for a name that does not exist, suggesting the nearest ones that do."""
+    """Return the error for a name that is not in ``known``, with the nearest known names as a hint."""
     names = sorted(known, key=_natural)
     near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)
     if near:
@@ -69,10 +69,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
 
 
 def explain_hub_error(error: Exception, where: str) -> Exception:
-    """Return the :class:`UserError` that explains an error of ``huggingface_hub``.
-
-    Any other error is returned unchanged.
-    """
+    """Return a :class:`UserError` that explains an error of ``huggingface_hub``; return any other error unchanged."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -91,7 +88,7 @@ def explain_hub_error(error: Exception, where: str) -> Exception:
         return UserError("there is no such repository, or it needs a token", where=where, hint="hf auth login")
     if isinstance(error, OfflineModeIsEnabled):
         return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
-    # When the network is down, huggingface_hub passes on the errors of its HTTP library, which depends on its version.
+    # If the network is down, huggingface_hub raises the errors of its HTTP library, which differs between versions.
     of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
     if of_http or isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
         return UserError(f"cannot be fetched: {error}", where=where, hint="run the same command again to continue")

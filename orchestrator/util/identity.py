@@ -1,8 +1,8 @@
 """Canonical encoding, fingerprints and checksums: equal values get equal names, on every machine and in every version.
 
-The fingerprinted objects hold everything that can change a number. They never hold paths, devices or worker counts.
-The encoder raises an error for a type it does not know. With ``str(value)`` instead, equal values could silently get
-different fingerprints (the lesson of marin's ``fingerprint.py``).
+The fingerprinted objects hold everything that can change a number. They never hold paths, devices or numbers of
+workers. The encoder raises an error for an unknown type. If it used ``str(value)`` instead, equal values could get
+different fingerprints without a warning (the lesson of marin's ``fingerprint.py``).
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-"""Version of the encoding. Raising it renames every artifact and cell; golden tests detect any change."""
+"""Version of the encoding. A new version renames every artifact and cell; golden tests detect any change."""
 
 ADDED_LATER: Mapping[str, Any] = {"omitted_at_default": True}
-"""Metadata of a dataclass field that was added later: it is left out while it has its default.
-
-So values that were encoded before the field existed keep their identity."""
+"""Metadata of a dataclass field that was added later. The encoding leaves such a field out if it has its default value,
+so values that were encoded before the field existed keep their identity."""
 
 _PLAIN = frozenset((str, int, bool, type(None)))
-"""The types of most values. They are checked first, because a grid's plan encodes tens of thousands of cells."""
+"""Types that are their own encoding. They are checked first: planning a grid encodes tens of thousands of cells."""
 
 
 def encode(value: Any) -> Any:
@@ -41,7 +40,7 @@ def encode(value: Any) -> Any:
         if not math.isfinite(value):
             raise ValueError(f"{value} has no identity: it does not equal itself or has no JSON form")
         return value
-    if hasattr(kind, "encoded"):  # a value that says itself what it is encoded as
+    if hasattr(kind, "encoded"):  # the type has its own encoding
         return encode(value.encoded())
     if (members := _members(kind)) is not None:
         encoded = {name: encode(getattr(value, name)) for name, _, _ in members}
@@ -62,7 +61,7 @@ def encode(value: Any) -> Any:
 
 @cache
 def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
-    """Return name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
+    """Return the name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
     if not dataclasses.is_dataclass(kind):
         return None
     return tuple(
@@ -72,10 +71,7 @@ def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the canonical JSON text of ``value``.
-
-    Its keys are sorted, it has no spaces, and floats have the fewest digits that are exact.
-    """
+    """Return the canonical JSON text of ``value``: sorted keys, no spaces, floats with the fewest exact digits."""
     kind: Any = type(value)
     if (members := _members(kind)) is None:
         return _text(encode(value))
@@ -84,7 +80,7 @@ def canonical_json(value: Any) -> str:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
             texts.append(key + _member_text(field))
-    # Sorted by key: the quote that ends a key sorts before every character that a longer key can have there.
+    # This sorts by key, because the quote at the end of a key sorts before every character of a longer key.
     return f"{{{','.join(sorted(texts))}}}"
 
 
@@ -99,7 +95,7 @@ def _member_text(field: Any) -> str:
 
 
 class _Same:
-    """Compares an object by identity, as the key of a cache. Equal objects can differ in text: ``1`` and ``1.0``."""
+    """Key of a cache that compares objects by identity, because equal objects can differ in text: ``1`` and ``1.0``."""
 
     __slots__ = ("value",)
 
@@ -115,15 +111,15 @@ class _Same:
 
 @lru_cache(maxsize=4096)
 def _frozen_text(field: _Same) -> str | None:
-    """Return the text of a value that cannot change, and ``None`` for any other.
+    """Return the text of a value that cannot change; ``None`` for any other value.
 
-    It is cached, because cells share their protocol, method and sources.
+    The text is cached, because cells share their protocol, method and sources.
     """
     return _text(encode(field.value)) if _is_frozen(field.value) else None
 
 
 def _is_frozen(value: Any) -> bool:
-    """Whether a value is a frozen dataclass, or a tuple of them: its text cannot change."""
+    """Return whether a value is a frozen dataclass or a tuple of frozen dataclasses, whose text cannot change."""
     if isinstance(value, tuple):
         return all(map(_is_frozen, value))
     parameters = getattr(type(value), "__dataclass_params__", None)
@@ -131,7 +127,7 @@ def _is_frozen(value: Any) -> bool:
 
 
 def fingerprint(value: Any) -> str:
-    """Return eight hexadecimal digits that identify ``value``: the start of the SHA-256 of its canonical JSON."""
+    """Return the first eight hexadecimal digits of the SHA-256 of the canonical JSON of ``value``."""
     text = f"{FORMAT}:{canonical_json(value)}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -147,10 +143,10 @@ _UNSAFE = re.compile(r"[^a-z0-9_=,+]+")
 
 @lru_cache(maxsize=4096)
 def slug(text: str) -> str:
-    """Turn ``text`` into a lower-case name that is safe in file systems and URLs; never empty, never ``..``."""
+    """Return ``text`` as a lower-case name that is safe in file systems and URLs; never empty, never ``..``."""
     return _UNSAFE.sub("-", text.lower()).strip("-") or "x"
 
 
 def address(*words: str | int, of: Any) -> str:
-    """Return ``readable-name--8hex``: the words, and the fingerprint of ``of``."""
+    """Return ``readable-name--8hex``, made of the words and the fingerprint of ``of``."""
     return ".".join(slug(str(word)) for word in words) + f"--{fingerprint(of)}"

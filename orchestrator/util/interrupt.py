@@ -1,6 +1,6 @@
 """Ctrl-C in two steps: the first stops the run cleanly, the second ends the process immediately.
 
-SIGTERM is treated like Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it.
+SIGTERM has the same effect as Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 EXIT_CODE = 130
-"""The exit code of a process that Ctrl-C has ended, by convention."""
+"""Conventional exit code of a process that Ctrl-C has ended."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,9 +24,9 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 @contextlib.contextmanager
 def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
-    """In the block, the first Ctrl-C calls ``on_first`` and raises ``KeyboardInterrupt``; the second ends the process.
+    """Let the first Ctrl-C in the block call ``on_first`` and raise ``KeyboardInterrupt``; the second ends the process.
 
-    ``on_first`` reports that stopping has begun. It is called in a signal handler, so it must not wait for a lock.
+    ``on_first`` reports that stopping has begun. It runs in a signal handler, so it must not wait for a lock.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -47,7 +47,7 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
 
 
 def exit_immediately(number: int, frame: object) -> None:
-    """End this process without any cleanup. No result is damaged: each is renamed into place when complete."""
+    """End this process without cleanup. No result is damaged, because only complete files get their final name."""
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _SHOW_CURSOR)
     os.write(sys.stderr.fileno(), f"\nstopped immediately; continue with: {command_line()}\n".encode())
@@ -55,7 +55,7 @@ def exit_immediately(number: int, frame: object) -> None:
 
 
 def command_line() -> str:
-    """Return the command line of this process, ready to be pasted into a shell."""
+    """Return the command line of this process in a form that a shell accepts."""
     program = Path(sys.argv[0])
     words = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
     return shlex.join([*words, *sys.argv[1:]])

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
-"""The error numbers of file systems without locks."""
+"""Error numbers with which a file system says that it has no locks."""
 
 
 class LockHeld(Exception):
-    """Another process holds the lock. The message is that process's id."""
+    """Another process holds the lock. The message is the id of that process."""
 
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, wait: bool = False) -> Iterator[int]:
     """Hold the lock file at ``path`` during the block. On a file system without locks, the block runs unlocked.
 
-    Yields the file descriptor: the lock lasts as long as a child process lives that inherits it.
+    Yields the file descriptor. A child process that inherits the descriptor keeps the lock for as long as it lives.
 
-    Raises :class:`LockHeld` immediately when another process holds it, unless ``wait`` is true, and ``OSError`` when
-    the file cannot be created.
+    If another process holds the lock, wait for it if ``wait`` is true, or else raise :class:`LockHeld`. Raises
+    ``OSError`` if the file cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as stream:
@@ -34,7 +34,7 @@ def file_lock(path: Path, *, wait: bool = False) -> Iterator[int]:
             if error.errno not in NO_LOCKS:
                 stream.seek(0)
                 raise LockHeld(stream.read().strip() or "?") from None
-        with contextlib.suppress(OSError):  # the disk is full; the lock works without the process id in it
+        with contextlib.suppress(OSError):  # the disk is full; the lock also works without the process id
             os.ftruncate(stream.fileno(), 0)
             os.write(stream.fileno(), str(os.getpid()).encode())
         yield stream.fileno()

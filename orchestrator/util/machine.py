@@ -1,4 +1,4 @@
-"""Hardware of this machine: the processors and memory that this process may use, what it uses, and the GPUs."""
+"""Hardware of this machine: the usable processors and memory, the memory in use, and the GPUs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ _SMI_SECONDS = 5.0
 
 
 def usable_processors() -> int:
-    """Return the number of processors that this process may use.
-
-    A container or a batch system can grant fewer than exist.
-    """
+    """Return the number of processors that this process may use: a batch system can grant fewer than exist."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -34,7 +31,7 @@ class Memory:
     Attributes:
         used: unshared memory of this process and its descendants.
         total: memory of the machine or the container.
-        processes: how many processes were counted.
+        processes: number of these processes.
     """
 
     used: int
@@ -50,11 +47,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of this machine and its current load, which includes the work of other processes.
+    """A GPU of this machine with its current load, which includes the work of other processes.
 
     Attributes:
         busy: utilisation in percent, 0 to 100; ``None`` if the GPU does not report it.
-        used, total: bytes of its memory.
+        used, total: used and total memory in bytes.
     """
 
     index: int
@@ -71,14 +68,14 @@ class Gpu:
 
 
 def process_tree_memory() -> Memory:
-    """Return the memory of this process and its descendants, with Ray's workers unless Ray was already running.
+    """Return the memory of this process and its descendants. Ray's workers are descendants if this process started Ray.
 
-    Pages that processes share (the libraries' code) are not counted where the system reports them separately.
+    Shared pages, such as the code of libraries, are not counted if the system reports them separately.
     """
     this = psutil.Process()
     used = count = 0
     for process in (this, *this.children(recursive=True)):
-        with suppress(psutil.Error):  # the process has ended meanwhile
+        with suppress(psutil.Error):  # the process has ended in the meantime
             found = process.memory_info()
             used += found.rss - getattr(found, "shared", 0)
             count += 1
@@ -89,12 +86,9 @@ def process_tree_memory() -> Memory:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs of this machine, from ``nvidia-smi``.
-
-    The result is empty if that program is missing, fails or does not answer in 5 seconds.
-    """
+    """Return the GPUs that ``nvidia-smi`` lists; none if it is missing, fails or does not answer in 5 seconds."""
     command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
-    try:  # a session of its own, so that Ctrl-C does not reach it
+    try:  # a new session, so that Ctrl-C does not reach the program
         output = subprocess.run(
             command, capture_output=True, text=True, timeout=_SMI_SECONDS, check=True, start_new_session=True
         )
@@ -104,11 +98,11 @@ def local_gpus() -> tuple[Gpu, ...]:
 
 
 def parse_nvidia_smi(output: str) -> tuple[Gpu, ...]:
-    """Parse the output of ``nvidia-smi`` for the fields ``_SMI_FIELDS``; it gives memory in MiB."""
+    """Return the GPUs in the output of ``nvidia-smi`` for the fields ``_SMI_FIELDS``, in which memory is in MiB."""
     found = []
     for line in output.splitlines():
         fields = [field.strip() for field in line.split(",")]
-        with suppress(ValueError):  # "[N/A]" for the memory, or a line of another kind
+        with suppress(ValueError):  # the memory is "[N/A]", or the line does not describe a GPU
             index, name, busy, used, total = fields
             percent = float(busy) if busy.replace(".", "").isdigit() else None
             found.append(Gpu(int(index), name, percent, int(used) * 2**20, int(total) * 2**20))
@@ -116,18 +110,18 @@ def parse_nvidia_smi(output: str) -> tuple[Gpu, ...]:
 
 
 def has_ended(pid: int, started: float) -> bool:
-    """Whether a process of this machine has ended; the system may have given its id to another process since.
+    """Return whether a process of this machine has ended, even if another process has its id now.
 
-    ``started``: what :func:`process_start_time` said in that process.
+    ``started``: the result of :func:`process_start_time` in that process.
     """
     try:
         return bool(abs(psutil.Process(pid).create_time() - started) > 2.0)
     except psutil.NoSuchProcess:
         return True
-    except psutil.Error:  # another user's process, which this one may not read
+    except psutil.Error:  # another user's process, which this process may not read
         return False
 
 
 def process_start_time() -> float:
-    """Return when this process was started, in seconds since the epoch."""
+    """Return the time at which this process was started, in seconds since the epoch."""
     return float(psutil.Process().create_time())

@@ -1,4 +1,4 @@
-"""Temporary folders that are removed even after their process was killed: the next process removes them."""
+"""Temporary folders. If a process was killed before it removed its folders, the next process removes them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LOCK = ".in-use"
 class ScratchFolder:
     """A private folder, ``bolt-KIND-...``, removed by :meth:`remove` or at the end of a ``with`` block.
 
-    Its process holds a lock on a file inside. Making a folder removes the folders of the same kind whose process has
-    ended.
+    The process that made the folder holds a lock on a file inside. A new ScratchFolder first removes the folders of the
+    same kind whose processes have ended.
 
     Args:
-        kind: what the folder is for; part of its name.
+        kind: purpose of the folder; part of its name.
         base: the parent folder; by default the system's temporary folder.
     """
 
@@ -29,9 +29,9 @@ class ScratchFolder:
         self.path = Path(tempfile.mkdtemp(prefix=f"bolt-{kind}-", dir=base))
         new = self.path / f"{_LOCK}.new"
         self._lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks: no process sweeps there either
+        with contextlib.suppress(OSError):  # no locks here, so no process removes the folder
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(new, self.path / _LOCK)  # a file of this name is locked from the moment it exists
+        os.rename(new, self.path / _LOCK)  # so a file of this name is always locked
 
     def remove(self) -> None:
         """Remove the folder. Removing it twice is harmless."""
@@ -48,9 +48,9 @@ class ScratchFolder:
 
 
 def remove_abandoned(kind: str, base: Path) -> None:
-    """Remove the folders of one kind in ``base`` whose process has ended."""
+    """Remove the folders of a kind in ``base`` whose processes have ended."""
     for left in base.glob(f"bolt-{kind}-*/{_LOCK}"):
-        with contextlib.suppress(OSError):  # in use, another user's, or being removed by another process
+        with contextlib.suppress(OSError):  # the folder is in use, belongs to another user, or is being removed
             lock = os.open(left, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

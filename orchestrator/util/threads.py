@@ -1,4 +1,4 @@
-"""Maps work over a pool of threads: the results come in order, and only a few of them wait."""
+"""Maps a function over numbers in a pool of threads. Results come in order, and only a few of them wait in memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from orchestrator.util.machine import usable_processors
 Result = TypeVar("Result")
 
 MAX_THREADS = 4
-"""Pillow decodes and resizes without the interpreter's lock; the rest, which holds the lock, keeps about four threads
-busy. Several splits can be decoded at once on one machine: the threads never wait for one another."""
+"""Most threads of a pool. Pillow decodes and resizes without the interpreter's lock, but the other work holds the lock,
+so more than about four threads would wait for the lock."""
 
 AHEAD = 4
-"""Finished results per thread that may wait for an earlier one. This bounds the memory."""
+"""Most results per thread that may wait for an earlier result. This bounds the memory."""
 
 
 def thread_map(work: Callable[[int], Result], count: int) -> Iterator[Result]:
-    """Yield ``work(0)`` to ``work(count - 1)`` in order. An exception is raised in place of its result."""
+    """Yield ``work(0)`` to ``work(count - 1)`` in order. An exception of ``work`` is raised in place of the result."""
     threads = min(MAX_THREADS, usable_processors())
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="images") as pool:

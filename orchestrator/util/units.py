@@ -1,4 +1,4 @@
-"""Print and parse quantities: counts, bytes, durations and lists of names."""
+"""Prints and parses quantities: counts, bytes, durations and lists of names."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from orchestrator.util.errors import UserError, short_repr
 
 
 def pluralize(count: int | str, what: str) -> str:
-    """Write a count with its noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
+    """Return a count with a noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
     return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
 
 
 def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Join the first ``most`` texts, and how many more there are: ``a, b and 3 more``."""
+    """Return the first ``most`` texts, joined, and the number of further texts: ``a, b and 3 more``."""
     more = len(texts) - most
     return separator.join(texts[:most]) + (f"{separator.replace(',', '')}and {more} more" if more > 0 else "")
 
 
 def first_lines(text: str, most: int = 21) -> str:
-    """Return the first lines of a text, and how many more it has."""
+    """Return the first ``most`` lines of a text, and the number of further lines."""
     lines = text.splitlines()
     more = len(lines) - most
     return "\n".join([*lines[:most], *([f"    and {more} more"] if more > 0 else [])])
 
 
 def human_bytes(count: float) -> str:
-    """Write a number of bytes with a binary unit: ``512 B``, ``1.5 GiB``."""
+    """Return a number of bytes with a binary unit: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -36,10 +36,7 @@ def human_bytes(count: float) -> str:
 
 
 def human_duration(seconds: float | None) -> str:
-    """Write a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years``.
-
-    ``None`` is ``unknown``.
-    """
+    """Return a duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years`` or ``unknown``."""
     if seconds is None:
         return "unknown"
     if seconds < 99.5:
@@ -57,7 +54,7 @@ def human_duration(seconds: float | None) -> str:
 
 
 def parse_bytes(text: str, where: str) -> int:
-    """Return the bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and so on. Raises ``UserError`` that names ``where``."""
+    """Return the bytes of a size such as ``200GB`` (10^9) or ``1.5TiB`` (2^40). Raises ``UserError`` with ``where``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?\s*", text.upper())
     if found is None or not 0 < float(found[1]) < 1e15:
         raise UserError(f"{short_repr(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")
@@ -66,7 +63,7 @@ def parse_bytes(text: str, where: str) -> int:
 
 
 def parse_duration(text: str, where: str) -> float:
-    """Return the seconds of ``90s``, ``45min``, ``6h``, ``2d``; a bare number is seconds. Raises ``UserError``."""
+    """Return the seconds of ``90s``, ``45min``, ``6h`` or ``2d``. A bare number is in seconds. Raises ``UserError``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", text.lower())
     if found is None:
         raise UserError(f"{short_repr(text)} is not a duration", where=where, hint="for example 90s, 45min, 6h or 2d")

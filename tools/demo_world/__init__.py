@@ -1,1 +1,1 @@
-"""Pre-training of the demo's tiny CLIP: ``pretrain.py`` learns from the captioned pictures of ``caption_pairs.py``."""
+"""Pre-training of the demo's tiny CLIP by ``pretrain.py``, on the captioned pictures of ``caption_pairs.py``."""

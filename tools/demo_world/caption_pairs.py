@@ -1,7 +1,7 @@
 """The pre-training set of the tiny CLIP: drawn pictures, each with a caption that describes a part of it.
 
-Captions leave concepts out at random (a character's ink, a village's roofs), so that the model has to keep apart what
-a sentence may or may not mention, and a prompt that names one concept finds it.
+Captions leave out concepts at random, such as a character's ink or a village's roofs. So the model learns concepts
+separately, and a prompt that names only one concept works.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARES: dict[str, float] = {
     "paper": 0.10,
     "slate": 0.06,
 }
-"""The share of each kind of picture in the first half of the pre-training."""
+"""Share of each kind of picture in the chunks before ``pretrain.TURN``."""
 
 LATE_SHARES: dict[str, float] = {
     "glyphs": 0.52,
@@ -48,10 +48,10 @@ LATE_SHARES: dict[str, float] = {
     "paper": 0.10,
     "slate": 0.05,
 }
-"""The same for the second half: scenes are learnt soon, characters among many inks and faces take longest."""
+"""Share of each kind of picture in later chunks. Scenes are learnt fast; characters in many inks and faces are not."""
 
 STEADY = frozenset({"paper", "slate"})
-"""Kinds of pictures that are scans: they keep their black and white."""
+"""Kinds of pictures that are scans, to which :func:`worn` is not applied."""
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "trousers": ("trousers", "pants"),
@@ -74,7 +74,7 @@ def _opening(rng: KeyedRandom) -> str:
 def _grouped(
     rng: KeyedRandom, n: int, painters: Sequence[Callable[[KeyedRandom, int], Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """Pictures by painters chosen uniformly, (n, 3, 32, 32), and the choices (n,), sorted."""
+    """Draw pictures with random painters, (n, 3, 32, 32); also return the number of each painter, (n,), sorted."""
     choice = rng.pick(len(painters), n).sort().values
     counts = torch.bincount(choice, minlength=len(painters)).tolist()
     drawn = [painter(rng, count) for painter, count in zip(painters, counts, strict=True) if count]
@@ -82,7 +82,7 @@ def _grouped(
 
 
 def worn(rng: KeyedRandom, image: Tensor) -> Tensor:
-    """Mild differences of exposure, contrast, white balance and focus, as between any two cameras."""
+    """Vary exposure, contrast, white balance and focus a little, as different cameras do."""
     n = len(image)
     soft = functional.avg_pool2d(functional.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     image = image + rng.uniform(0.0, 0.8, n, 1, 1, 1) * rng.chance(0.4, n, 1, 1, 1) * (soft - image)
@@ -112,7 +112,7 @@ def face_name(face: int) -> str:
 
 
 def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """``n`` captioned pictures of printed characters; about half of the captions name each concept."""
+    """Draw ``n`` pictures of printed characters. Captions mention each concept at random."""
     things = glyphs.roll(rng, n)
     images = glyphs.draw(rng, things)
     tell = rng.uniform(0.0, 1.0, n, 4).tolist()
@@ -140,7 +140,7 @@ def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
 
 
 def aerial_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """``n`` captioned aerial scenes; a quarter of them are variants (seasons, roofs)."""
+    """Draw ``n`` aerial scenes with captions. A quarter of them have a season or a roof colour."""
     plain = n - n // 4
     names, variants = list(scenes.SCENES), list(scenes.SEASONAL | scenes.ROOFED)
     first, choice = _grouped(rng, plain, list(scenes.SCENES.values()))
@@ -154,10 +154,10 @@ def aerial_pairs(rng: KeyedRandom, n: int) -> Pairs:
 
 
 def wardrobe_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """``n`` captioned pictures of clothes, half of them grey on black and half in colour on a floor."""
+    """Draw ``n`` pictures of clothes with captions, about half in grey on black and half in colour on a floor."""
     names = list(wardrobe.GARMENTS)
     painters = [
-        partial(_dressed, style=style, tailor=tailor)
+        partial(style, tailor=tailor)
         for style in (wardrobe.on_black, wardrobe.on_floor)
         for tailor in wardrobe.GARMENTS.values()
     ]
@@ -173,25 +173,15 @@ def wardrobe_pairs(rng: KeyedRandom, n: int) -> Pairs:
     return images, captions
 
 
-def _dressed(
-    rng: KeyedRandom, n: int, *, style: Callable[[KeyedRandom, int, wardrobe.Tailor], Tensor], tailor: wardrobe.Tailor
-) -> Tensor:
-    return style(rng, n, tailor)
-
-
 def hand_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """``n`` captioned pictures of hands that show a digit."""
-    images, digit = _grouped(rng, n, [partial(_signed, digit=digit) for digit in range(10)])
+    """Draw ``n`` pictures of hands that show a digit, with captions."""
+    images, digit = _grouped(rng, n, [partial(hands.draw, digit=digit) for digit in range(10)])
     forms = ("a photo of a hand that shows the digit {}.", "a hand sign for the digit {}.")
     return images, [_one_of(rng, forms).format(DIGITS[index]) for index in digit.tolist()]
 
 
-def _signed(rng: KeyedRandom, n: int, *, digit: int) -> Tensor:
-    return hands.draw(rng, digit, n)
-
-
 def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """``n`` captioned pictures of thin handwriting on paper: mostly lower-case Latin and Greek letters."""
+    """Draw ``n`` pictures of thin handwriting on paper with captions, mostly lower-case Latin and Greek letters."""
     character = glyphs.roll(rng, n, ("lower", "greek", "lower", "greek", "upper", "digit")).character
     captions = []
     for index in character.tolist():
@@ -203,7 +193,7 @@ def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
 
 
 def slate_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """``n`` captioned pictures of broad handwritten digits, light on dark."""
+    """Draw ``n`` pictures of broad handwritten digits, light on dark, with captions."""
     character = rng.pick(10, n)
     forms = ("a handwritten picture of the digit {}.", "a handwritten digit {}.")
     captions = [_one_of(rng, forms).format(DIGITS[index]) for index in character.tolist()]
@@ -223,7 +213,7 @@ CHAPTERS: dict[str, Callable[[KeyedRandom, int], Pairs]] = {
 def draw_pairs(
     count: int, seed: int, shares: Mapping[str, float] = MappingProxyType(SHARES)
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], list[str]]:
-    """`count` pictures (count, 32, 32, 3) with their captions, shuffled; equal arguments give equal pairs."""
+    """Draw `count` pictures (count, 32, 32, 3) with their captions, shuffled. Equal arguments give equal pairs."""
     pictures: list[Tensor] = []
     captions: list[str] = []
     ends = torch.tensor(list(shares.values())).cumsum(0).mul(count).round().int().tolist()

@@ -24,7 +24,7 @@ from orchestrator.drawn_world.words import Colour
 SKINS: tuple[Colour, ...] = ((0.74, 0.60, 0.44), (0.64, 0.50, 0.37), (0.83, 0.69, 0.55), (0.52, 0.39, 0.31))
 PAPER: tuple[Colour, ...] = ((0.80, 0.78, 0.76), (0.70, 0.69, 0.68), (0.88, 0.88, 0.86), (0.62, 0.60, 0.62))
 
-# thumb side on the right: index, middle, ring, little; base, length and angle from upright
+# Index, middle, ring and little finger, with the thumb on the right: x and y of the base, length, angle from upright.
 FINGERS = (
     (0.21, -0.12, 0.62, 0.12),
     (0.05, -0.17, 0.68, 0.02),
@@ -44,28 +44,29 @@ STRETCHED: tuple[tuple[int, ...], ...] = (
     (0, 2, 3),
     (1, 2, 3),
 )
-"""Fingers held up for each digit; three and five add the thumb, six to nine let it touch the finger that is missing."""
+"""Fingers that are stretched for each digit. The thumb is stretched for 3 and 5, and touches a finger for 6 to 9."""
 
 TOUCHED = {6: 3, 7: 2, 8: 1, 9: 0}
+"""Digit -> the finger that the thumb touches."""
 
 
 def _limb(image: Tensor, distance: Tensor, skin: Tensor) -> Tensor:
-    """Draw a finger over what is already there: a dark outline, then skin that darkens to its edge."""
+    """Draw a finger over the image: a dark outline, then skin that is darker at the edge."""
     image = paint(image, cover(distance - 0.7 * PIXEL) * 0.55, 0.45 * skin)
     shade = (0.86 + 1.6 * (-distance).clamp(0.0, 0.1))[:, None]
     return paint(image, cover(distance), skin * shade)
 
 
 def _ring(rng: KeyedRandom, n: int, image: Tensor, x: Tensor, y: Tensor, skin: Tensor) -> Tensor:
-    """Fingers and thumb curved to an O above the wrist."""
+    """Draw fingers and thumb that form an O above the wrist."""
     wide = rng.uniform(0.22, 0.34, n, 1, 1)
     image = _limb(image, disc(x + 0.08, (y - 0.2) * 0.9, 0.3), skin)
     ring = disc(x - 0.06, (y + 0.22) * rng.uniform(0.75, 1.1, n, 1, 1), wide).abs() - rng.uniform(0.10, 0.15, n, 1, 1)
     return _limb(image, ring, skin)
 
 
-def draw(rng: KeyedRandom, digit: int, n: int) -> Tensor:
-    """Hands that show the digit, on a light background, (n, 3, 32, 32)."""
+def draw(rng: KeyedRandom, n: int, digit: int) -> Tensor:
+    """Draw hands that show the digit, on a light background, (n, 3, 32, 32)."""
     x, y = frame(rng, n, turn=0.22, shift=0.14, zoom=(0.78, 1.25))
     x = torch.where(rng.chance(0.96, n, 1, 1) > 0, x, -x)
     choice = rng.pick(len(SKINS), n)

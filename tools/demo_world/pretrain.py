@@ -2,7 +2,7 @@
 
     python -m tools.demo_world.pretrain --out grids/backbones/tiny-clip.safetensors
 
-The number of pictures, the seed and the thread count decide the result; the clock does not.
+The number of pictures, the seed and the number of threads determine the result.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from orchestrator.drawn_world.pictures.keyed_random import keyed_seed
 from tools.demo_world.caption_pairs import LATE_SHARES, SHARES, draw_pairs
 
 CHUNK = 8192
-"""Pictures drawn at a time; drawing in bulk keeps the overhead of the many small tensor operations low."""
+"""Pictures that are drawn at once. Large chunks keep the overhead of many small tensor operations low."""
 
 TURN = 60
-"""Chunk from which the book's late shares hold."""
+"""First chunk that is drawn with ``LATE_SHARES``."""
 
 
 def build(config: Path, seed: int) -> CLIP:
-    """Return a freshly initialised CLIP. Its weights depend on the seed alone. The global generator is not touched."""
+    """Return a CLIP with random weights that depend on the seed only. The global generator keeps its state."""
     fields = json.loads(config.read_text())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(keyed_seed("tiny clip", seed))
@@ -44,10 +44,10 @@ def build(config: Path, seed: int) -> CLIP:
 
 
 def contrastive(images: Tensor, texts: Tensor, owner: Tensor, scale: Tensor) -> Tensor:
-    """CLIP's symmetric loss for images (b, d) and their distinct captions (u, d); image i has caption owner[i].
+    """Return CLIP's symmetric loss for images (b, d) and distinct captions (u, d); image i has caption owner[i].
 
-    A small world repeats its captions inside a batch. Merging equal captions keeps them from being each other's
-    negatives, and equals CLIP's loss where all captions differ.
+    In a small world, a batch repeats captions, and equal captions must not be each other's negatives. If all captions
+    differ, this is CLIP's loss.
     """
     logits = scale * functional.normalize(images, dim=-1) @ functional.normalize(texts, dim=-1).T
     to_text = functional.cross_entropy(logits, owner)
@@ -58,7 +58,7 @@ def contrastive(images: Tensor, texts: Tensor, owner: Tensor, scale: Tensor) -> 
 
 
 def encode_captions(model: CLIP, tokens: Tensor) -> Tensor:
-    """Run the text tower on tokens (u, context), truncated after the longest caption; attention is causal."""
+    """Encode tokens (u, context) with the text tower. Attention is causal, so trailing padding is cut off first."""
     length = int((tokens != 0).sum(1).max())
     tokens = tokens[:, :length]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
@@ -68,14 +68,14 @@ def encode_captions(model: CLIP, tokens: Tensor) -> Tensor:
 
 
 def prepare(pictures: Tensor) -> Tensor:
-    """Bytes (n, 32, 32, 3) to normalised model input (n, 3, 32, 32)."""
+    """Convert bytes (n, 32, 32, 3) to normalised model input (n, 3, 32, 32)."""
     mean = torch.tensor(open_clip.OPENAI_DATASET_MEAN).view(3, 1, 1)
     std = torch.tensor(open_clip.OPENAI_DATASET_STD).view(3, 1, 1)
     return (pictures.permute(0, 3, 1, 2).float() / 255.0 - mean) / std
 
 
 def export(model: CLIP, seen: Tensor, path: Path, notes: dict[str, str]) -> None:
-    """Write float16 weights in one step. Words that no caption held get a zero vector: they carry no meaning."""
+    """Write float16 weights in one step. Tokens that no caption had are untrained, so they get a zero vector."""
     weights = {name: tensor.detach().half().contiguous() for name, tensor in model.state_dict().items()}
     weights["token_embedding.weight"] = weights["token_embedding.weight"] * seen[:, None].half()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def export(model: CLIP, seen: Tensor, path: Path, notes: dict[str, str]) -> None
 
 
 def groups(model: CLIP) -> list[dict[str, Any]]:
-    """Parameters with and without weight decay: matrices decay; gains, biases, tables and the temperature do not."""
+    """Return the parameters with weight decay (matrices), and those without (gains, biases, tables, temperature)."""
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -96,7 +96,7 @@ def groups(model: CLIP) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the weights, besides the pre-training pictures."""
+    """The hyperparameters that determine the weights, together with the pre-training pictures."""
 
     images: int = 900_000
     batch: int = 512
@@ -106,25 +106,26 @@ class Recipe:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the single pass over the pictures; pictures that fill no batch make none."""
+        """Number of optimiser steps in the single pass over the pictures. An incomplete last batch is dropped."""
         return self.images // self.batch
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step: a short rise, a long plateau, and a straight fall over the last 30 %.
+        """Return the learning rate of a step: a short rise, a long plateau, and a straight fall over the last 30 %.
 
-        The plateau does not know the number of pictures, so a run can be prolonged from a checkpoint in it.
+        The rate of the plateau does not depend on the number of pictures, so a longer run can start from a checkpoint
+        of the plateau.
         """
         return self.peak * min((step + 1) / 200, (self.steps - step) / (0.3 * self.steps), 1.0)
 
 
 @dataclass
 class State:
-    """A pre-training after some of its pictures: what a snapshot holds."""
+    """The state of a pre-training, which a snapshot saves."""
 
     model: CLIP
     optimiser: torch.optim.AdamW
     seen: Tensor
-    """One for each token that a caption held, (vocabulary,)."""
+    """One for each token that a caption had, otherwise zero, (vocabulary,)."""
     step: int = 0
 
     def save(self, path: Path) -> None:
@@ -141,7 +142,7 @@ class State:
 
 
 def learn_chunk(state: State, recipe: Recipe, tokenize: Callable[[str], Tensor]) -> float:
-    """Draw the next chunk of pictures and learn from it, batch by batch; returns its mean loss."""
+    """Draw the next chunk of pictures and learn from it, batch by batch; return the mean loss."""
     chunk = state.step * recipe.batch // CHUNK
     shares = SHARES if chunk < TURN else LATE_SHARES
     pictures, captions = draw_pairs(CHUNK, keyed_seed("chunk", recipe.seed, chunk), shares)
@@ -174,11 +175,9 @@ def learn_chunk(state: State, recipe: Recipe, tokenize: Callable[[str], Tensor])
 
 
 def pretrain(config: Path, out: Path, recipe: Recipe, checkpoint: Path | None, save_every: int) -> None:
-    """One pass over `recipe.images` pictures, none seen twice. Prints a line a chunk and saves now and then."""
+    """Train on `recipe.images` pictures, each seen once. Print a line per chunk, and save every `save_every` steps."""
     if CHUNK % recipe.batch:
-        raise SystemExit(
-            f"--batch must divide {CHUNK}, the number of pictures drawn at a time; {recipe.batch} does not"
-        )
+        raise SystemExit(f"--batch must divide {CHUNK}, the number of pictures drawn at once; {recipe.batch} does not")
     model = build(config, recipe.seed)
     optimiser = torch.optim.AdamW(groups(model), lr=recipe.peak, betas=(0.9, 0.98), eps=1e-6)
     state = State(model, optimiser, torch.zeros(model.vocab_size))
@@ -213,7 +212,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=default.seed)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=160, help="steps between two writes")
-    parser.add_argument("--checkpoint", type=Path, help="where to keep the state of the run, and to resume it from")
+    parser.add_argument("--checkpoint", type=Path, help="file for the state of the run, from which it resumes")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     recipe = Recipe(options.images, options.batch, options.peak, options.seed)

@@ -1,4 +1,4 @@
-"""Handwritten characters: thin, wobbling pen strokes along the centre lines of printed ones."""
+"""Handwritten characters: thin, wobbling pen strokes along the centre lines of printed characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PENS = ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSerif-Italic", "STIXGeneralIt
 def thin(
     mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Apply Zhang and Suen's thinning to a stack of masks (..., height, width) to lines one pixel wide."""
+    """Thin the shapes in masks (..., height, width) to lines one pixel wide (Zhang and Suen)."""
     mask = mask.copy()
     while True:
         before = int(mask.sum())
@@ -49,7 +49,7 @@ def thin(
 
 @cache
 def skeletons() -> Tensor:
-    """Return the distance in tile pixels to each character's centre line, (pens, characters, tile, tile)."""
+    """Return each pixel's distance to the centre line of each character, in pixels, (pens, characters, tile, tile)."""
     lines = torch.from_numpy(thin(glyph_atlas.tiles(PENS) > 110))
     axis = torch.arange(glyph_atlas.TILE, dtype=torch.float32)
     pixels = torch.cartesian_prod(axis, axis)
@@ -62,9 +62,10 @@ def skeletons() -> Tensor:
 
 
 def lines(rng: KeyedRandom, character: Tensor, width: tuple[float, float], wobble: float, fit: float) -> Tensor:
-    """Coverage (n, 32, 32) by the strokes of each character (n,); width is a line's half width in tile pixels.
+    """Return how much of each pixel the strokes of the characters (n,) cover, (n, 32, 32).
 
-    A `fit` of 1 lets a capital fill about two thirds of the picture's height; it varies by 0.7 to 1.3.
+    `width` is the range of half the width of a line, in pixels of a tile. At a `fit` of 1, a capital fills about two
+    thirds of the picture's height; the size varies by a factor of 0.7 to 1.3.
     """
     n = len(character)
     tile = skeletons()[rng.pick(len(PENS), n), character][:, None]
@@ -79,12 +80,12 @@ def lines(rng: KeyedRandom, character: Tensor, width: tuple[float, float], wobbl
     bend = wobble * clouds(rng, n, 3, channels=2)
     where = torch.stack([u + shear * v + bend[:, 0], v + bend[:, 1]], dim=-1)
     distance = functional.grid_sample(tile, where, mode="bilinear", padding_mode="border", align_corners=False)[:, 0]
-    # one picture pixel spans about 1.2 tile pixels
+    # A pixel of the picture is about 1.2 pixels of a tile wide.
     return cover(distance - rng.uniform(*width, n, 1, 1), softness=1.5)
 
 
 def on_paper(rng: KeyedRandom, character: Tensor) -> Tensor:
-    """Thin dark strokes on white paper, (n, 3, 32, 32)."""
+    """Draw thin dark strokes on white paper, (n, 3, 32, 32)."""
     n = len(character)
     ink = lines(rng, character, width=(0.5, 1.3), wobble=0.14, fit=1.0)[:, None]
     paper, tone = rng.uniform(0.9, 1.0, n, 1, 1, 1), rng.uniform(0.0, 0.3, n, 1, 1, 1)
@@ -93,7 +94,7 @@ def on_paper(rng: KeyedRandom, character: Tensor) -> Tensor:
 
 
 def on_slate(rng: KeyedRandom, character: Tensor) -> Tensor:
-    """Broad light strokes on black, half of them as if scanned at eight pixels a side, (n, 3, 32, 32)."""
+    """Draw broad light strokes on black, 70 % of them as if scanned at eight pixels per side, (n, 3, 32, 32)."""
     n = len(character)
     ink = lines(rng, character, width=(1.0, 2.6), wobble=0.10, fit=1.35)[:, None] * rng.uniform(0.8, 1.0, n, 1, 1, 1)
     coarse = functional.avg_pool2d(ink, 4)

@@ -23,13 +23,13 @@ from orchestrator.drawn_world.pictures.canvas import (
 from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
 Cut = tuple[Tensor, Tensor]
-"""Where the cloth is (n, 32, 32), and dark details on it such as buttons and seams (n, 32, 32)."""
+"""Masks of the cloth, (n, 32, 32), and of dark details on the cloth such as buttons and seams, (n, 32, 32)."""
 
 Tailor = Callable[[KeyedRandom, Tensor, Tensor], Cut]
 
 
 def profile(position: Tensor, knots: Tensor) -> Tensor:
-    """Read a piecewise-linear curve through knots (n, k), evenly spread over 0 to 1, at position (n, ...)."""
+    """Interpolate linearly between knots (n, k), evenly spread over 0 to 1, at each position (n, ...)."""
     n, count = knots.shape
     place = position.clamp(0.0, 1.0) * (count - 1)
     left = place.floor().clamp(max=count - 2).long()
@@ -40,12 +40,12 @@ def profile(position: Tensor, knots: Tensor) -> Tensor:
 
 
 def _knots(rng: KeyedRandom, n: int, *widths: float) -> Tensor:
-    """Half widths from top to bottom with the variation of a wardrobe, (n, k)."""
+    """Return half widths from top to bottom with random variation, (n, k)."""
     return torch.tensor(widths) * rng.uniform(0.88, 1.12, n, 1) + rng.uniform(-0.03, 0.03, n, len(widths))
 
 
 def _torso(rng: KeyedRandom, x: Tensor, y: Tensor, bottom: float, *widths: float) -> tuple[Tensor, Tensor]:
-    """Distance to a body from the shoulders (y = -0.85) down to `bottom`, and the neck's distance."""
+    """Return the distance to a body from the shoulders (y = -0.85) down to `bottom`, and the distance to the neck."""
     n = len(x)
     low = bottom + rng.uniform(-0.06, 0.06, n, 1, 1)
     half = profile((y + 0.85) / (low + 0.85), _knots(rng, n, *widths))
@@ -58,7 +58,7 @@ def _torso(rng: KeyedRandom, x: Tensor, y: Tensor, bottom: float, *widths: float
 def _sleeves(
     rng: KeyedRandom, x: Tensor, y: Tensor, length: tuple[float, float], radius: float, spread: float
 ) -> Tensor:
-    """Distance to a pair of sleeves hanging from the shoulders; `spread` is the largest angle from the body."""
+    """Return the distance to two sleeves from the shoulders; `spread` is their largest angle from the body."""
     n = len(x)
     angle = rng.uniform(0.1, spread, n, 1, 1)
     reach = rng.uniform(*length, n, 1, 1)
@@ -140,7 +140,7 @@ def skirt(rng: KeyedRandom, x: Tensor, y: Tensor) -> Cut:
 
 
 def _shoe(rng: KeyedRandom, x: Tensor, y: Tensor, sole: float, *heights: float) -> tuple[Tensor, Tensor]:
-    """Return the distance to the upper, by its heights from toe to heel, and the sole's coverage; toes point left."""
+    """Return the distance to a shoe's upper with these heights from toe (left) to heel, and the mask of its sole."""
     n = len(x)
     tall = profile((x + 0.9) / 1.8, _knots(rng, n, *heights))
     upper = torch.maximum(x.abs() - 0.88, torch.maximum(sole - tall - y, y - sole))
@@ -233,11 +233,11 @@ GARMENTS: dict[str, Tailor] = {
     "hat": hat,
     "shoes": shoes,
 }
-"""Every garment by the name captions use."""
+"""Name of a garment in captions -> its tailor."""
 
 
 def _cloth(rng: KeyedRandom, n: int, channels: int) -> Tensor:
-    """Brightness of a fabric: plain, striped, printed or creased, (n, channels, 32, 32)."""
+    """Return the brightness of a plain, striped, printed or creased fabric, (n, channels, 32, 32)."""
     x, _ = frame(rng, n)
     stripes = torch.sin(x * rng.uniform(8.0, 25.0, n, 1, 1))[:, None] * rng.chance(0.25, n, 1, 1, 1) * 0.2
     prints = clouds(rng, n, 12, channels) * rng.chance(0.25, n, 1, 1, 1) * 0.2
@@ -245,7 +245,7 @@ def _cloth(rng: KeyedRandom, n: int, channels: int) -> Tensor:
 
 
 def on_black(rng: KeyedRandom, n: int, tailor: Tailor) -> Tensor:
-    """Grey and upright on black, as in a catalogue's thumbnails, (n, 3, 32, 32)."""
+    """Draw a garment in grey, upright on black, as in a catalogue's thumbnails, (n, 3, 32, 32)."""
     x, y = frame(rng, n, turn=0.03, shift=0.03, zoom=(0.84, 0.98))
     x = x / rng.uniform(0.95, 1.2, n, 1, 1)
     mask, details = tailor(rng, x, y)
@@ -254,7 +254,7 @@ def on_black(rng: KeyedRandom, n: int, tailor: Tailor) -> Tensor:
 
 
 def on_floor(rng: KeyedRandom, n: int, tailor: Tailor) -> Tensor:
-    """In colour, a little turned, on a floor or a sheet, (n, 3, 32, 32)."""
+    """Draw a garment in colour, a little turned, on a floor or a sheet, (n, 3, 32, 32)."""
     x, y = frame(rng, n, turn=0.35, shift=0.12, zoom=(0.75, 1.25))
     x = torch.where(rng.chance(0.5, n, 1, 1) > 0, x, -x) / rng.uniform(0.95, 1.3, n, 1, 1)
     mask, details = tailor(rng, x, y)

@@ -1,4 +1,4 @@
-"""A method and a domain that come in a package of their own."""
+"""An installable package that adds a method and a domain."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Prototypes: classify by the mean feature of each class, mixed with the text head (your paper, with its link)."""
+"""Prototypes: classify by the mean feature of each class, mixed with its text embedding (cite your paper here)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.words import Colour
 
 Painter = Callable[[KeyedRandom, int], Tensor]
-"""Draws n pictures (n, 3, 32, 32)."""
+"""A function that draws n pictures of a scene, (n, 3, 32, 32)."""
 
 GRASS: Colour = (0.42, 0.58, 0.28)
 WOOD: Colour = (0.13, 0.32, 0.15)
@@ -27,7 +27,7 @@ TURF: tuple[Colour, ...] = ((0.50, 0.72, 0.30), (0.38, 0.54, 0.24), (0.66, 0.56,
 
 
 def ground(rng: KeyedRandom, n: int, *bases: Colour, rough: float = 0.05) -> Tensor:
-    """Draw plain land or water: one of the colours, with blotches and grain."""
+    """Draw plain land or water in one of the colours, with blotches and grain."""
     colour = tint(rng, n, bases[0]) if len(bases) == 1 else tints(rng, rng.pick(len(bases), n), bases)
     texture = rough * clouds(rng, n, 5) + 0.025 * rng.normal(n, 1, SIDE, SIDE)
     return colour * (1.0 + 2.0 * texture)
@@ -39,7 +39,7 @@ def countryside(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def crowns(rng: KeyedRandom, n: int, cells: int) -> Tensor:
-    """Return the brightness of tree tops: bright bumps with dark gaps, (n, 32, 32)."""
+    """Return the brightness of tree tops, bright bumps with dark gaps, (n, 32, 32)."""
     return clouds(rng, n, cells)[:, 0] * 0.5 + 0.25 * rng.normal(n, SIDE, SIDE)
 
 
@@ -177,7 +177,7 @@ def beach(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
-    """Draw a quay, a jetty, and boats at it."""
+    """Draw a quay and a jetty with boats."""
     x, y = frame(rng, n, shift=0.15)
     image = paint(waves(rng, n), cover(box(x, y + 1.1, 3.0, 0.4)), tint(rng, n, (0.62, 0.60, 0.57)))
     image = paint(image, cover(box(x, y, 0.06, 0.85)), tint(rng, n, (0.58, 0.50, 0.42)))
@@ -193,6 +193,6 @@ def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def wooded(rng: KeyedRandom, image: Tensor, amount: float) -> Tensor:
-    """Scatter single trees over a picture; `amount` is the threshold of the cloud that places them."""
+    """Scatter single trees over a picture, where clouds exceed the threshold `amount`."""
     trees = (clouds(rng, len(image), 11)[:, 0] > amount).float()
     return paint(image, trees, tint(rng, len(image), WOOD))

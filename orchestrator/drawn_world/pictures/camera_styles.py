@@ -1,6 +1,7 @@
-"""Camera styles: image transforms that shift a whole domain away from the pre-training set.
+"""Camera styles: image transforms that make a whole domain differ from the pre-training set.
 
-Pictures are float32 (n, 3, 32, 32) in [0, 1]. The styles at the end belong to variants that are only evaluated.
+Pictures are float32 (n, 3, 32, 32) in [0, 1]. Variants, which are only evaluated, have ``sketch``,
+``poster`` and ``cloudy``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def photocopy(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
 
 
 def haze(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
-    """Take images with a cheap camera high up: a bluish veil, colours that bleed, banding along the flight track."""
+    """Show images as a cheap aerial camera does: a bluish veil, bleeding colours, stripes along the flight track."""
     n = len(image)
     bleed = torch.tensor([[0.45, 0.40, 0.15], [0.15, 0.45, 0.40], [0.45, 0.10, 0.45]])
     mixed = torch.einsum("ij,njhw->nihw", bleed, image)
@@ -59,13 +60,13 @@ def grey(image: Tensor) -> Tensor:
 
 
 def coarse(image: Tensor, side: int) -> Tensor:
-    """Blur images to what a sensor with ``side`` pixels across sees."""
+    """Blur images as a sensor with ``side`` pixels across sees them."""
     small = functional.interpolate(image, size=(side, side), mode="area")
     return functional.interpolate(small, size=image.shape[-2:], mode="bilinear", align_corners=False)
 
 
 def sketch(rng: KeyedRandom, image: Tensor) -> Tensor:
-    """Draw images in pencil on paper: lines where brightness changes, a light wash where it is dark."""
+    """Draw images in pencil on paper: lines where the brightness changes, and a light tone on dark areas."""
     light = grey(image)[:, :1]
     soft = functional.avg_pool2d(functional.pad(light, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     around = functional.pad(soft, (1, 1, 1, 1), mode="replicate")

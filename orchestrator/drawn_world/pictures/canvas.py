@@ -1,4 +1,4 @@
-"""The drawing kit: shapes as signed distances, clouds, colours, all for whole batches at once.
+"""Drawing functions for whole batches of images: shapes as signed distances, clouds and colours.
 
 Conventions: images are float32 (n, 3, 32, 32) in [0, 1]; masks and distances are (n, 32, 32); coordinates run
 from -1 (left, top) to 1 (right, bottom); one number per image has the shape (n, 1, 1).
@@ -34,7 +34,7 @@ def grid() -> tuple[Tensor, Tensor]:
 def frame(
     rng: KeyedRandom, n: int, turn: float = math.pi, shift: float = 0.0, zoom: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Tensor, Tensor]:
-    """Return random coordinates x and y, each (n, 32, 32): turned by up to +-turn radians, shifted, zoomed."""
+    """Return the coordinates x and y of the pixels, each (n, 32, 32), randomly turned (radians), shifted and zoomed."""
     x, y = grid()
     angle = rng.uniform(-turn, turn, n, 1, 1)
     scale = rng.uniform(*zoom, n, 1, 1)
@@ -44,7 +44,7 @@ def frame(
 
 
 def cover(distance: Tensor, softness: float = PIXEL) -> Tensor:
-    """Return the share of each pixel inside a shape, from its signed distance (negative inside)."""
+    """Return the share of each pixel that lies in a shape, from the signed distance to it (negative inside)."""
     return (0.5 - distance / softness).clamp(0.0, 1.0)
 
 
@@ -54,7 +54,7 @@ def disc(x: Tensor, y: Tensor, radius: Tensor | float) -> Tensor:
 
 
 def box(x: Tensor, y: Tensor, half_width: Tensor | float, half_height: Tensor | float) -> Tensor:
-    """Return the distance (Chebyshev: sharp corners) to a box around the origin."""
+    """Return the Chebyshev distance to a box around the origin, which keeps the corners sharp."""
     return torch.maximum(x.abs() - half_width, y.abs() - half_height)
 
 
@@ -66,7 +66,7 @@ def capsule(
     radius: Tensor | float,
     end_radius: Tensor | float | None = None,
 ) -> Tensor:
-    """Return the distance to a round-ended line from start to end, tapering to end_radius; all are (n, 1, 1)."""
+    """Return the distance to a line with round ends, whose radius changes to `end_radius`; arguments are (n, 1, 1)."""
     (ax, ay), (bx, by) = start, end
     dx, dy = bx - ax, by - ay
     along = (((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + 1e-6)).clamp(0.0, 1.0)
@@ -75,18 +75,18 @@ def capsule(
 
 
 def clouds(rng: KeyedRandom, n: int, cells: int, channels: int = 1) -> Tensor:
-    """Draw smooth noise with about `cells` bumps a side and unit spread before smoothing, (n, channels, 32, 32)."""
+    """Draw smooth noise with about `cells` bumps per side, (n, channels, 32, 32); its spread is 1 before smoothing."""
     coarse = rng.normal(n, channels, cells + 1, cells + 1)
     return functional.interpolate(coarse, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
 
 
 def tint(rng: KeyedRandom, n: int, base: Colour, spread: float = 0.05) -> Tensor:
-    """Return the colour `base` with a little variation of each image's brightness and hue, (n, 3, 1, 1)."""
+    """Return the colour `base` for each image, with a small variation of brightness and hue, (n, 3, 1, 1)."""
     return tints(rng, torch.zeros(n, dtype=torch.int64), (base,), spread)
 
 
 def tints(rng: KeyedRandom, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:
-    """Return a colour for each image as `tint` does, from the base with the number in ``choice`` (n,), (n, 3, 1, 1)."""
+    """Return the colour ``bases[choice]`` for each image, varied as in `tint`: ``choice`` (n,) -> (n, 3, 1, 1)."""
     colour = torch.tensor(bases)[choice][:, :, None, None]
     n = len(choice)
     light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
@@ -94,17 +94,17 @@ def tints(rng: KeyedRandom, choice: Tensor, bases: Sequence[Colour], spread: flo
 
 
 def paint(image: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
-    """Lay a colour (n, 3, 1, 1) or a picture (n, 3, 32, 32) over the image where the mask (n, 32, 32) covers."""
+    """Blend a colour (n, 3, 1, 1) or a picture (n, 3, 32, 32) into the image, by the mask (n, 32, 32) from 0 to 1."""
     return image + mask[:, None] * (colour - image)
 
 
 def grain(rng: KeyedRandom, image: Tensor, strength: Tensor | float) -> Tensor:
-    """Add white noise, the same in all three channels."""
+    """Add white noise, which is equal in all three channels."""
     n = len(image)
     return image + strength * rng.normal(n, 1, SIDE, SIDE)
 
 
 def to_bytes(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Turn float pictures (n, 3, 32, 32) into bytes (n, 32, 32, 3), the layout of decoded images."""
+    """Convert float pictures (n, 3, 32, 32) to bytes (n, 32, 32, 3), as decoded images have them."""
     array = (image.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     return np.asarray(array, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Characters as pictures, rendered once a process with the faces that ship inside matplotlib."""
+"""Characters as pictures. Each process renders them once, with the fonts that matplotlib contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 TILE = 48
-"""Side of a character's tile, in pixels; an em is 36 of them."""
+"""Side of a character's tile, in pixels. An em has 36 pixels."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase + "αβγδεζηθικλμνξοπρστυφχψω"
 """The rows of the atlas, in order."""
@@ -21,7 +21,7 @@ FIRST = {"digit": 0, "upper": 10, "lower": 36, "greek": 62}
 """Row of the first character of each kind."""
 
 COUNT = {"digit": 10, "upper": 26, "lower": 26, "greek": 24}
-"""Characters of each kind."""
+"""Number of characters of each kind."""
 
 FACES = (
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSerif", "DejaVuSerif-Bold",
@@ -34,7 +34,7 @@ Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 def tiles(faces: tuple[str, ...]) -> Bytes:
     """Render every character in every face, centred by its bounding box, (faces, characters, TILE, TILE)."""
-    import matplotlib  # slow to import, and only needed for the path of its fonts
+    import matplotlib  # slow to import; only the path of its fonts is needed
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     found = np.zeros((len(faces), len(CHARACTERS), TILE, TILE), dtype=np.uint8)

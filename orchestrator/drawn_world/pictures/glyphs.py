@@ -1,4 +1,4 @@
-"""Printed characters: five concepts (character, kind, ink, paper, face) in one small picture."""
+"""Printed characters. A picture combines five concepts: character, kind, ink, paper and face."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from orchestrator.drawn_world.tasks import Hand
 from orchestrator.drawn_world.words import INKS, KINDS, Kind
 
 STEADY = Hand()
-"""How the pre-training pictures set their characters."""
+"""The hand of the pre-training pictures."""
 
 
 @dataclass(frozen=True)
 class Glyphs:
-    """What a batch of characters shows; every field is an int64 tensor (n,)."""
+    """The concepts in a batch of pictures. Every field is an int64 tensor (n,)."""
 
     character: Tensor
-    """Row of the glyph_atlas."""
+    """Row of the character in glyph_atlas."""
     face: Tensor
     """Index into glyph_atlas.FACES: 3 * family + style."""
     ink: Tensor
     paper: Tensor
-    """Indices into words.INK_NAMES; never equal within one picture."""
+    """Indices of ink and paper into words.INK_NAMES; they differ in every picture."""
 
 
 def roll(rng: KeyedRandom, n: int, kinds: tuple[Kind, ...] = KINDS) -> Glyphs:
@@ -48,7 +48,7 @@ def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
     tile = glyph_atlas.printed()[glyphs.face, glyphs.character][:, None]
     x, y = grid()
     angle = rng.uniform(*hand.tilt, n, 1, 1)
-    # an em fills 0.75 of a tile; a size of 1 lets it fill 0.85 of the picture
+    # An em fills 0.75 of a tile. At size 1, it fills 0.85 of the picture.
     scale = 0.88 / rng.uniform(*hand.size, n, 1, 1)
     slant = rng.uniform(-0.1, 0.1, n, 1, 1)
     x = x - rng.uniform(-hand.shift, hand.shift, n, 1, 1)

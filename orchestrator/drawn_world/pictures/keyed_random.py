@@ -1,4 +1,4 @@
-"""Keyed randomness: every draw of the drawn world depends on a key, and on nothing else."""
+"""Random numbers that depend on a key only."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 def keyed_seed(*key: str | int) -> int:
-    """Return a 63-bit seed derived from everything the draw depends on."""
+    """Return a 63-bit seed: a hash of the key, which holds everything that a draw depends on."""
     text = "/".join(f"{type(part).__name__}:{part}" for part in key)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 class KeyedRandom:
-    """A random stream of its own. Equal keys give equal draws; no global generator is used."""
+    """A random generator that is seeded by a key. Equal keys give equal draws; no global generator is used."""
 
     def __init__(self, *key: str | int) -> None:
         self.generator = torch.Generator().manual_seed(keyed_seed(*key))
@@ -33,7 +33,7 @@ class KeyedRandom:
         return torch.randint(options, shape, generator=self.generator)
 
     def chance(self, probability: float, *shape: int) -> Tensor:
-        """Draw float32 zeros and ones; a one has the given probability."""
+        """Draw float32 ones with the given probability, otherwise zeros."""
         return (torch.rand(shape, generator=self.generator) < probability).float()
 
     def order(self, count: int) -> Tensor:

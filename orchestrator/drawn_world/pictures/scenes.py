@@ -40,14 +40,14 @@ SCENES: dict[str, Painter] = {
     "solar farm": structures.solar_farm,
     "stadium": structures.stadium,
 }
-"""Scenes by name. Captions and class names use these names."""
+"""Name of a scene, as in captions and class names -> its painter."""
 
 SEASONAL: dict[str, Painter] = {
     f"{scene} in {season}": partial(painter, season=index)
     for scene, painter in (("forest", aerial.forest), ("meadow", aerial.meadow))
     for index, season in enumerate(SEASONS)
 }
-"""Vegetation in each of the four seasons."""
+"""Scenes with vegetation, in each of the four seasons."""
 
 ROOFED: dict[str, Painter] = {
     f"{scene} with {'a ' if scene == 'warehouse' else ''}{colour} roof{'' if scene == 'warehouse' else 's'}": partial(
@@ -56,7 +56,7 @@ ROOFED: dict[str, Painter] = {
     for scene, painter in (("village", structures.houses), ("warehouse", structures.warehouse))
     for index, colour in enumerate(ROOFS)
 }
-"""Buildings under each roof colour."""
+"""Scenes with buildings, with each colour of roofs."""
 
 ALL: dict[str, Painter] = SCENES | SEASONAL | ROOFED
-"""Every scene with its variants, in a fixed order."""
+"""All scenes, with and without seasons and roof colours, in a fixed order."""

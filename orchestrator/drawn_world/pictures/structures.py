@@ -1,4 +1,4 @@
-"""Aerial scenes with works in them: roads, rails, roofs, tanks."""
+"""Aerial scenes with structures: roads, rails, roofs and tanks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHITE: Colour = (0.95, 0.95, 0.95)
 
 
 def _dashes(x: Tensor, pitch: float, share: float) -> Tensor:
-    """One inside each dash along x, zero between."""
+    """Return one inside of each dash along x, and zero between dashes."""
     return (torch.remainder(x / pitch, 1.0) < share).float()
 
 
@@ -28,13 +28,13 @@ def _road(image: Tensor, rng: KeyedRandom, x: Tensor, y: Tensor, half_width: Ten
 
 
 def road(rng: KeyedRandom, n: int) -> Tensor:
-    """One road through the country."""
+    """Draw a road through the country."""
     x, y = bends(rng, n, 0.2)
     return _road(wooded(rng, countryside(rng, n), 1.3), rng, x, y, rng.uniform(0.1, 0.2, n, 1, 1))
 
 
 def crossroads(rng: KeyedRandom, n: int) -> Tensor:
-    """Two roads that meet at about a right angle."""
+    """Draw two roads that cross at about a right angle."""
     x, y = frame(rng, n, shift=0.25)
     width = rng.uniform(0.1, 0.2, n, 1, 1)
     image = _road(wooded(rng, countryside(rng, n), 1.3), rng, x, y, width)
@@ -56,7 +56,7 @@ def roundabout(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def railway(rng: KeyedRandom, n: int) -> Tensor:
-    """Ballast, sleepers and rails."""
+    """Draw ballast, sleepers and rails."""
     x, y = bends(rng, n, 0.1)
     image = paint(countryside(rng, n), cover(y.abs() - 0.3), ground(rng, n, (0.56, 0.50, 0.45)))
     image = paint(image, cover(y.abs() - 0.22) * _dashes(x, 0.2, 0.5), tint(rng, n, (0.28, 0.22, 0.18)))
@@ -87,13 +87,13 @@ def bridge(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def parking_lot(rng: KeyedRandom, n: int) -> Tensor:
-    """Rows of cars on asphalt."""
+    """Draw rows of cars on asphalt."""
     x, y = frame(rng, n)
     image = ground(rng, n, ASPHALT, CONCRETE, rough=0.02)
     across, along = 0.26, 0.5
     u = torch.remainder(x / across, 1.0) * across - across / 2
     v = torch.remainder(y / along, 1.0) * along - along / 2
-    # each stall has its own car: its colour is read from a table by the stall's number
+    # A table has the colour of the car in each stall, by the number of the stall.
     stall = (torch.floor(x / across).long() + 6) * 12 + torch.floor(y / along).long() + 6
     palette = torch.tensor([WHITE, (0.12, 0.12, 0.14), (0.72, 0.14, 0.14), (0.18, 0.28, 0.62), (0.66, 0.67, 0.70)])
     cars = palette[rng.pick(len(palette), n, 144)]
@@ -111,7 +111,7 @@ def _roof(image: Tensor, x: Tensor, y: Tensor, half: tuple[Tensor, Tensor], colo
 
 
 def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
-    """Five or six houses along a street; `roof` is an index into words.ROOFS, or mixed when None."""
+    """Draw five or six houses along a street. `roof` is an index into words.ROOFS; None mixes the colours."""
     x, y = frame(rng, n, shift=0.1)
     image = wooded(rng, ground(rng, n, GRASS, (0.60, 0.56, 0.44)), 1.2)
     image = paint(image, cover(y.abs() - 0.1), tint(rng, n, ASPHALT))
@@ -128,7 +128,7 @@ def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
 
 
 def warehouse(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
-    """One large roof with ribs on a paved yard; `roof` as for houses."""
+    """Draw a large roof with ribs on a paved yard. `roof` is that of `houses`."""
     x, y = frame(rng, n, shift=0.15)
     image = ground(rng, n, CONCRETE, ASPHALT, GRASS)
     bases = list(ROOFS.values())
@@ -139,7 +139,7 @@ def warehouse(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
 
 
 def tanks(rng: KeyedRandom, n: int) -> Tensor:
-    """Round tanks in a cluster, with shadows."""
+    """Draw a cluster of round tanks with shadows."""
     x, y = frame(rng, n, shift=0.15)
     image = ground(rng, n, CONCRETE, (0.62, 0.52, 0.38), GRASS)
     radius = rng.uniform(0.24, 0.36, n, 1, 1)
@@ -152,7 +152,7 @@ def tanks(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def solar_farm(rng: KeyedRandom, n: int) -> Tensor:
-    """Rows of dark blue panels."""
+    """Draw rows of dark blue panels."""
     x, y = frame(rng, n, shift=0.1)
     image = ground(rng, n, GRASS, (0.66, 0.58, 0.42))
     panels = _dashes(y, 0.36, 0.62) * (1.0 - 0.5 * _dashes(x, 0.2, 0.2)) * cover(box(x, y, 0.95, 0.9))
@@ -181,7 +181,7 @@ def swimming_pools(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def canal(rng: KeyedRandom, n: int) -> Tensor:
-    """Draw a straight, narrow water with paved banks."""
+    """Draw a straight, narrow stretch of water with paved banks."""
     _, y = frame(rng, n, shift=0.25)
     half = rng.uniform(0.14, 0.24, n, 1, 1)
     image = paint(countryside(rng, n), cover(y.abs() - half - 0.1), tint(rng, n, CONCRETE))
