@@ -1,28 +1,29 @@
-"""How often the best set holds the truly best method, and how often it finds it, with made-up scores.
+"""How often the best set contains the truly best method, and how often nothing else, with made-up scores.
 
     python benchmarks/coverage.py --draws 4000            # an hour; the numbers in docs/verdict.md
     python benchmarks/coverage.py --rows reports/demo/rows.csv
 
-Over datasets: M methods on N datasets, under Student's t-tests in one step at 0.05 / (M - 1) and under the rule of
-``orchestrator.analysis.best_set``. "covers": method 0, which no other one beats in truth, is in the best set. "alone":
-it is the only one there. Scores have a deviation of sqrt(2) points, so that the difference of two methods has a
-deviation of 2. With ``--rows``, datasets are drawn from a report's rows, with the means of all methods made equal.
+Over datasets: M methods on N datasets. Two procedures are compared: Student's t-tests in one step at 0.05 / (M - 1),
+and the rule of ``orchestrator.analysis.best_set``. No method truly beats method 0. "covers" says how often method 0 is
+in the best set, "alone" how often it is the whole best set. Scores have a deviation of sqrt(2) points, so the
+difference of two methods has a deviation of 2. With ``--rows``, datasets are drawn from a report's rows, and the means
+of all methods are made equal.
 
-"Loss": the last of six methods is the cheapest; how often it is recommended and more than 1 point worse than the best,
-the mean loss in points, and how often the recommendation's bound holds.
+"Loss": the last method is the cheapest. The numbers say how often the recommended method is more than 1 point worse
+than the best, its mean loss in points, and how often the recommendation's bound on the loss holds.
 
-"Metrics": how often the interval of each metric of one test split holds the value of very many images.
+"Metrics": how often the interval of each metric of one test split contains the metric's value on very many images.
 
-On one dataset: two methods that are equal in truth, seeds x images, under the 95 % interval of
-``orchestrator.analysis.one_dataset`` and under the usual one with Satterthwaite's degrees of freedom. The numbers say
-how often an interval holds 0.
+On one dataset: two methods that are truly equal, with S seeds and N images. The numbers say how often 95 % intervals of
+the difference contain 0: the interval of ``orchestrator.analysis.one_dataset``, and the usual one with Satterthwaite's
+degrees of freedom.
 
 Shape legend: R draws, M methods, N datasets (or images), S seeds.
 """
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -74,20 +75,23 @@ EQUAL: Mapping[str, Scenario] = {
 """Scenarios in which all methods are equal in truth."""
 
 
-def _ahead(lead: float, others: int = 1, fails: float = 0.0) -> Scenario:
-    """Let the first methods lead; the others lose 20 points more on this share of datasets."""
+def _ahead(lead: float, leaders: int = 1, fails: float = 0.0) -> Scenario:
+    """Return a scenario in which the first ``leaders`` methods are ``lead`` points ahead.
+
+    On the share ``fails`` of datasets, each other method loses 20 points more.
+    """
 
     def scores(rng: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
         scores_RMN = _normal(rng, shape)
-        scores_RMN[:, :others] += lead
-        scores_RMN[:, others:] -= 20 * (rng.random(scores_RMN[:, others:].shape) < fails)
+        scores_RMN[:, :leaders] += lead
+        scores_RMN[:, leaders:] -= 20 * (rng.random(scores_RMN[:, leaders:].shape) < fails)
         return scores_RMN
 
     return scores
 
 
 LEADS: Mapping[str, Scenario] = {
-    "two level on top, 3 points ahead": _ahead(3.0, others=2),
+    "two level on top, 3 points ahead": _ahead(3.0, leaders=2),
     "a lead of 3 points": _ahead(3.0),
     "a lead of 5 points": _ahead(5.0),
     "a lead of 3; the others lose 20 points more on 10 % of datasets": _ahead(3.0, fails=0.1),
@@ -111,11 +115,11 @@ BEYOND: Mapping[str, Scenario] = {
     "only the best method is free of skew": _rivals_skewed_down,
     "one rival is 1.5 points better, but 8.5 worse on 15 % of datasets": _rival_collapses,
 }
-"""Scenarios that break the promise: what decides who is best is rarely among the datasets that were measured."""
+"""Scenarios that break the promise: few of the measured datasets, or none, decide which method is truly best."""
 
 
 def resampled(rows: Path) -> Scenario:
-    """Datasets drawn from the few-shot rows of a report at the largest k, and methods in random order."""
+    """Return a scenario whose datasets are drawn from a report's few-shot rows at the largest k, in random order."""
     table = pd.read_csv(rows).query("track == 'fewshot'")
     table = table[table.k.isin([0, table.k.max()])]
     known = table.pivot_table(index="method", columns=["domain", "dataset"], values="accuracy").dropna()
@@ -130,13 +134,13 @@ def resampled(rows: Path) -> Scenario:
 
 
 def one_step(methods: int, _: Floats, tests: PairedTests) -> NDArray[np.bool_]:
-    """Student's t-tests of all pairs, once."""
+    """Return the best set of Student's t-tests of all pairs, in one step."""
     beats_MM = by_pair(methods, tests.p_first, tests.p_second, 1.0) <= 0.05 / (methods - 1)
     return np.asarray(~beats_MM.any(axis=0))
 
 
 def rule(methods: int, differences_PN: Floats, tests: PairedTests) -> NDArray[np.bool_]:
-    """Apply the rule of the engine."""
+    """Return the best set of the engine's rule."""
     return eliminate(methods, exclusion_test(methods, differences_PN, tests))[0] < 0
 
 
@@ -159,9 +163,10 @@ def alone(sets_RM: NDArray[np.bool_]) -> float:
 
 
 def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: int) -> tuple[float, float, float]:
-    """Return how often the recommended method is over 1 point worse than the best, its mean loss, and the bound's hold.
+    """Return how often the recommended method loses over 1 point, its mean loss, and how often the loss bound holds.
 
-    Differences deviate by 4 points. The last method is the cheapest.
+    ``means`` are the methods' true means; a loss is the distance to the largest. Differences deviate by 4 points. The
+    last method is the cheapest.
     """
     costs = {f"m{i}": Cost(operations=2.0**-i) for i in range(len(means))}
     found = []
@@ -178,10 +183,10 @@ def losses(rng: np.random.Generator, draws: int, means: list[float], datasets: i
 def crossed_tables(
     rng: np.random.Generator, seeds: int, images: int, seed_deviation: float, image_deviation: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Draw correct predictions of two methods that are equal in truth, seeds x images.
+    """Draw which predictions of two methods are correct, seeds x images. The methods are truly equal.
 
-    A prediction is correct if a latent value is positive: the image's ease, which both methods share, plus the method's
-    own ease with the image, plus its luck with the seed, plus noise.
+    A prediction is correct if the sum of four values is positive: the ease of the image for both methods, its ease for
+    this method, the luck of this method with the seed, and noise.
     """
     ease_N = 0.5 + 1.5 * rng.normal(size=images)
     tables = []
@@ -194,7 +199,7 @@ def crossed_tables(
 def crossed_coverage(
     rng: np.random.Generator, draws: int, seeds: int, images: int, seed_deviation: float, image_deviation: float
 ) -> tuple[float, float]:
-    """Return how often the 95 % intervals hold 0: Cochran and Cox's, and Satterthwaite's."""
+    """Return how often two 95 % intervals contain 0: Cochran and Cox's, and Satterthwaite's."""
     held = np.zeros((draws, 2), dtype=bool)
     for draw in range(draws):
         parts = variance_parts(*crossed_tables(rng, seeds, images, seed_deviation, image_deviation))
@@ -207,7 +212,7 @@ def crossed_coverage(
 
 
 def drawn_answers(rng: np.random.Generator, images: int, overconfidence: float = 0.0) -> Answers:
-    """Draw predictions among six classes; rare classes are harder, and probabilities may be too high."""
+    """Draw predictions among six classes. Rare classes are harder; ``overconfidence`` raises the probabilities."""
     labels = rng.choice(6, images, p=(share := np.arange(1, 7)) / share.sum())
     probability = rng.integers(100, 256, images) / 255
     easier = np.linspace(-0.25, 0.05, 6)[labels] - overconfidence
@@ -218,9 +223,9 @@ def drawn_answers(rng: np.random.Generator, images: int, overconfidence: float =
 def metric_coverage(
     rng: np.random.Generator, draws: int, images: int, overconfidence: float = 0.0
 ) -> dict[MetricName, float]:
-    """Return how often the 95 % interval of each metric holds the value of 400,000 images.
+    """Return how often the 95 % interval of each metric contains the metric's value on 400,000 images.
 
-    Metrics without an interval get the jackknife's, which shows why they have none.
+    A metric without an interval gets the jackknife's, to show why it has none.
     """
     whole = drawn_answers(np.random.default_rng(0), 400_000, overconfidence)
     truth = {name: metric.of(whole) for name, metric in METRICS.items()}
@@ -240,37 +245,43 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="rows.csv of a report: its scenario alone")
     options = parser.parse_args()
     rng, sizes = np.random.default_rng(0), (5, 8, 10, 16, 32)
-    print(f"{options.methods} methods, {options.draws} draws; t / rule")
+    draws = options.draws
+    print(f"{options.methods} methods, {draws} draws; t / rule")
     tables = [("covers", EQUAL, covers), ("alone", LEADS, alone), ("covers, beyond the promise", BEYOND, covers)]
     if options.rows:
         tables = [("covers", {"resampled rows": resampled(options.rows)}, covers)]
     for title, scenarios, count in tables:
-        print(f"\n| {title} | {' | '.join(f'n = {n}' for n in sizes)} |\n|{'---|' * (len(sizes) + 1)}")
+        print_head(title, [f"n = {n}" for n in sizes])
         for name, scenario in scenarios.items():
             columns = []
             for datasets in sizes:
-                scores = scenario(rng, (options.draws, options.methods, datasets))
-                shares = (count(best_sets(scores, procedure)) for procedure in (one_step, rule))
-                columns.append(" / ".join(f"{share:.3f}" for share in shares))
-            print(f"| {name} | {' | '.join(columns)} |", flush=True)
+                scores = scenario(rng, (draws, options.methods, datasets))
+                columns.append([count(best_sets(scores, procedure)) for procedure in (one_step, rule)])
+            print_row(name, columns)
     if options.rows:
         return
-    print(f"\n| loss: over 1 point / mean / bound holds | n = 5 | n = 8 | n = 16 |\n{'|---' * 4}|")
+    print_head("loss: over 1 point / mean / bound holds", ["n = 5", "n = 8", "n = 16"])
     for means in ([2.0, 0.0], [2.0] * 5 + [0.0], [2.5, 2.0, 1.5, 1.0, 0.5, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]):
-        own_losses = (losses(rng, options.draws, means, datasets) for datasets in (5, 8, 16))
-        print(f"| {means} | {' | '.join('{:.3f} / {:.2f} / {:.3f}'.format(*own) for own in own_losses)} |", flush=True)
-    print(f"\n| one dataset: deviation of seeds, of images; ours / usual | S = 2 | S = 3 | S = 5 |\n{'|---' * 4}|")
+        print_row(means, (losses(rng, draws, means, datasets) for datasets in (5, 8, 16)))
+    print_head("one dataset: deviation of seeds, of images; ours / usual", ["S = 2", "S = 3", "S = 5"])
     for images in (200, 2000):
-        for deviations in ((0.0, 0.5), (0.1, 0.5), (0.2, 0.5), (0.5, 0.5), (0.2, 0.0)):
-            pairs = [crossed_coverage(rng, options.draws, seeds, images, *deviations) for seeds in (2, 3, 5)]
-            text = " | ".join(f"{ours:.3f} / {usual:.3f}" for ours, usual in pairs)
-            print(f"| N = {images}: {deviations[0]}, {deviations[1]} | {text} |", flush=True)
-    print(f"\n| metrics of one test split, interval holds | {' | '.join(METRICS)} |\n{'|---' * (1 + len(METRICS))}|")
+        for seed, image in ((0.0, 0.5), (0.1, 0.5), (0.2, 0.5), (0.5, 0.5), (0.2, 0.0)):
+            shares = (crossed_coverage(rng, draws, seeds, images, seed, image) for seeds in (2, 3, 5))
+            print_row(f"N = {images}: {seed}, {image}", shares)
+    print_head("metrics of one test split, interval holds", list(METRICS))
     for images in (200, 1000):
         for overconfidence in (0.0, 0.15):
-            found = metric_coverage(rng, options.draws, images, overconfidence)
-            text = " | ".join(f"{share:.3f}" for share in found.values())
-            print(f"| N = {images}, probabilities {100 * overconfidence:g} points too high | {text} |", flush=True)
+            found = metric_coverage(rng, draws, images, overconfidence).values()
+            print_row(f"N = {images}, probabilities {100 * overconfidence:g} points too high", ([x] for x in found))
+
+
+def print_head(title: str, columns: Sequence[str]) -> None:
+    print(f"\n| {title} | {' | '.join(columns)} |\n{'|---' * (1 + len(columns))}|")
+
+
+def print_row(name: object, columns: Iterable[Sequence[float]]) -> None:
+    cells = (" / ".join(f"{value:.3f}" for value in column) for column in columns)
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

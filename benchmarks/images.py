@@ -1,14 +1,14 @@
-"""Reading a test split from decoded images against decoding it in a DataLoader, and what building them costs.
+"""Reading a test split from stored decoded images, against decoding the images in a DataLoader in every pass.
 
     python benchmarks/images.py                 # 1,000 photographs of 500 x 375 pixels, drawn by the script
     python benchmarks/images.py --images 4000 --rounds 5
 
 Compared, in one run, on the same files:
     dataloader   a plain torch DataLoader with 2 workers doing open_clip's evaluation transform
-    build        decoding once into a store, checksums and flushing to disk included
-    read         the split as the tower gets it, from the memory map: normalised float32 batches
+    build        decoding the images once into a store, checksums and flushing to disk included
+    read         reading normalised float32 batches from the store's memory map, as a tower gets them
 
-Both ways give the same bits, which is checked.
+The script checks that both ways give the same bits.
 """
 
 import argparse
@@ -38,7 +38,7 @@ ADDRESS, IDENTITY = "images/photographs--00000000", {"kind": "benchmark"}
 
 
 def photograph(number: int) -> Image.Image:
-    """Draw a picture with the spectrum of a natural one: noise of every scale, stronger if coarser, and an edge."""
+    """Draw a picture with the spectrum of a photograph: an edge, and noise of every scale, the coarser the stronger."""
     dice = np.random.default_rng(number)
     total = np.zeros((HEIGHT, WIDTH, 3), dtype=np.float32)
     for cells in (4, 12, 36, 108, 500):

@@ -3,8 +3,9 @@
     python benchmarks/labels.py                      # 256 photographs of 1600 x 1200, two threads
     python benchmarks/labels.py --width 4000 --images 100
 
-The weights are random and the photographs drawn: neither changes the time. "Tower" is the time in which the tower and
-the head run; photographs are decoded in other threads meanwhile, which is a part of it where both need the cores.
+The weights are random and the photographs are drawn, which does not change the time. "In the tower" is the time in
+which the tower and the head run. Meanwhile other threads decode photographs, and where they compete for the cores, the
+tower's time grows.
 """
 
 import argparse

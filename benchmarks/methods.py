@@ -3,8 +3,8 @@
     python benchmarks/methods.py                       # both shapes, few blocks on a CPU, all on a GPU
     python benchmarks/methods.py --shape B/32 --rounds 9
 
-A method, its rivals and the limit are measured together, each in a process of its own, so that each has a
-memory of its own. The processes take turns, step by step.
+A method, its rivals and the limit are measured together, each in a process of its own, so that each has a memory of its
+own. The processes take turns, step by step.
 
     limit            the frozen network's forward and input gradient: no method that trains inside the tower can do less
     bolt             coefficients on 16 sources' bases; `bolt, dense` rebuilds W0 + (U * s) V^T under autograd, and

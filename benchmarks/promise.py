@@ -1,16 +1,18 @@
-"""What ``adapt`` promises, and what is true, on drawn pictures: accuracy, and labels that may be wrong.
+"""What ``adapt`` promises about drawn pictures, against the truth: the accuracy, and the labels that may be wrong.
 
     python benchmarks/promise.py                # 15 minutes on two cores
     python benchmarks/promise.py --targets 4
 
-Each of 16 tasks gives a few pictures per class to learn from; all its others are the truth. "copies": two of five
-pictures are there up to four times, with the same pixels, or compressed, scaled, brightened and cropped. The promise
-holds if its 95 % interval contains the true accuracy, which is itself known to about 1.5 points.
+Each of 16 tasks gives a few pictures per class to learn from; the accuracy on all its other pictures is the truth,
+known to about 1.5 points. The promise holds if its 95 % interval contains the truth. With "copies", two of five
+pictures occur up to four times: with the same pixels, or compressed, scaled, brightened and cropped.
 
-"wrong labels": every twentieth label is another class. Recall is that of as many listed images as were planted.
+With "wrong labels", every twentieth label is another class. Recall counts, among as many suspects as there are wrong
+labels, how many of the wrong labels are found.
 
-"labels at 80 %" and "at 95 %": what ``predict --accuracy`` does with the other pictures. It holds if the accuracy of
-those that are labelled lies in the interval that the command prints. ``--draw 2`` takes other pictures to learn from.
+"labels at 80 %" and "at 95 %" say what ``predict --accuracy`` does with the other pictures. The command's promise holds
+if the accuracy of the labelled pictures lies in the interval that it prints. ``--draw 2`` takes other pictures to learn
+from.
 """
 
 import argparse
@@ -45,7 +47,7 @@ ACCURACIES = (80, 95)
 
 
 class Labelled(NamedTuple):
-    """What ``predict --accuracy`` does: the share that it labels, their accuracy, and the interval of it, per cent."""
+    """What ``predict --accuracy`` does, in per cent: the labelled share, its accuracy, and the printed interval."""
 
     share: float
     true: float
@@ -58,7 +60,7 @@ class Labelled(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What came out of ``adapt``, the true accuracy, the images with a wrong label, and the labels at an accuracy."""
+    """The outcome of ``adapt``, the true accuracy, the images with a wrong label, and the labels at each accuracy."""
 
     done: Adaptation
     truth: float

@@ -45,10 +45,10 @@ from orchestrator.store import Store  # noqa: E402
 from orchestrator.tracking.grid_runs import GridRuns  # noqa: E402
 
 COMPARED, PLAIN_RUNS = 1000, 20
-"""The most cells of the bare ways of Ray, and the runs of MLflow's plain client."""
+"""How many cells Ray's bare ways run at most, and how many runs MLflow's plain client logs."""
 DOMAINS = ("general", "remote_sensing")
 VARIANTS, LEAST_SEEDS = 8, 3
-"""As in the few-shot grid. Larger grids have more seeds."""
+"""Variants of the method, and seeds, as in the few-shot grid. Larger grids have more seeds."""
 
 Measured = dict[str, float]
 
@@ -104,7 +104,7 @@ def fan_out(cells: Sequence[Cell], store: Store, folder: Path) -> Measured:
 
 
 def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
-    """Run the open cells with everything a session has."""
+    """Run the open cells as a session does: with terminal view, status file and MLflow."""
     from rich.console import Console
 
     from orchestrator.execution.cluster import connect
@@ -142,7 +142,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
 
 def plain(folder: Path) -> Measured:
-    """Log runs with as many values by one call of MLflow's client each, in a database of its own."""
+    """Log runs of as many values as a cell's in another database, with one call of MLflow's client for each value."""
     from orchestrator.tracking.client import open_client
 
     client = open_client(f"sqlite:///{folder}/plain/mlflow.db")

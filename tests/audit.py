@@ -30,7 +30,7 @@ ACCEPTED_LICENCES = {"psycopg2-binary": "LGPL; linked and not changed; only the 
 
 @dataclass(frozen=True)
 class Finding:
-    """Text in a tracked file that looks like a secret. ``hash`` identifies it, on whatever line of the file it is."""
+    """Text in a tracked file that looks like a secret. ``hash`` identifies the text, whatever its line."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ class Finding:
 
 
 def secrets(folder: Path) -> list[Finding]:
-    """All text in the tracked files of a repository that looks like a secret."""
+    """Return all text in the tracked files of a repository that looks like a secret."""
     listed = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True, text=True, check=True)
     names = [name for name in listed.stdout.split("\0") if name and not re.search(UNSCANNED, name)]
     names = [name for name in names if (folder / name).is_file() and folder / name != KNOWN]
@@ -61,7 +61,7 @@ def unreviewed(found: Sequence[Finding], known: Mapping[str, Mapping[str, str]])
 
 
 def licences() -> list[str]:
-    """The direct dependencies, including those of extras, whose licence is not known to be permissive."""
+    """Return the direct dependencies, extras included, whose licence is not known to be permissive."""
     wrong = []
     for requirement in metadata.requires("bolt-orchestrator") or []:
         name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
@@ -81,17 +81,17 @@ def licences() -> list[str]:
 
 
 def vulnerabilities() -> tuple[int, str]:
-    """The exit code and the findings of pip-audit for the installed packages."""
+    """Return the exit code and the findings of pip-audit for the installed packages."""
     command = [sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--format", "json", "--skip-editable"]
     done = subprocess.run(command, capture_output=True, text=True)
     return verdict(done.stdout, done.stderr)
 
 
 def verdict(report: str, errors: str = "") -> tuple[int, str]:
-    """The exit code for pip-audit's report, and the lines to print.
+    """Return the exit code for pip-audit's report, and the lines to print.
 
-    pip-audit itself exits with 0 when its index knows none of the packages, as with a mirror without advisories. A
-    report that skips half of the packages or more therefore does not pass.
+    pip-audit itself exits with 0 when its index knows none of the packages, for example a mirror without advisories.
+    So a report that skips half of the packages or more does not pass.
     """
     try:
         packages = json.loads(report)["dependencies"]
@@ -107,7 +107,7 @@ def verdict(report: str, errors: str = "") -> tuple[int, str]:
 
 
 def main(folder: Path = ROOT) -> int:
-    """Run all checks and print the findings; returns the exit code."""
+    """Run all checks and print the findings; return the exit code."""
     code = CLEAN
     new = unreviewed(secrets(folder), json.loads(KNOWN.read_text()))
     for name, found, clean in (("secrets", new, "none found"), ("licences", licences(), "all permissive")):

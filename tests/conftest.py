@@ -30,8 +30,8 @@ def pytest_configure() -> None:
     """Let Ctrl-C interrupt the tests, give Ray's workers normal priority, and hypothesis no time limit.
 
     A shell script starts its background processes with Ctrl-C ignored. Ray runs its workers at niceness 15: on two
-    cores they would hardly get any processor time beside tests that compute. Hypothesis fails a test of which one
-    example takes more than 200 ms, and an example can take longer while another test computes.
+    cores they would hardly get any processor time beside tests that compute. Hypothesis fails a test if one example
+    takes more than 200 ms, and an example can take longer while another test computes.
     """
     hypothesis.settings.register_profile("suite", deadline=None)
     hypothesis.settings.load_profile("suite")
@@ -43,8 +43,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of some folders and those with a slow fixture, and put the files with slow tests first.
 
-    ``--dist loadscope`` gives whole files to processes, in this order. Started last, a file of several minutes would
-    leave the other process without work.
+    ``--dist loadscope`` gives whole files to processes, in this order. If a file of several minutes started last, the
+    other process would have no work meanwhile.
     """
     slow_files = set()
     for item in items:

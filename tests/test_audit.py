@@ -12,7 +12,7 @@ from tests import audit
 
 
 def repository(folder: Path, text: str) -> Path:
-    """A repository with one tracked file."""
+    """Make a repository with one tracked file."""
     (folder / "settings.py").write_text(text)
     for words in (["init", "-q"], ["add", "settings.py"]):
         subprocess.run(["git", "-C", str(folder), *words], check=True)

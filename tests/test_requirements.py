@@ -17,7 +17,7 @@ FILES = {"run": ("engine",), "test": ("test",)}
 
 @cache
 def locked(file: str) -> dict[str, list[Requirement]]:
-    """Package -> its lines in a file; a package has several where the version depends on the platform."""
+    """Return each package's lines in a file; there are several where the version depends on the platform."""
     found: dict[str, list[Requirement]] = {}
     for entry in entries(file):
         requirement = Requirement(entry.split("--hash")[0])
@@ -26,14 +26,14 @@ def locked(file: str) -> dict[str, list[Requirement]]:
 
 
 def entries(file: str) -> list[str]:
-    """A package's version, marker and hashes in one line each; without comments."""
+    """Return one line for each package, with its version, marker and hashes, without comments."""
     text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
     lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return lines.replace("\\\n", " ").splitlines()
 
 
 def asked(extras: tuple[str, ...]) -> Iterator[Requirement]:
-    """What pyproject.toml asks for: to build, to run, and for some extras."""
+    """Yield the requirements in pyproject.toml: to build, to run, and of some extras."""
     read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     yield from map(Requirement, (*read["dependency-groups"]["build"], *read["project"]["dependencies"]))
     left = list(extras)

@@ -1,4 +1,4 @@
-"""The benchmarks run: on a GPU's measurements with tiny towers, on every candidate of a step, on a few cells."""
+"""The benchmarks run: those of a GPU with tiny towers, every candidate of a training step, and a sweep of few cells."""
 
 import json
 from collections.abc import Iterator

@@ -113,7 +113,7 @@ def filled_in(account: Account) -> Path:
 
 
 def rules(account: Account) -> list[tuple[str, str, list[str]]]:
-    """(group, protocol and ports, sources) of every rule that allows traffic to a running machine."""
+    """Return (group, protocol and ports, sources) of every rule that allows traffic to a running machine."""
     client = account.client("ec2")
     groups = {group["GroupId"] for machine in account.machines() for group in machine["SecurityGroups"]}
     found = []
@@ -150,7 +150,7 @@ def test_up_starts_a_head_closed_to_the_world_and_down_ends_it(account: Account,
 
 @pytest.fixture(scope="module")
 def bootstrapped(account: Account, filled_in: Path) -> Iterator[dict[str, Any]]:
-    """The configuration as the head's autoscaler has it, completed with data of AWS."""
+    """The configuration that the head's autoscaler reads, completed with data of AWS."""
     from ray.autoscaler._private.aws.utils import client_cache, resource_cache
     from ray.autoscaler._private.commands import _bootstrap_config
 
@@ -163,7 +163,7 @@ def bootstrapped(account: Account, filled_in: Path) -> Iterator[dict[str, Any]]:
 
 
 def create(config: dict[str, Any], kind: str, **changes: object) -> Any:
-    """Start a machine as the head's autoscaler does; returns Ray's provider."""
+    """Start a machine as the head's autoscaler does; return Ray's provider."""
     from ray.autoscaler._private.providers import _get_node_provider
 
     provider = _get_node_provider(config["provider"], config["cluster_name"])

@@ -101,7 +101,7 @@ PartitionName=all Nodes=n[1-2] Default=YES State=UP
         return shown.partition("JobState=")[2].partition(" ")[0]
 
     def wait_for_the_end(self, job: str, state: str) -> None:
-        """Wait until ``job`` is in ``state``: 45 s on two quiet cores. Raises with what was logged if it is not."""
+        """Wait until ``job`` ends in ``state``, 45 s on two quiet cores; raise with the logs if it ends otherwise."""
         ended = until(lambda: self.state(job) in {"COMPLETED", "FAILED", state}, seconds=600, pause=0.5)
         logs = [path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("*.log"))]
         assert ended, "\n".join([self.ask("scontrol", "show", "job", job), *logs])
@@ -109,7 +109,7 @@ PartitionName=all Nodes=n[1-2] Default=YES State=UP
 
     @property
     def results(self) -> dict[str, int]:
-        """Finished cells, and when each was written."""
+        """The time at which each finished cell was written."""
         return {path.name: path.stat().st_mtime_ns for path in (self.folder / "store" / "results").glob("*.json")}
 
 
@@ -134,7 +134,7 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
 
 
 def told_to_end(slurm: Slurm, job: str) -> None:
-    """As SLURM does before the time limit: the batch script alone gets the signal, and asks for the requeue."""
+    """Send the signal that SLURM sends before the time limit: to the batch script alone, which asks for the requeue."""
     slurm.ask("scancel", "--signal=TERM", "--batch", job)
 
 

@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GRIDS = {path.stem for path in (ROOT / "grids").glob("*.yaml")}
 COMMAND = re.compile(r"python -m orchestrator ((?:'[^'\n]*'|\"[^\"\n]*\"|[^\n`'\"#])*)")
-"""A command up to the end of the line, of the inline code, of the string it stands in, or to a comment."""
+"""A command up to a comment, or to the end of its line, inline code or string."""
 EXAMPLES = {"seconds": "adding-a-command.md"}
 """Command -> the page that shows how to add it."""
 
 
 def commands() -> list[tuple[str, str]]:
-    """Page and words of every command, without the explanation that stands beside some."""
+    """Return the page and the words of every command, without the explanation beside some commands."""
     found = {}
     for page in PAGES:
         text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def test_command_has_these_options(page: str, words: str) -> None:
 
 
 def planned() -> list[str]:
-    """The options with which the pages plan or run a grid of the project, once each."""
+    """Return the options with which the pages plan or run a grid of the project, once each."""
     found = set()
     for _, words in commands():
         verb, *rest = shlex.split(words)

@@ -59,7 +59,7 @@ TINY = ROOT / "grids" / "backbones" / "tiny-clip"
 
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folders that the code reads, in the current folder: two source models, and two classes of four images."""
+    """Write the folders that the code reads into the current folder: two source models, two classes of four images."""
     monkeypatch.chdir(tmp_path)
     backbone = bolt.load_backbone(TINY.with_suffix(".json"), TINY.with_suffix(".safetensors"), quick_gelu=False)
     (tmp_path / "checkpoints").mkdir()

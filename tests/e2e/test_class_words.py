@@ -1,4 +1,4 @@
-"""Five datasets, some with class words that the tiny CLIP cannot tell apart: the run and its report say which."""
+"""The run and its report name the datasets that have class words which the tiny CLIP cannot tell apart."""
 
 import json
 import re
@@ -41,7 +41,7 @@ blocks:
 
 
 def _write_images(root: Path) -> None:
-    """Images of noise around a brightness that is the class's own: 5 to learn from and 2 to test of each class."""
+    """Write 5 images to learn from and 2 test images of each class: noise around the brightness of the class."""
     for dataset, words in WORDS.items():
         for label, word in enumerate(words):
             for part, count in (("train", 5), ("test", 2)):
@@ -54,7 +54,7 @@ def _write_images(root: Path) -> None:
 
 
 def _run(*words: str) -> str:
-    """The output of a command that ends with exit code 0."""
+    """Run a command that ends with exit code 0; return its output."""
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code == 0, done.output
     return " ".join(done.output.split())
@@ -92,7 +92,7 @@ def test_words_that_the_tower_cannot_tell_apart_are_named_by_the_run_and_the_rep
 
 
 def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
-    """``min_gain`` needs measured source models, and leaves those out that gain less on their own task."""
+    """Check that ``min_gain`` needs measured source models, and leaves out models that gain less on their own task."""
     least = ["--set", "sources={rule: leave_one_out, min_gain: 0.1}"]
     refused = CliRunner().invoke(app, ["plan", *where, *least, "--store", "empty"])
     assert isinstance(refused.exception, UserError)

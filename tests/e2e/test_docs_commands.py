@@ -19,15 +19,15 @@ PLACEHOLDERS = {
     "demo": GRID, "GRID": GRID, "NAME": GRID, "full": GRID, "eleven-fewshot": GRID, "$DATA": "data",
     "aid": "glyph-inks", "16": "1", "bolt,lora": "zero_shot",
 }  # fmt: skip
-"""Words of the docs -> what stands for them here: a grid, a folder, a dataset, a k and a method of the small store."""
+"""Words of the docs -> the grid, folder, dataset, k or method of the small store that replaces them."""
 CELL_OF_A_PAGE = r"\bCELL\b|\bfewshot\.tiny-clip\.wardrobe\.\S+"
 """A cell in the docs: the word ``CELL``, or the id of one of the user's own dataset."""
 ELSEWHERE = {"--watch": "needs a run", "--catalog": "needs a catalog file", "rerun": "tests/orchestrator/sharing"}
-"""Words of commands that are not run here -> why, or which tests run them."""
+"""Words of commands that are not run here -> the reason, or the folder of tests that runs them."""
 
 
 def readable() -> list[str]:
-    """The commands that read a store, in the order of the pages, once each."""
+    """Return the commands that read a store, in the order of the pages, once each."""
     found = []
     for _, words in commands():
         parts = words.split()

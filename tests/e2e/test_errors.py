@@ -24,7 +24,7 @@ RunCommand = Callable[..., Outcome]
 
 @pytest.fixture
 def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCommand:
-    """Runs a command in this process, because importing PyTorch takes longer than all these commands."""
+    """A function that runs a command in this process. Importing PyTorch takes longer than all these commands."""
 
     def run(*words: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["orchestrator", *words])

@@ -61,7 +61,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, page_file: Path) -> Iterator[Any]:
-    """Opens the page. After the test, the console must be empty, and no request may have been sent."""
+    """A function that opens the page. After the test, the console must be empty, and no request may have been sent."""
     pages, messages, requests = [], [], []
 
     def opened(width: int = 1280, scheme: str = "light") -> Any:
@@ -81,7 +81,7 @@ def open_page(browser: Any, page_file: Path) -> Iterator[Any]:
 
 
 def column(page: Any, table: str, number: int) -> list[str]:
-    """The texts in one column of the visible rows."""
+    """Return the texts in one column of the visible rows."""
     found: list[str] = page.eval_on_selector_all(
         f"#{table} tbody tr:not([hidden])", f"rows => rows.map(row => row.cells[{number}].textContent.trim())"
     )
@@ -89,12 +89,12 @@ def column(page: Any, table: str, number: int) -> list[str]:
 
 
 def show_all_rows(page: Any, table: str) -> None:
-    """Show the rows of a long table that it leaves out at first."""
+    """Show the rows of a long table that are hidden at first."""
     page.locator(f"figure:has(#{table}) .more button").click()
 
 
 def numbers(texts: list[str]) -> list[float | None]:
-    """The leading number of each text, ``None`` for a dash."""
+    """Return the leading number of each text, ``None`` for a dash."""
     return [float(text.split()[0]) if text[0].isdigit() else None for text in texts]
 
 

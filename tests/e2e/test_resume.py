@@ -16,7 +16,7 @@ CELLS = len(DATASETS) * (1 + 4)
 
 
 def manifests(store: Path, kind: str) -> int:
-    """The number of finished artifacts of a kind."""
+    """Return the number of finished artifacts of a kind."""
     return len(list((store / kind).glob("*/manifest.json")))
 
 
@@ -36,7 +36,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatab
 
 
 def finished_runs(store: Path) -> list[str]:
-    """Cell ids of the cell runs in MLflow, one entry per run. Checks that all of them are finished."""
+    """Return the cell id of each run of a cell in MLflow, after checking that all runs are finished."""
     client = MlflowClient(f"sqlite:///{store}/mlflow/mlflow.db")
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(ids, "tags.kind = 'cell'", max_results=1000)

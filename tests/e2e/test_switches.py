@@ -1,4 +1,4 @@
-"""Every switch of the protocol goes through a grid, its report and MLflow, by the commands that people give."""
+"""Every value of every switch of the protocol goes through a grid, its report and MLflow, by user's commands."""
 
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -12,7 +12,7 @@ from orchestrator.cli.app import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NEEDS_FILES = {("support_draw", "listed")}
-"""Reads lists that a lab has beside its data."""
+"""Switches that read lists which a lab keeps beside its data."""
 
 
 def test_every_switch_goes_through_a_grid_and_mlflow(tmp_path: Path) -> None:

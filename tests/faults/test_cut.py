@@ -1,4 +1,4 @@
-"""A node that loses its network while it works: three hosts with networks of their own, one of which is cut off.
+"""A node loses its network while it works: of three hosts with networks of their own, one is cut off.
 
 Takes minutes and needs root: ``BOLT_TEST_HOSTS=1 python -m pytest tests/faults/test_cut.py``.
 """

@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiNodeClust
 
 
 def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
-    """Wait until a fault can be injected, and inject it; returns its target."""
+    """Wait until a fault can be injected, and inject it; return its target."""
     fault, targets = FAULTS[name], list[str]()
 
     def injected() -> bool:
@@ -75,7 +75,7 @@ def test_a_grid_is_finished_with_the_right_results_after_many_faults(
 
 
 def test_the_report_leaves_out_a_source_model_whose_manifest_is_damaged(tmp_path: Path, reference: GridRun) -> None:
-    """The plan reads only what open cells need. Of a finished grid, the report is the first to read the manifest."""
+    """The plan reads only what open cells need, so the report of a finished grid is the first to read the manifest."""
     shutil.copytree(reference.store, tmp_path / "store")
     store, catalog = Store(tmp_path / "store"), load_catalog()
     plan = make_plan(load_grid(reference.grid_file, catalog), catalog, store)

@@ -23,7 +23,7 @@ HEALTH = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck
 
 
 def cases(count: int) -> settings:
-    """Hypothesis settings of a test that tries ``count`` cases in ``make test``."""
+    """Return the hypothesis settings of a test that tries ``count`` cases in ``make test``."""
     return settings(
         max_examples=10 * count if WIDE else count,
         derandomize=not WIDE,
@@ -49,7 +49,7 @@ odd = st.sampled_from(ODD) | st.integers() | st.floats() | st.text(max_size=8)
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: Any, most: int = 3) -> Any:
-    """Plain data with up to ``most`` changes: a value replaced, removed, wrapped or copied, or a key renamed."""
+    """Draw plain data with up to ``most`` changes: a value replaced, removed, wrapped or copied, or a key renamed."""
     data = deepcopy(whole)
     for _ in range(draw(st.integers(0, most))):
         places = list(_places(data))
@@ -73,7 +73,7 @@ def damaged(draw: st.DrawFn, whole: Any, most: int = 3) -> Any:
 
 
 def _places(data: Any) -> Any:
-    """Every (collection, key) in a tree of dictionaries and lists."""
+    """Yield every (collection, key) in a tree of dictionaries and lists."""
     if isinstance(data, dict | list):
         for key in list(data) if isinstance(data, dict) else range(len(data)):
             yield data, key
@@ -82,7 +82,7 @@ def _places(data: Any) -> Any:
 
 @st.composite
 def near(draw: st.DrawFn, word: str) -> str:
-    """A misspelt word: a letter removed, added or replaced, or another case."""
+    """Draw a misspelling of ``word``: a letter removed, added or replaced, or the word in capitals or with an ``s``."""
     at = draw(st.integers(0, max(0, len(word) - 1)))
     other = draw(st.sampled_from("abz_- 0é/."))
     return draw(st.sampled_from((word[:at] + word[at + 1 :], word[:at] + other + word[at:], word.upper(), word + "s")))
@@ -90,7 +90,7 @@ def near(draw: st.DrawFn, word: str) -> str:
 
 @st.composite
 def spoiled(draw: st.DrawFn, content: bytes) -> bytes:
-    """Damaged bytes: truncated, flipped, removed, repeated, inserted or zeroed; never equal to ``content``."""
+    """Draw damaged bytes: truncated, flipped, removed, repeated, inserted or zeroed; never equal to ``content``."""
     at = draw(st.integers(0, len(content)))
     to = draw(st.integers(at, min(len(content), at + 40)))
     match draw(st.sampled_from(("cut", "flip", "drop", "double", "insert", "zero"))):

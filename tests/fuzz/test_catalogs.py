@@ -62,7 +62,10 @@ TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
 
 
 def check_catalog(path: Path, root: Path) -> bool:
-    """Whether a catalog file is valid. Checks the error of an invalid one, and that the entries of a valid one work."""
+    """Return whether a catalog file is valid.
+
+    Checks the error of an invalid file, and that the entries of a valid file can be used.
+    """
     try:
         catalog = load_catalog([path])
     except UserError as error:

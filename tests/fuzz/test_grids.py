@@ -47,12 +47,12 @@ TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
 
 @cache
 def catalog() -> Catalog:
-    """The project's catalog. It is no fixture, because hypothesis prints all arguments of a failing test."""
+    """Return the project's catalog. A fixture would make hypothesis print the catalog with each failing test."""
     return load_catalog()
 
 
 def check_grid(path: Path, **options: Any) -> Grid | None:
-    """The grid of a file with its cells checked, or ``None`` if the file is refused with a proper message."""
+    """Return the grid of a file after checking its cells; ``None`` if the file is refused with a proper message."""
     try:
         grid = load_grid(path, catalog(), **options)
     except UserError as error:
@@ -126,7 +126,7 @@ def test_aliases_cannot_make_a_file_large(tmp_path: Path, levels: int, width: in
 
 @st.composite
 def blocks(draw: st.DrawFn) -> dict[str, Any]:
-    """A block whose fields have the right types but may contradict each other."""
+    """Draw a block whose fields have the right types but may contradict each other."""
     track = draw(st.sampled_from(tuple(TRACKS)))
     datasets = (
         "glyph-digits", "glyph-inks", "glyph-capitals", "aerial-land", "aerial-land-sketch", "handwritten-digits",

@@ -1,4 +1,4 @@
-"""Damaged result files are set aside and their cells are open again, or are read exactly as written."""
+"""A damaged result file is set aside, which opens its cell again, or it is read exactly as written."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def read(store: Store, content: bytes) -> Result | None:
-    """Read a result file with this content: the result, or ``None`` after checking that the file was set aside."""
+    """Read a result file with this content; return ``None`` after checking that the file was set aside."""
     folder = Path(store.files.root, "results")
     folder.mkdir(exist_ok=True)
     path = folder / f"{CELL.id}.json"
@@ -43,7 +43,7 @@ def read(store: Store, content: bytes) -> Result | None:
 
 
 def sealed(data: Any) -> str:
-    """Data as a result file with a correct checksum, as a faulty program could write it."""
+    """Return data as a result file with a correct checksum, as a faulty program could write it."""
     body = json.dumps({key: value for key, value in data.items() if key != "sha256"}, indent=1).removesuffix("\n}")
     return f'{body},\n "sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}'
 
@@ -61,7 +61,7 @@ def test_a_changed_byte_of_a_result_is_detected(store: Store, content: bytes) ->
 @cases(300)
 @given(data=damaged(PLAIN), seal=st.booleans())
 def test_changed_data_is_read_as_written_or_set_aside(store: Store, data: Any, seal: bool) -> None:
-    """Also with a correct checksum: then only a possible result is read, exactly as written."""
+    """A correct checksum is not enough: only a possible result is read."""
     if not isinstance(data, dict):
         return
     try:

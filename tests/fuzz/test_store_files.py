@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_content(store: Store) -> bytes | None:
-    """The content of the artifact's file, or ``None`` if the artifact is refused or missing."""
+    """Return the content of the artifact's file; ``None`` if the artifact is refused or missing."""
     try:
         found = store.artifact(ADDRESS, IDENTITY)
         if found is None:
@@ -68,7 +68,7 @@ STATE: dict[str, Any] = {"step": 3, "weights": [torch.arange(4.0), None], "name"
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Snapshots, Path, bytes]:
-    """Snapshots with one that was saved, its file, and the file's content."""
+    """The snapshots of a folder with one saved snapshot, the path of its file, and the file's content."""
     folder = tmp_path_factory.mktemp("snapshots")
     (folder / ADDRESS).mkdir(parents=True)
     snapshots = Snapshots(Files(folder), ADDRESS, canonical_json(IDENTITY))

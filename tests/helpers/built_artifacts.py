@@ -13,19 +13,15 @@ from orchestrator.store import Store
 
 @dataclass(frozen=True)
 class BuiltArtifacts:
-    """A store of the test run, from which artifacts are copied. Several test processes may use it at once.
-
-    Attributes:
-        folder: of the store.
-    """
+    """A store of the test run, from which artifacts are copied. Several test processes may use it at once."""
 
     folder: Path
 
     def build(self, specs: Iterable[ArtifactSpec], settings: RunSettings) -> None:
-        """Put artifacts into the settings' store: copied, after building those that no test has needed before.
+        """Copy artifacts into the settings' store, after building those that no test has needed before.
 
         Args:
-            specs: in the order of a plan, inputs before the artifacts that read them.
+            specs: the artifacts in the order of a plan, so that inputs come before the artifacts that read them.
         """
         here = replace(settings, store_url=str(self.folder))
         for spec in specs:

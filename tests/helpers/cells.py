@@ -22,7 +22,7 @@ SOURCES = (SourceRef("letters", "aaaaaaaa"), SourceRef("cases", "bbbbbbbb"))
 def cell(
     number: int = 0, *, method: str = "bolt", dataset: str = "digits", shots: int = 4, backbone: str = "tiny"
 ) -> Cell:
-    """A cell whose seed is ``number``."""
+    """Return a cell whose seed is ``number``."""
     target = DatasetRef(dataset, "cccccccc")
     return Cell(
         track="fewshot",
@@ -40,7 +40,7 @@ def cell(
 
 
 def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
-    """A finished result with every field filled."""
+    """Return the result of a finished cell, with every field filled."""
     evaluation = Evaluation(of.dataset.name, accuracy, int(accuracy * 2), 200, 50.0, ((60, 100), (65, 100)), None, None)
     manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
     curve = tuple(1.0 / (1 + epoch) for epoch in range(epochs))
@@ -48,7 +48,7 @@ def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
 
 
 def predictions(of: Result, *, seed: int = 0) -> tuple[Result, bytes]:
-    """Predictions that agree with a result's counts: the result that describes them, and their file's content."""
+    """Draw predictions with a result's counts; return the result that describes their file, and the file's content."""
     rng = np.random.default_rng(seed)
     splits = []
     for scored in of.evaluations:
@@ -67,7 +67,7 @@ def predictions(of: Result, *, seed: int = 0) -> tuple[Result, bytes]:
 
 
 def _note(cell: Cell, settings: RunSettings, text: str) -> None:
-    """Append to the cell's own file in the store's folder, so that a test can count how often it was run."""
+    """Append a line to the cell's file in the store's folder, so that a test can count how often the cell was run."""
     with open(Path(settings.store_url, cell.id), "a") as stream:
         stream.write(f"{text} {os.getpid()} {time.time()}\n")
 
@@ -79,7 +79,7 @@ def write_nothing(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def nap(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Take 0.4 s, or no time once there is a file named ``enough``."""
+    """Take 0.4 s; take no time once the store's folder has a file named ``enough``."""
     _note(cell, settings, "begun")
     if not Path(settings.store_url, "enough").exists():
         time.sleep(0.4)
@@ -88,13 +88,13 @@ def nap(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Like ``nap``; seed 6 hangs the first time."""
+    """Do as ``nap`` does, but hang in the first attempt of seed 6."""
     first = not Path(settings.store_url, cell.id).exists()
     return sleep_long(cell, settings) if cell.seed == 6 and first else nap(cell, settings)
 
 
 def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Leave a note of the GPUs that this process sees."""
+    """Note the GPUs that this process sees."""
     _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
     return CellEvent(cell, "finished")
 
@@ -108,7 +108,7 @@ def sleep_long(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def misbehave(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Seeds 1, 5 and 9 return a failure, seed 7 raises ``OSError``, and seed 3 ends its worker every time."""
+    """Return a failure for seeds 1, 5 and 9, raise ``OSError`` for seed 7, and end the worker for seed 3."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
         os._exit(1)
@@ -120,7 +120,11 @@ def misbehave(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def need_memory(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second attempt, 3 never; 4 always."""
+    """Run out of memory, depending on the seed.
+
+    Seed 0 needs a whole GPU, and seed 1 more than one. Seed 2 runs out of main memory in its first attempt, and seed 3
+    in every attempt. Seed 4 never runs out.
+    """
     _note(cell, settings, f"share={settings.gpu_share:g}")
     tries = len(Path(settings.store_url, cell.id).read_text().splitlines())
     kind: FailureKind = ""
@@ -134,12 +138,12 @@ def need_memory(cell: Cell, settings: RunSettings) -> CellEvent:
 
 
 def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> CellEvent:
-    """Seed 1 hangs."""
+    """Hang for seed 1, and finish at once for other seeds."""
     return sleep_long(cell, settings) if cell.seed == 1 else write_nothing(cell, settings)
 
 
 def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> CellEvent:
-    """From seed 2 on, the disk is full."""
+    """Fail for a full disk from seed 2 on."""
     if cell.seed < 2:
         return write_nothing(cell, settings)
     return CellEvent(cell, "failed", error="the disk is full", problem="store", recorded=False)

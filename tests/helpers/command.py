@@ -27,15 +27,15 @@ blocks:
 
 
 def options(folder: Path, store: str = "") -> list[str]:
-    """The options for a store, by default ``folder/runs``, and for the catalog and the images in ``folder``.
+    """Return the options for a store, by default ``folder/runs``, and for the catalog and the images in ``folder``.
 
-    The catalog and the images are written unless they are there.
+    Writes the catalog and the images if they do not exist.
     """
     return ["--store", store or str(folder / "runs"), *write_image_folders(folder)]
 
 
 def arguments(folder: Path, *more: str, store: str = "") -> list[str]:
-    """The ``grid`` command on the mini grid, with its images and, by default, its store in ``folder``."""
+    """Return the ``grid`` command on the mini grid, with the images and, by default, the store in ``folder``."""
     grid = folder / "mini.yaml"
     if not grid.exists():
         grid.write_text(GRID)
@@ -50,7 +50,7 @@ def run_local(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
 def kill_local_when(folder: Path, reached: Callable[[], bool]) -> bool:
     """Start the ``grid`` command on the mini grid in one process without Ray, and kill it when ``reached`` is true.
 
-    ``False`` if it ended before.
+    Returns ``False`` if the command ended before.
     """
     return kill_forked_when([*arguments(folder)[3:], "--local"], reached)
 
@@ -61,7 +61,7 @@ def run(command: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedPro
 
 
 def orchestrator(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run the command line with these arguments to its end, without the time that imports take."""
+    """Run the command line with these arguments to its end, in a process that has done the slow imports."""
     return run_forked(words, timeout=timeout)
 
 
@@ -70,7 +70,7 @@ def signal_when(
 ) -> int | None:
     """Start a command and send its process a signal when ``reached`` returns true.
 
-    Returns its exit code; ``None`` if it ended before.
+    Returns the exit code; ``None`` if the process ended before.
     """
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
@@ -86,12 +86,12 @@ def signal_when(
 
 
 def kill_when(command: list[str], reached: Callable[[], bool], log: Path) -> bool:
-    """Start a command and ``kill -9`` its process when ``reached`` returns true; ``False`` if it ended before."""
+    """Start a command and kill it (``kill -9``) when ``reached`` is true; return ``False`` if it ended before."""
     return signal_when(command, reached, log, signal.SIGKILL) is not None
 
 
 def scores(store: Path) -> dict[str, object]:
-    """Cell id -> evaluations, curves, details and parameters of its result; times are left out."""
+    """Return, by cell id, the evaluations, curves, details and parameters of each result, without times."""
     found: dict[str, object] = {}
     for path in sorted((store / "results").glob("*.json")):
         data = json.loads(path.read_text())

@@ -19,7 +19,7 @@ def markdown_table(entries: Iterable[DatasetEntry]) -> str:
 
 
 def markdown_notes(entries: Iterable[DatasetEntry]) -> str:
-    """One list item for each dataset that has a note."""
+    """Return one list item for each dataset that has a note."""
     return "\n".join(f"- **{entry.name}**: {entry.note}" for entry in entries if entry.note)
 
 

@@ -1,7 +1,7 @@
-"""A method that fails in a way of your choice, for tests.
+"""A method that fails in a way that its setting chooses.
 
-It is registered in a command started by ``python -m tests.helpers.faulty_method`` and, through Ray's own hooks, in the
-workers of that command. ``bolt.methods`` is not changed.
+The command ``python -m tests.helpers.faulty_method`` registers the method in its own process and, through Ray's hooks,
+in its workers. ``bolt.methods`` is not changed.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class NanClassifier:
         self._inner = inner
 
     def __call__(self, *inputs: Any) -> Tensor:
-        """Logits of the right shape, all NaN."""
+        """Return logits of the right shape, all NaN."""
         return torch.full_like(self._inner(*inputs), float("nan"))
 
 
@@ -61,7 +61,7 @@ def adapt(task: Task, settings: FaultySettings) -> Adapted:
 
 
 def _use_up_memory() -> None:
-    """Allocate memory until it runs out; the address space of this process is limited first, not the machine's."""
+    """Limit the address space of this process, then allocate memory until it runs out."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + HEADROOM, before[1]))
@@ -75,12 +75,12 @@ def _use_up_memory() -> None:
 
 
 def worker_environment(environment: dict[str, Any] | None) -> dict[str, Any]:
-    """Ray's hook: a driver's runtime environment, extended to register the method in its workers."""
+    """Return a driver's runtime environment with the hook that registers the method in its workers."""
     return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.faulty_method.register_method"}
 
 
 def register_method() -> None:
-    """Register the method in this process. Importing this module does not, because some tests check every method."""
+    """Register the method in this process. Importing the module registers nothing: some tests check every method."""
     register(
         name="faulty",
         title="Faulty",

@@ -21,13 +21,13 @@ class FileServer:
         files: path -> content.
         headers: path -> headers of its answers, in place of ``etag``.
         ranges: whether the server answers range requests.
-        etag, last_modified: the headers that mark a version; no such header if empty.
+        etag, last_modified: the headers that mark a version; an empty one is not sent.
         content_type: the header of that name.
         length: whether the server sends ``Content-Length``.
-        drops: number of bytes after which the connection is closed; each answer uses one up.
-        stalls: number of bytes after which an answer pauses until the server is closed; each answer uses one up.
-        statuses: HTTP status codes to answer with instead of a file; each answer uses one up.
-        error_code: the hub's header ``X-Error-Code`` of such answers.
+        drops: for each of the next answers, the bytes after which the connection is closed.
+        stalls: for each of the next answers, the bytes after which the answer pauses until the server is closed.
+        statuses: for each of the next answers, an HTTP status code that is sent instead of a file.
+        error_code: the hub's header ``X-Error-Code`` of answers without a file.
         requests: headers of every GET request, in order.
         sent: bytes of the body of every answer to a GET request.
         url: the address of the server.
@@ -51,12 +51,12 @@ class FileServer:
     closing: threading.Event = field(default_factory=threading.Event)
 
     def url_of(self, name: str) -> str:
-        """The URL of a file."""
+        """Return the URL of a file."""
         return f"{self.url}/{name}"
 
 
 def hub_answers(kind: str, repo: str, commit: str, content: Mapping[str, bytes]) -> dict[str, Any]:
-    """What a hub with one repository of ``datasets`` or ``models`` answers: the options of :func:`serve`."""
+    """Return the options of :func:`serve` for a hub with one repository of ``datasets`` or ``models``."""
     sums = {name: hashlib.sha256(body).hexdigest() for name, body in content.items()}
     siblings = [
         {"rfilename": name, "size": len(body), "blobId": sums[name][:40],

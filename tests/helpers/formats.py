@@ -32,23 +32,23 @@ LEVELS = np.arange(30, 256, 25)
 
 
 def colour(label: int) -> tuple[int, int, int]:
-    """One of 1,000 colours; neighbouring labels get distant ones."""
+    """Return one of 1,000 colours; neighbouring labels get distant colours."""
     red, rest = divmod(label * 919 % 1000, 100)
     return int(LEVELS[red]), int(LEVELS[rest // 10]), int(LEVELS[rest % 10])
 
 
 def grey(label: int) -> int:
-    """One of 50 greys."""
+    """Return one of 50 greys."""
     return 40 + 4 * label
 
 
 def picture(label: int, size: int = 16) -> NDArray[np.uint8]:
-    """(size, size, 3): the class's colour, and the bar."""
+    """Return an image of the class's colour with the bar: (size, size, 3)."""
     return with_bar(np.broadcast_to(np.array(colour(label), dtype=np.uint8), (size, size, 3)).copy())
 
 
 def grey_picture(label: int, size: int = 28) -> NDArray[np.uint8]:
-    """(size, size): the class's grey, and the bar."""
+    """Return an image of the class's grey with the bar: (size, size)."""
     return with_bar(np.full((size, size), grey(label), dtype=np.uint8))
 
 
@@ -59,7 +59,7 @@ def with_bar(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def label_seen(image: Image.Image, *, in_grey: bool) -> int:
-    """The class whose colour the image shows, from its lower right corner."""
+    """Return the class whose colour the lower right corner of the image shows."""
     pixels = np.asarray(image.convert("RGB")).astype(np.int64)
     corner = pixels[-pixels.shape[0] // 4 :, -pixels.shape[1] // 4 :].mean(axis=(0, 1))
     if in_grey:
@@ -69,7 +69,7 @@ def label_seen(image: Image.Image, *, in_grey: bool) -> int:
 
 
 def is_upright(image: Image.Image) -> bool:
-    """Whether the image is upright: not mirrored, rotated or transposed."""
+    """Return whether the image is upright: not mirrored, rotated or transposed."""
     pixels = np.asarray(image.convert("L"))
     eighth = pixels.shape[0] // 8
     dark = [bool(pixels[row * eighth, column * eighth] < 15) for row, column in ((3, 1), (1, 3), (3, 7), (7, 1))]
@@ -78,7 +78,7 @@ def is_upright(image: Image.Image) -> bool:
 
 @cache
 def encoded(label: int, kind: str) -> bytes:
-    """An image file's content."""
+    """Return the content of an image file."""
     buffer = io.BytesIO()
     options = {"quality": 100, "subsampling": 0} if kind == "jpeg" else {}
     Image.fromarray(picture(label)).save(buffer, kind, **options)
@@ -86,19 +86,19 @@ def encoded(label: int, kind: str) -> bytes:
 
 
 def put(path: Path, label: int) -> None:
-    """An image file in the format of its suffix."""
+    """Write an image file in the format of its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kinds = {".jpg": "jpeg", ".jpeg": "jpeg", ".tif": "tiff"}
     path.write_bytes(encoded(label, kinds.get(path.suffix.lower(), path.suffix[1:].lower())))
 
 
 def labels_of(classes: int, per_class: int) -> list[int]:
-    """The labels 0 to ``classes`` - 1, and the same again for every further image per class."""
+    """Return the labels 0 to ``classes`` - 1, ``per_class`` times in a row."""
     return [int(label) for label in np.tile(np.arange(classes), per_class)]
 
 
 def names_of(entry: DatasetEntry) -> list[str]:
-    """A name for each class: those that the catalog entry knows, then made-up ones."""
+    """Return a name for each class: those in the catalog entry, and made-up ones for classes without a name."""
     known = list(entry.class_names) if isinstance(entry.class_names, dict) else list(entry.renamed)
     return sorted([*known, *(f"thing_{number:03}" for number in range(entry.classes - len(known)))])
 
@@ -132,7 +132,7 @@ def gtsrb(entry: DatasetEntry, root: Path) -> Counts:
 
 
 def idx(path: Path, values: NDArray[np.uint8]) -> None:
-    """An IDX file of bytes: magic number with the rank, the sizes, the values."""
+    """Write an IDX file of bytes: a magic number with the rank, the sizes, the values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = np.array([0x0800 + values.ndim, *values.shape], dtype=">i4").tobytes()
     path.write_bytes(header + values.tobytes())
@@ -279,7 +279,7 @@ def imagenet(entry: DatasetEntry, root: Path) -> Counts:
 
 def write_parquet(path: Path, labels: Sequence[Any], *, names: Sequence[str] | None = None, image: str = "image",
                   label: str = "label", colours: Sequence[int] | None = None, rows: int = 16) -> None:  # fmt: skip
-    """A shard as Hugging Face's library writes it: struct{bytes, path}, class names in the schema's metadata."""
+    """Write a shard as Hugging Face's library does: struct{bytes, path}, class names in the schema's metadata."""
     structs = [{"bytes": encoded(c, "png"), "path": f"{n}.png"} for n, c in enumerate(colours or labels)]
     features: dict[str, Any] = {image: {"_type": "Image"}, label: {"dtype": "string", "_type": "Value"}}
     if names is not None:
@@ -295,7 +295,7 @@ def write_parquet(path: Path, labels: Sequence[Any], *, names: Sequence[str] | N
 
 
 def huggingface(entry: DatasetEntry, root: Path) -> Counts:
-    """The repository's shards, two for each split."""
+    """Write the repository's shards, two for each split."""
     assert isinstance(entry.route, HuggingFaceRoute)
     if entry.route.layout == "class_folders":
         return class_folders(entry, root / "data", ".jpg")
@@ -314,7 +314,7 @@ def huggingface(entry: DatasetEntry, root: Path) -> Counts:
 
 
 def fer2013(entry: DatasetEntry, root: Path) -> Counts:
-    """Folders named as the challenge names the emotions, in ``train`` and ``test``."""
+    """Write folders with the challenge's names of the emotions, in ``train`` and ``test``."""
     made = class_folders(entry, root / "train", ".jpg")
     class_folders(entry, root / "test", ".jpg")
     return {"train": sum(made.values()), "test": sum(made.values())}
@@ -323,7 +323,7 @@ def fer2013(entry: DatasetEntry, root: Path) -> Counts:
 def class_folders(
     entry: DatasetEntry, root: Path, suffix: str, above: Callable[[int], str] = lambda label: ""
 ) -> Counts:
-    """Five images per class in a folder of its name, itself in ``above(label)``."""
+    """Write five images of each class into ``root/above(label)/NAME``."""
     names = names_of(entry)
     for label, name in enumerate(names):
         for number in range(5):
@@ -361,7 +361,7 @@ def cub200(entry: DatasetEntry, root: Path) -> Counts:
 
 
 def wnid_folders(top: str, suffix: str, step: int) -> Callable[[DatasetEntry, Path], Counts]:
-    """Every ``step``-th class of ImageNet."""
+    """Return a writer of every ``step``-th class of ImageNet."""
 
     def write(entry: DatasetEntry, root: Path) -> Counts:
         lines(root / top / "README.txt", ["images by WordNet id"])
@@ -410,5 +410,5 @@ WRITERS: dict[str, Callable[[DatasetEntry, Path], Counts]] = {
 
 
 def write(entry: DatasetEntry, root: Path) -> Counts:
-    """Write the dataset's files to ``root``; returns the number of images of each part."""
+    """Write the dataset's files to ``root``; return the number of images of each part."""
     return WRITERS.get(entry.name, huggingface)(entry, root)

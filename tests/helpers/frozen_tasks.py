@@ -23,14 +23,14 @@ WIDTH = 96
 
 @dataclass(frozen=True)
 class Problem:
-    """A task and the test split it is scored on."""
+    """A task, and the test split on which its method is scored."""
 
     task: Task
     test_ND: Tensor
     test_labels_N: Tensor
 
     def accuracy(self, adapted: Adapted) -> float:
-        """Accuracy on the test split in per cent."""
+        """Return the accuracy on the test split in per cent."""
         return 100 * float((adapted.classify(self.test_ND).argmax(dim=-1) == self.test_labels_N).float().mean())
 
     def zero_shot(self) -> float:
@@ -49,7 +49,7 @@ def frozen_task(
     protocol: Protocol = STRICT,
     seed: int = 1,
 ) -> Task:
-    """A task whose support has these features and no pixels."""
+    """Return a task whose support has these features and no pixels."""
     size = len(labels_N)
     support = Support(
         labels_N=labels_N,
@@ -73,7 +73,7 @@ def clip_like(
     signal: float = 0.3,
     text_error: float = 0.3,
 ) -> Problem:
-    """``classes`` x ``shots`` support images, rank-major, and 60 test images of every class."""
+    """Return a task with ``classes`` x ``shots`` support images, rank-major, and 60 test images of every class."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -105,6 +105,6 @@ def clip_like(
 
 
 def with_features(task: Task, change: Callable[[int, Tensor], Tensor]) -> Task:
-    """The task with its features changed: ``change(view, features)``."""
+    """Return the task with the features of each view replaced by ``change(view, features)``."""
     features = task.support.features
     return replace(task, support=replace(task.support, features=lambda view: change(view, features(view))))

@@ -1,7 +1,7 @@
 """The ``grid`` command on a cluster and a store that tests damage; the command is repeated until the grid is done.
 
-``scores`` and ``tracked_runs`` give what is compared with a run without faults: every number of a result except
-times, and MLflow's runs.
+Tests compare two things with a run without faults: ``scores``, every number of a result except times, and
+``tracked_runs``, MLflow's runs.
 """
 
 import os
@@ -60,7 +60,7 @@ CELL_TITLES = ("ray::_Inner.train",)
 WORKER_TITLES = ("ray::_Inner", "ray::Worker")
 BUILD_TITLES = tuple(f"ray::{kind}/" for kind in ARTIFACTS)
 IDLE_SECONDS = 120.0
-"""Workers of a killed driver end within seconds; those of a killed head end after the minute that Ray waits for it."""
+"""Workers of a killed driver end within seconds, and those of a killed head after the minute that Ray waits for it."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class Driver:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill the command itself (``kill -9``), and not the processes it has started."""
+        """Kill the command itself (``kill -9``), and not the processes that it has started."""
         kill(self.pid)
         self._process.wait()
 
     def wait(self, seconds: float) -> CommandEnd:
-        """Wait for its end. If it does not end in time, kill it and raise ``TimeoutError``."""
+        """Wait until the command ends. If it does not end in time, kill it and raise ``TimeoutError``."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -112,23 +112,23 @@ class Driver:
         return CommandEnd(code, self.output())
 
     def output(self) -> str:
-        """What the command has printed so far."""
+        """Return what the command has printed so far."""
         with open(self.log, "rb") as stream:
             stream.seek(self._begun)
             return stream.read().decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Kill the command and every process it has started."""
+        """Kill the command and every process that it has started."""
         kill_session(self.pid)
         self._process.wait()
 
     def leftover_processes(self) -> list[Process]:
-        """Processes it has started that still exist."""
+        """Return the processes that the command has started and that still exist."""
         return session_processes(self.pid)
 
 
 class StoreWatcher:
-    """Records when each result first appeared; a thread that ends with the ``with`` block."""
+    """A thread that records when each result first appeared. It ends with the ``with`` block."""
 
     def __init__(self, store: Path) -> None:
         self._store, self._stop = store, threading.Event()
@@ -143,7 +143,7 @@ class StoreWatcher:
                     self.results.setdefault(name, now)
 
     def next_cell(self, moment: float) -> float | None:
-        """Seconds from a moment to the next finished cell."""
+        """Return the seconds from a moment to the next finished cell; ``None`` if no cell was finished later."""
         return min((seen - moment for seen in self.results.values() if seen > moment), default=None)
 
     def __enter__(self) -> Self:
@@ -171,8 +171,10 @@ class GridRun:
         cluster: where the command runs.
         server: the tracking server; ``None`` for the database in the store.
         cells: how many cells the grid has.
-        disk: size in bytes of a disk for the store alone, which can be filled; needs root; 0 for none.
-        module, options, variables: of the command: its module, further options, further environment variables.
+        disk: size in bytes of a small disk that holds the store alone; 0 for none. A disk needs root.
+        module: the command's module.
+        options: further options of the command.
+        variables: further environment variables of the command.
         driver: the running command.
         ends: the ends of the commands so far.
         drivers: every command that was started.
@@ -204,12 +206,12 @@ class GridRun:
 
     @property
     def scratch(self) -> Path:
-        """The folder for temporary files of its processes; what stays here was left behind."""
+        """The folder for temporary files of all processes; files that stay here were left behind."""
         return self.folder / "tmp"
 
     @property
     def tracking_uri(self) -> str:
-        """Where MLflow's runs are."""
+        """The address of MLflow's runs."""
         return self.server.uri if self.server is not None else f"sqlite:///{self.store}/mlflow/mlflow.db"
 
     @property
@@ -224,7 +226,7 @@ class GridRun:
         return {**self.cluster.driver_environment, **added, **self.variables}
 
     def command(self, *more: str) -> list[str]:
-        """The command line that is repeated."""
+        """Return the command line that is repeated."""
         grid = [sys.executable, "-m", self.module, "grid", str(self.grid_file)]
         return [*grid, "--store", str(self.store), *self.options, *more]
 
@@ -236,7 +238,7 @@ class GridRun:
         return self.driver
 
     def leftover_processes(self) -> list[Process]:
-        """Processes of ended commands, and workers without a command, that still exist."""
+        """Return the processes of ended commands, and the workers without a command, that still exist."""
         ended = [driver for driver in self.drivers if driver is not self.driver]
         there = [process for driver in ended for process in driver.leftover_processes()]
         return there + (self.cluster.find_workers(WORKER_TITLES + BUILD_TITLES) if self.driver is None else [])
@@ -252,7 +254,7 @@ class GridRun:
         return self.ends[-1]
 
     def kill_driver(self) -> int:
-        """Kill the command (``kill -9``); returns its process id."""
+        """Kill the command (``kill -9``); return its process id."""
         pid = self.driver.pid
         self.driver.kill()
         assert not alive(pid)
@@ -261,7 +263,7 @@ class GridRun:
         return pid
 
     def result_count(self) -> int:
-        """How many result files there are, damaged ones included."""
+        """Return how many result files there are, damaged ones included."""
         return sum(name.endswith(".json") and not name.startswith(".") for name in _names(self.store / "results"))
 
     def note_end(self) -> None:
@@ -270,11 +272,11 @@ class GridRun:
             self.wait_for_end(5)
 
     def wait_until_idle(self) -> bool:
-        """Whether the workers of a killed command end in time."""
+        """Wait for the workers of a killed command; return whether they end in time."""
         return until(lambda: not self.cluster.find_workers(WORKER_TITLES + BUILD_TITLES), IDLE_SECONDS, 0.1)
 
     def repeat_until_done(self, repeats: int, seconds: float) -> int:
-        """Repeat the command until the grid is done; returns how many commands it took. Raises ``TimeoutError``."""
+        """Repeat the command until the grid is done; return how many commands ran. Raises ``TimeoutError``."""
         for repeat in range(1, repeats + 1):
             if self.driver is None:
                 self.start()
@@ -284,15 +286,15 @@ class GridRun:
         raise TimeoutError(f"not done after the command was repeated {repeats} times: {self.ends[-1].output[-1500:]}")
 
     def tracked_runs(self) -> Counter[tuple[str, str]]:
-        """(cell id, status) -> number of MLflow runs of the grid's cells."""
+        """Return the number of MLflow runs for each (cell id, status) of the grid."""
         return tracked_runs(self.tracking_uri, self.grid_file.stem)
 
     def is_tracked(self, cells: Iterable[str]) -> bool:
-        """Whether MLflow has exactly one finished run of each of these cells, and no other."""
+        """Return whether MLflow has exactly one finished run of each of these cells, and no other run."""
         return dict(self.tracked_runs()) == {(cell, "FINISHED"): 1 for cell in cells}
 
     def sync(self) -> str:
-        """Run ``sync``, which writes the MLflow runs that are missing; returns its output."""
+        """Run ``sync``, which writes the MLflow runs that are missing; return its output."""
         command = [sys.executable, "-m", "orchestrator", "sync", str(self.grid_file), "--store", str(self.store)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=self.environment, timeout=TIMEOUT)
         return done.stdout + done.stderr
@@ -313,7 +315,7 @@ class GridRun:
 
 
 def scores(store: Path) -> dict[str, object]:
-    """Cell id -> every number of its result except times. Damaged results are left out."""
+    """Return, by cell id, every number of each result except times. Damaged results are left out."""
     found: dict[str, object] = {}
     for path in sorted((store / "results").glob("*.json")):
         try:
@@ -325,7 +327,7 @@ def scores(store: Path) -> dict[str, object]:
 
 
 def tracked_runs(uri: str, experiment: str) -> Counter[tuple[str, str]]:
-    """(cell id, status) -> number of runs in the experiment."""
+    """Return the number of runs in the experiment for each (cell id, status)."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(uri)
@@ -337,7 +339,7 @@ def tracked_runs(uri: str, experiment: str) -> Counter[tuple[str, str]]:
 
 
 def damaged_artifacts(store: Path) -> dict[str, str]:
-    """Address -> error, for artifacts whose files differ from their manifest."""
+    """Return, by address, an error for each artifact whose files differ from its manifest."""
     there = Store(store)
     damaged = {}
     for kind in ARTIFACTS:
@@ -351,7 +353,7 @@ def damaged_artifacts(store: Path) -> dict[str, str]:
 
 
 def leftover_files(store: Path, scratch: Path) -> dict[str, int]:
-    """How many files and folders killed processes have left behind, by kind."""
+    """Return how many files and folders killed processes have left behind, by kind."""
     manifests = store.glob("*/*/manifest.json")
     attempts = sum(_attempts(path) - 1 for path in manifests)
     parts = sum(1 for folder, _, names in os.walk(store) for name in names if name.endswith(".part"))

@@ -20,10 +20,9 @@ DATASETS = tuple(WORDS)
 
 
 def write_image_folders(folder: Path) -> list[str]:
-    """Write the images and the catalog ``own.yaml`` into ``folder``, unless they are there.
+    """Write the images and the catalog ``own.yaml`` into ``folder`` if they are missing.
 
-    An image is noise around a brightness that is its class's own. Returns the options that a command needs to find
-    them.
+    An image is noise around the brightness of its class. Returns a command's options for the catalog and the images.
     """
     catalog = folder / "own.yaml"
     if not catalog.exists():

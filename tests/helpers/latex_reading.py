@@ -12,7 +12,7 @@ _KNOWN = frozenset({
 
 
 def problems(text: str) -> list[str]:
-    """The errors in the environments, braces, mathematics, rows and characters of ``text``."""
+    """Return the errors in the environments, braces, mathematics, rows and characters of ``text``."""
     found = []
     text = re.sub(r"(?m)(?<!\\)%.*$", "", text)
     found += [f"not ASCII or Latin-1: {c!r}" for c in sorted(set(text)) if ord(c) > 0xFF]
@@ -44,7 +44,7 @@ def problems(text: str) -> list[str]:
 
 
 def _rows(plain: str) -> list[str]:
-    """An error for each row with more or fewer cells than columns."""
+    """Yield an error for each row with more or fewer cells than the table has columns."""
     found = []
     for match in re.finditer(r"\\begin\{(tabular|longtable)\}\{([lrc]+)\}(.*?)\\end\{\1\}", plain, re.DOTALL):
         columns, body = len(match[2]), match[3]

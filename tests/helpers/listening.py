@@ -6,7 +6,7 @@ LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 def listening(root: psutil.Process) -> dict[str, set[str]]:
-    """Name of each process of a tree that listens -> the addresses it listens on."""
+    """Return, by name, the addresses on which each process of a tree listens; processes without any are left out."""
     found: dict[str, set[str]] = {}
     for process in (root, *root.children(recursive=True)):
         try:

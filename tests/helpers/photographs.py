@@ -13,7 +13,7 @@ ORIENTATION = 0x0112
 
 
 def photograph(name: str, number: int, size: tuple[int, int] = (80, 60)) -> Image.Image:
-    """One image of a class."""
+    """Return one image of a class."""
     draw = numpy_generator("photograph", name, number)
     light = draw.integers(150, 230)
     pixels = np.clip(draw.normal(light, 12, (size[1], size[0], 3)), 0, 255).astype(np.uint8)
@@ -27,7 +27,7 @@ def photograph(name: str, number: int, size: tuple[int, int] = (80, 60)) -> Imag
 
 
 def write_photographs(folder: Path, per_class: int = 10, first: int = 0) -> None:
-    """``folder/CLASS/NNN.jpg`` for every class."""
+    """Write images as ``folder/CLASS/NNN.jpg`` for every class."""
     for name in CLASSES:
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(first, first + per_class):

@@ -38,7 +38,7 @@ class Process:
     """A process in ``/proc``.
 
     Attributes:
-        title: its command line. Ray's workers write there what they run, e.g. ``ray::Worker.train()``.
+        title: its command line. Ray's workers write there what they run, for example ``ray::Worker.train()``.
     """
 
     pid: int
@@ -46,12 +46,12 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it is there and no zombie."""
+        """Whether the process exists and is no zombie."""
         return alive(self.pid)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -71,7 +71,7 @@ def session_processes(leader: int) -> list[Process]:
 
 
 def kill_session(leader: int) -> None:
-    """Kill all processes of a session (``kill -9``), including those it starts meanwhile."""
+    """Kill all processes of a session (``kill -9``), including those that start meanwhile."""
     until(lambda: not _kill_processes(session_processes(leader)), 20)
 
 
@@ -88,7 +88,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that no process listens on."""
+    """Return a port of the loopback interface on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -110,41 +110,41 @@ class Node:
             )
 
     def processes(self, of: str = "") -> list[Process]:
-        """Its processes whose title contains ``of``."""
+        """Return the node's processes whose title contains ``of``."""
         return [process for process in session_processes(self.process.pid) if of in process.title]
 
     @property
     def raylet(self) -> Process | None:
-        """Its main process; ``None`` when it has ended."""
+        """The node's main process; ``None`` when that has ended."""
         return next((p for p in self.processes() if p.title.split(" ")[0].endswith("/raylet")), None)
 
     @property
     def started(self) -> bool:
-        """Whether it has joined the cluster."""
+        """Whether the node has joined the cluster."""
         with open(self.log, "rb") as stream:
             stream.seek(self._begun)
             return b"Ray runtime started" in stream.read()
 
     @property
     def is_up(self) -> bool:
-        """Whether it is starting or running."""
+        """Whether the node is starting or running."""
         return self.process.poll() is None and (not self.started or self.raylet is not None)
 
     def signal(self, number: int) -> int:
-        """Send a signal to all its processes; returns how many there were."""
+        """Send a signal to all processes of the node; return how many there were."""
         processes = self.processes()
         for process in processes:
             kill(process.pid, number)
         return len(processes)
 
     def kill(self) -> None:
-        """Kill all its processes at once, as a power failure does."""
+        """Kill all processes of the node at once, as a power failure does."""
         kill_session(self.process.pid)
         self.process.wait()
 
 
 class Service(ABC):
-    """A service that a ``with`` block starts and closes. It is closed as well when its start fails."""
+    """A service that a ``with`` block starts and closes. The block also closes a service whose start fails."""
 
     @abstractmethod
     def start(self) -> None:
@@ -170,7 +170,7 @@ class MultiNodeCluster(Service):
     """A head and some worker nodes; a context manager that kills all of them at its end.
 
     Args:
-        folder: for Ray's files; its path must be short, because it contains sockets.
+        folder: for Ray's files; its path must be short, because the folder contains sockets.
         workers: how many worker nodes.
     """
 
@@ -202,7 +202,7 @@ class MultiNodeCluster(Service):
 
     @property
     def driver_environment(self) -> dict[str, str]:
-        """The environment a driver needs to join: the token, and a setting that keeps the loopback address."""
+        """The environment that a driver needs to join: the token, and a setting that keeps the loopback address."""
         return {**self._environment, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
     def start(self) -> None:
@@ -227,7 +227,7 @@ class MultiNodeCluster(Service):
             raise RuntimeError(f"a Ray node does not start: {self.folder}/*.log")
 
     def restart_dead_nodes(self) -> None:
-        """Start dead worker nodes again; a dead head means a new cluster."""
+        """Start dead worker nodes again; if the head is dead, start a new cluster."""
         if not self.head_is_up:
             self.close()
             self.start()
@@ -242,7 +242,7 @@ class MultiNodeCluster(Service):
         self.nodes.append(self._worker())
 
     def find_workers(self, titles: tuple[str, ...]) -> list[Process]:
-        """Processes of worker nodes whose title begins with one of these."""
+        """Return the processes of worker nodes whose title begins with one of ``titles``."""
         return [process for node in self.nodes for process in node.processes() if process.title.startswith(titles)]
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ class MultiNodeCluster(Service):
 
 @contextlib.contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise ``SystemExit`` during the block, so that what this process has started is ended."""
+    """Let SIGTERM raise ``SystemExit`` during the block, so that ``with`` blocks end what this process has started."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(143)

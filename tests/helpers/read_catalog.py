@@ -1,4 +1,4 @@
-"""Reads the catalog when it is imported, because a process keeps what it has read: forked commands find it there."""
+"""Importing this module reads the catalog. A process keeps the catalog it has read, so its forks need not read it."""
 
 from orchestrator.catalog import load_catalog
 

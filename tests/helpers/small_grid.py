@@ -73,7 +73,7 @@ LoadGrid = Callable[..., Grid]
 
 
 def cell_keys(grid: Grid) -> list[tuple[str, str, int, int]]:
-    """(method, dataset, k, seed) of every cell."""
+    """Return (method, dataset, k, seed) of every cell."""
     return [(cell.method.name, cell.dataset.name, cell.shots, cell.seed) for cell in grid.cells]
 
 

@@ -64,7 +64,7 @@ def result(of: Cell, *accuracies: float, zero_shot: float = ZERO_SHOT) -> Result
 
 
 def base_to_new_result(of: Cell, base: float, new: float) -> Result:
-    """A result of the track ``base_to_new``; the accuracy among all classes is the mean of base and new."""
+    """Return a result of the track ``base_to_new``; the accuracy among all classes is the mean of both accuracies."""
     whole = result(of, (base + new) / 2)
     groups = tuple(
         replace(result(of, accuracy).evaluations[0], dataset=name)
@@ -81,7 +81,7 @@ def grid(
     seeds: Sequence[int] = (0, 1),
     domain: str = "general",
 ) -> list[Result]:
-    """A result of every cell: a method's accuracy plus its k, a bit per dataset and, by seed, plus or minus one."""
+    """Return a result of every cell: the method's accuracy plus k, plus a number of the dataset and one of the seed."""
     results = []
     for method, accuracy in accuracies.items():
         for i, dataset in enumerate(datasets):
@@ -121,7 +121,7 @@ def is_cell(r: Result, method: str, dataset: str, k: int) -> bool:
 
 
 def under(protocol: Protocol, results: Sequence[Result], more: float = 0.0) -> list[Result]:
-    """The results under another protocol, ``more`` points higher by the number of the dataset."""
+    """Return the results under another protocol; dataset number n is n times ``more`` points higher."""
     moved = []
     for r in results:
         accuracy = r.evaluations[0].accuracy + more * DATASETS.index(r.cell.dataset.name)

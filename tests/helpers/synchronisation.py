@@ -36,26 +36,27 @@ class _Watch(TorchDispatchMode):
 
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
-    """Whether an index is a boolean mask, whose size only the device knows."""
+    """Return whether an index is a boolean mask; only the device knows the size of its result."""
     indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
     return any(isinstance(index, torch.Tensor) and index.dtype == torch.bool for index in indices)
 
 
 def synchronising_operations(run: Callable[[], object]) -> list[str]:
-    """Names of the operations in ``run`` that read a value or a size back from the device."""
+    """Return the names of the operations in ``run`` that read a value or a size back from the device."""
     with _Watch() as watch:
         run()
     return watch.found
 
 
 class Waits(TorchDispatchMode):
-    """Notes what would make the host wait for a GPU, or fail there, in the steps of a training.
+    """Notes which operations in training steps would make the host wait for a GPU, or would fail on a GPU.
 
-    The row numbers of a step are on the host. An operation without a deterministic kernel fails on a GPU.
+    An operation without a deterministic kernel fails on a GPU.
 
-    On a CPU all tensors have one device, so the mode tells them apart. On the GPU are floating-point tensors, whole
-    numbers that were copied or made there (``.to(device)``, ``device=...``), and results of operations on any of these.
-    On the host are the other whole numbers, what ``.cpu()`` gave, and results of operations on nothing else.
+    The tests have no GPU, so the mode assigns each tensor to the host or to the GPU. Floating-point tensors are on the
+    GPU, and so are whole numbers that were copied or made there (``.to(device)``, ``device=...``), and the results of
+    operations on any of these. Other whole numbers, such as the row numbers of a step, are on the host, and so are the
+    results of ``.cpu()`` and of operations on tensors of the host alone.
 
     Attributes:
         found: what made the host wait in a step.
@@ -80,7 +81,7 @@ class Waits(TorchDispatchMode):
         self._calls.__exit__(*error)
 
     def copied(self, tensor: Tensor) -> Tensor:
-        """The copy of a tensor on the GPU: another object than the tensor, which stays on the host."""
+        """Return a copy of a tensor that counts as on the GPU; the tensor itself stays on the host."""
         there = tensor.view_as(tensor)
         self.add(there)
         return there
@@ -91,20 +92,20 @@ class Waits(TorchDispatchMode):
         self._whole[id(tensor)] = tensor
 
     def holds(self, value: Any) -> bool:
-        """Whether a value is a tensor on the GPU."""
+        """Return whether a value is a tensor on the GPU."""
         if not isinstance(value, Tensor) or id(value) in self._read_back:
             return False
         return value.is_floating_point() or id(value) in self._whole
 
     def read_back(self, tensor: Tensor) -> Tensor:
-        """The copy of a tensor on the host."""
+        """Return a copy of a tensor that counts as on the host."""
         here = tensor.view_as(tensor)
         self._whole.pop(id(here), None)
         self._read_back[id(here)] = here
         return here
 
     def note(self, what: str) -> None:
-        """Something that makes the host wait."""
+        """Note something that makes the host wait."""
         if self.in_step:
             self.found.add(what)
 

@@ -1,8 +1,8 @@
 """Made-up results for every cell of a grid, so that tests and benchmarks have reports of the size of ``full``.
 
-Accuracies are the paper's if it prints one, and otherwise the frozen backbone's plus a gain. The noise has a part for
-each (dataset, seed), which all methods share as they share supports, and a part for each cell. ``everything()`` returns
-the results that a report is written from. Equal arguments give equal results.
+An accuracy is the paper's, if the paper prints one; otherwise it is the frozen backbone's plus a gain. The noise has
+two parts: one for each (dataset, seed), which all methods share because they share supports, and one for each cell.
+Equal arguments give equal results.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _PARTIAL = frozenset({"imagenet_a", "imagenet_r"})
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Everything that a report of ``grid`` is written from."""
+    """The data from which a report of ``grid`` is written."""
 
     grid: Grid
     catalog: Catalog
@@ -46,7 +46,7 @@ class Synthetic:
     sources: tuple[SourceRow, ...]
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of ``arrange_results``."""
+        """Return the keyword arguments of ``arrange_results``."""
         return {
             "name": self.grid.name,
             "title": self.grid.title,
@@ -67,11 +67,12 @@ class Synthetic:
 def everything(
     name: str = "full", *, only: Sequence[str] = (), failing: int = 0, missing: int = 0, seed: int = 0
 ) -> Synthetic:
-    """The grid ``name``, filtered as by ``--only``, with a result of each cell.
+    """Return the grid ``name``, filtered as ``--only`` does, with a result of each cell.
 
     Args:
-        failing, missing: one of so many cells failed, or was not run; 0 for none.
-        seed: decides the noise.
+        failing: every ``failing``-th cell has failed; 0 for none.
+        missing: every ``missing``-th cell was not run; 0 for none.
+        seed: of the noise.
     """
     catalog = load_catalog()
     grid = load_grid(name, catalog, only=only)
@@ -124,7 +125,7 @@ def drawn(cell: Cell, label: str, catalog: Catalog, seed: int = 0) -> Result:
 
 
 def _evaluation(cell: Cell, label: str, dataset: str, catalog: Catalog, seed: int) -> Evaluation:
-    """Counts per class that add up to an accuracy near the one expected."""
+    """Return an evaluation whose counts per class add up to an accuracy near the expected one."""
     entry = catalog.dataset(dataset)
     zero = _zero_shot(cell, dataset, catalog)
     mean = _expected(cell, label, dataset, catalog, zero)
@@ -153,7 +154,7 @@ def _evaluation(cell: Cell, label: str, dataset: str, catalog: Catalog, seed: in
 
 
 def _zero_shot(cell: Cell, dataset: str, catalog: Catalog) -> float:
-    """The frozen backbone's accuracy: as printed, or close to that of a one-shot linear probe."""
+    """Return the frozen backbone's accuracy: the printed one, else one close to a printed one-shot linear probe."""
     found = _printed(cell, "tta", 0, "zero_shot", dataset, catalog) or _printed(
         cell, "ood", 16, "zero_shot", dataset, catalog
     )
@@ -179,7 +180,7 @@ def _printed(cell: Cell, track: str, shots: int, method: str, dataset: str, cata
 
 
 def _fraction(*axes: str) -> float:
-    """A number in [0, 1) that depends on the arguments alone."""
+    """Return a number in [0, 1) that depends on the arguments alone."""
     return int.from_bytes(hashlib.sha256("\x1f".join(axes).encode()).digest()[:4], "big") / 2**32
 
 

@@ -17,7 +17,10 @@ def write_tiff(
     bits: int | None = None,
     data: bytes | None = None,
 ) -> None:
-    """Write values in one strip. ``extra``: the tag ExtraSamples; ``bits``, ``data``: of numbers that NumPy lacks."""
+    """Write values in one strip.
+
+    ``extra`` is the tag ExtraSamples. ``bits`` and ``data`` give numbers of a size that NumPy lacks.
+    """
     height, width, bands = values_HWC.shape
     data = values_HWC.astype(values_HWC.dtype.newbyteorder("<")).tobytes() if data is None else data
     each = bits or values_HWC.dtype.itemsize * 8

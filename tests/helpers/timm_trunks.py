@@ -13,14 +13,14 @@ ROTARY = {"use_rot_pos_emb": True, "ref_feat_shape": (4, 4)}
 
 @register_model  # type: ignore[untyped-decorator]
 def small_siglip(pretrained: bool = False, *, num_classes: int = 0, **changes: Any) -> VisionTransformer:
-    """It has no class token, no projection, and attention that pools the tokens."""
+    """Build SigLIP: no class token, no projection, and attention that pools the tokens."""
     own = {"class_token": False, "global_pool": "map", "act_layer": "gelu_tanh", "embed_dim": 16}
     return VisionTransformer(num_classes=num_classes, **SMALL | own | _own(changes))
 
 
 @register_model  # type: ignore[untyped-decorator]
 def small_pe(pretrained: bool = False, *, num_classes: int = 16, **changes: Any) -> Eva:
-    """PE-Core: rotary embedding, attention that pools the tokens, and a projection with a bias."""
+    """Build PE-Core: rotary embedding, attention that pools the tokens, and a projection with a bias."""
     own = {"global_pool": "map", "attn_type": "rope", "use_pre_transformer_norm": True, "attn_pool_num_heads": 2,
            "attn_pool_mlp_ratio": 4.0, "embed_dim": 32}  # fmt: skip
     return Eva(num_classes=num_classes, **SMALL | ROTARY | own | _own(changes))
@@ -28,14 +28,14 @@ def small_pe(pretrained: bool = False, *, num_classes: int = 16, **changes: Any)
 
 @register_model  # type: ignore[untyped-decorator]
 def small_eva02(pretrained: bool = False, *, num_classes: int = 16, **changes: Any) -> Eva:
-    """Rotary embedding, separate query, key and value, and a gated MLP."""
+    """Build EVA-02: rotary embedding, separate query, key and value, and a gated MLP."""
     own = {"global_pool": "token", "qkv_fused": False, "swiglu_mlp": True, "scale_mlp": True, "mlp_ratio": 8 / 3,
            "embed_dim": 32}  # fmt: skip
     return Eva(num_classes=num_classes, **SMALL | ROTARY | own | _own(changes))
 
 
 def _own(changes: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what timm tells each model of its pre-trained weights."""
+    """Return the arguments of a model without those that timm adds about pre-trained weights."""
     told = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
     return {name: value for name, value in changes.items() if name not in told and value != ""}
 

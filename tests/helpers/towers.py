@@ -31,7 +31,7 @@ SIZE = 32
 def random_clip(
     *, quick_gelu: bool = False, layers: int = 2, width: int = 32, heads: int = 2, embed: int = 16, **vision: Any
 ) -> open_clip.CLIP:
-    """A small open_clip model with random weights; ``vision`` overrides its vision configuration."""
+    """Return a small open_clip model with random weights; ``vision`` overrides its vision configuration."""
     config = {
         "image_size": SIZE,
         "patch_size": 8,
@@ -47,7 +47,7 @@ def random_clip(
 
 
 def tokenize(prompts: Iterable[str]) -> Tensor:
-    """Characters as tokens, closed by the largest one as CLIP expects."""
+    """Return the characters as tokens, followed by the largest token, which ends a text in CLIP."""
     rows = [[ord(letter) % (VOCABULARY - 2) for letter in prompt][: CONTEXT - 1] for prompt in prompts]
     return torch.tensor([row + [VOCABULARY - 1] + [0] * (CONTEXT - 1 - len(row)) for row in rows])
 
@@ -110,10 +110,10 @@ def make_task(
     unlabelled: bool = False,
     per_class: int = 10,
 ) -> Task:
-    """A task of noisy colour blobs, one colour a class, ``per_class`` images of each.
+    """Return a task of noisy colour blobs: each class has a colour and ``per_class`` images.
 
-    ``unlabelled`` makes it one of the test-time track: all images without labels, and a support that is empty and
-    refuses to be looked at. Its oracle is there where the protocol asks for one.
+    With ``unlabelled`` the task is one of the test-time track: all images without labels, and an empty support that
+    raises when it is read. It has an oracle if the protocol asks for one.
     """
     generator = torch.Generator().manual_seed(3)
     labels = np.repeat(np.arange(classes), per_class)
@@ -174,7 +174,7 @@ def make_task(
 
 
 def held_out_accuracy(task: Task, adapted: Adapted) -> float:
-    """Accuracy in per cent on the thirty images of :func:`make_task` that are not in the support of its task."""
+    """Return the accuracy in per cent on the images of :func:`make_task` that are not in the support of ``task``."""
     images = make_task(task.backbone, unlabelled=True).test_images
     rows = torch.tensor(sorted({*range(len(images))} - {*task.support.indices_N.tolist()}))
     logits_NC = adapted.classify(task.backbone.encode_images(images.pixels(0, rows), adapted.tower))
@@ -186,16 +186,16 @@ def zero_shot(task: Task) -> Adapted:
 
 
 def weights_of(adapted: Adapted) -> Mapping[str, Tensor]:
-    """The tensors of the adapted tower, by open_clip's names."""
+    """Return the tensors of the adapted tower by open_clip's names."""
     return adapted.tower.state_dict_open_clip()
 
 
 def moved_tensors(backbone: Backbone, adapted: Adapted) -> set[str]:
-    """The names of the tensors in which the adapted tower differs from the backbone's."""
+    """Return the names of the tensors in which the adapted tower differs from the backbone's."""
     before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
 def merge(weight: Tensor, basis: Basis, s: Tensor) -> Tensor:
-    """W + U diag(s) V^T, (m, n)."""
+    """Return W + U diag(s) V^T, (m, n)."""
     return torch.addmm(weight, basis.u * s, basis.v.mT)

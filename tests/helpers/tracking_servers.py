@@ -25,7 +25,7 @@ _POSTGRES_FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebre
 
 
 def postgres_programs() -> Path | None:
-    """The folder of ``postgres`` and ``initdb``; ``None`` where PostgreSQL is not installed."""
+    """Return the folder of ``postgres`` and ``initdb``; ``None`` where PostgreSQL is not installed."""
     found = [path for pattern in _POSTGRES_FOLDERS for path in Path("/").glob(pattern) if (path / "initdb").is_file()]
     if on_path := shutil.which("postgres"):
         found.insert(0, Path(on_path).resolve().parent)
@@ -33,14 +33,14 @@ def postgres_programs() -> Path | None:
 
 
 class Server:
-    """A process in a session of its own, with everything it starts."""
+    """A process in a session of its own, with every process that it starts."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         raise NotImplementedError
 
     def _launch(self, command: list[str], environment: dict[str, str], user: str | None = None) -> None:
@@ -55,7 +55,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def tree(self) -> list[psutil.Process]:
-        """The process and its descendants."""
+        """Return the process and its descendants."""
         if self._process is None:
             return []
         with contextlib.suppress(psutil.Error):
@@ -70,13 +70,13 @@ class Server:
                 process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """End the server at once, as a crash would."""
         self.send(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End it in good order."""
+        """Ask the server to end; kill it if it does not."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.send_signal(number)
@@ -90,7 +90,8 @@ class Server:
 class Postgres(Server):
     """PostgreSQL in a folder, reached with a password through a socket in that folder.
 
-    It does not run as root; a test that does has it run as the user ``postgres``, who must be able to enter the folder.
+    PostgreSQL refuses to run as root. If the tests run as root, it runs as the user ``postgres``, who must be able to
+    enter the folder.
     """
 
     def __init__(self, programs: Path, folder: Path) -> None:
@@ -140,8 +141,8 @@ class MlflowServer(Server):
 
     Args:
         folder: for the log, the artifacts and, without ``postgres``, the database.
-        postgres: the database; SQLite in the folder without one.
-        auth: ask for user and password.
+        postgres: the database; by default SQLite in the folder.
+        auth: whether the server asks for user and password.
     """
 
     def __init__(self, folder: Path, postgres: Postgres | None = None, *, auth: bool = True) -> None:
@@ -186,7 +187,7 @@ class MlflowServer(Server):
         return path
 
     def answers(self) -> bool:
-        """Whether it answers, which it does without asking its database."""
+        """Return whether the server answers; it does so without asking its database."""
         try:
             with urlopen(f"{self.uri}/health", timeout=2) as reply:
                 return int(reply.status) == 200
@@ -199,11 +200,11 @@ RESTART_SECONDS = 1.0
 
 
 class TrackingServer(Service):
-    """The two servers, and a thread that restarts them as a supervisor of the system would.
+    """The two servers, and a thread that restarts them as the system's supervisor would.
 
     Args:
-        folder: for database and artifacts; every folder above it must let in other users, since PostgreSQL is run by
-            one when this process is root's.
+        folder: for database and artifacts. Other users must be able to enter every folder above it, because another
+            user runs PostgreSQL when this process is root's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -216,11 +217,11 @@ class TrackingServer(Service):
 
     @property
     def uri(self) -> str:
-        """What ``MLFLOW_TRACKING_URI`` is set to."""
+        """The value for ``MLFLOW_TRACKING_URI``."""
         return self.mlflow.uri
 
     def start(self) -> None:
-        """Start both and wait until they answer."""
+        """Start both servers and wait until they answer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
         for server in self._servers():
@@ -228,7 +229,7 @@ class TrackingServer(Service):
         self._keeper.start()
 
     def close(self) -> None:
-        """End both in good order."""
+        """End both servers in good order."""
         self._closing.set()
         if self._keeper.is_alive():
             self._keeper.join()

@@ -1,6 +1,6 @@
 """Wait for a condition that another thread or process fulfils.
 
-The time limits only end a test that hangs. They say nothing about speed, because the machine may be busy.
+The time limits only end a test that hangs. They are long, because the machine may be busy.
 """
 
 import threading
@@ -15,7 +15,7 @@ TIMEOUT = 300.0
 
 
 def until(reached: Callable[[], bool], seconds: float = TIMEOUT, pause: float = 0.03) -> bool:
-    """Wait until ``reached`` returns true; returns ``False`` if it does not within ``seconds``."""
+    """Wait until ``reached()`` is true; return ``False`` if that takes longer than ``seconds``."""
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
@@ -25,13 +25,16 @@ def until(reached: Callable[[], bool], seconds: float = TIMEOUT, pause: float = 
 
 
 def wait_for(reached: Callable[[], bool], seconds: float = TIMEOUT, pause: float = 0.01) -> None:
-    """Wait until ``reached`` returns true. Raises ``TimeoutError`` if it does not within ``seconds``."""
+    """Wait until ``reached()`` is true. Raises ``TimeoutError`` if that takes longer than ``seconds``."""
     if not until(reached, seconds, pause):
         raise TimeoutError(f"the condition was not fulfilled within {seconds:.0f} s")
 
 
 def at_once(count: int, act: Callable[[int], Given]) -> list[Given]:
-    """What ``act`` gives in as many threads, all held back until each of them is there. Raises what any raised."""
+    """Call ``act`` with 0 to ``count - 1`` in threads that start at the same moment; return the results in order.
+
+    Raises what any call raised.
+    """
     ready = threading.Barrier(count)
 
     def work(number: int) -> Given:

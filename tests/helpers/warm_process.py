@@ -1,8 +1,8 @@
 """Commands in processes of their own that need not import PyTorch and MLflow first.
 
-Importing them takes longer than most commands. So one process imports them once, and every command is a fork of it
+The imports take longer than most commands. So one process makes them once, and every command is a fork of that process
 (``multiprocessing``'s fork server). A command still has its own memory, environment, working directory and exit code.
-Libraries that read the environment when they are imported have read that of the first command.
+But a library that reads the environment when it is imported has read the environment of the first command.
 """
 
 import multiprocessing
@@ -68,7 +68,7 @@ def run_script(script: Path, words: Sequence[str] = ()) -> CompletedProcess[str]
 def kill_forked_when(
     words: Sequence[str], reached: Callable[[], bool], timeout: float = TIMEOUT, script: str = COMMAND_LINE
 ) -> bool:
-    """Start a script and kill it (``kill -9``) when ``reached`` returns true; ``False`` if it ended before."""
+    """Start a script and kill it (``kill -9``) when ``reached`` is true; return ``False`` if it ended before."""
     with forked(words, script) as process:
         wait_for(lambda: process.exitcode is not None or reached(), timeout)
         return process.exitcode is None
@@ -76,7 +76,7 @@ def kill_forked_when(
 
 @contextmanager
 def forked(words: Sequence[str], script: str = COMMAND_LINE) -> Iterator[BaseProcess]:
-    """A running script, which is killed (``kill -9``) at the end of the ``with`` block."""
+    """Run a script during the ``with`` block, and kill it (``kill -9``) at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="command-") as made:
         process = _start(words, script, None, None, Path(made, "out"), Path(made, "err"))
         try:
@@ -103,7 +103,7 @@ def _start(
 
 
 def _run(argv: list[str], script: str, folder: Path, variables: dict[str, str], output: Path, errors: Path) -> None:
-    """In the fork: take over arguments, folder, environment and output, then run the script."""
+    """Set the arguments, folder, environment and output of this process, the fork, and run the script."""
     for path, number in ((output, 1), (errors, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)

@@ -8,16 +8,16 @@ from torch.nn import functional as F
 
 
 def wave(rows: int, columns: int, a: float, b: float, c: float, product: float = 0.5) -> Tensor:
-    """G(rows, columns; a, b, c): sin(a i + b j + c + product i j) for i and j from zero, float64.
+    """Return a float64 matrix with sin(a i + b j + c + product i j) in row i and column j, both from zero.
 
-    Without the product, a matrix has rank 2: see :func:`plane_wave`.
+    With ``product=0`` the matrix has rank 2: see :func:`plane_wave`.
     """
     i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
     return torch.sin(a * i + b * j + c + product * i * j)
 
 
 def plane_wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
-    """sin(a i + b j + c) for i and j from zero, float64."""
+    """Return a float64 matrix with sin(a i + b j + c) in row i and column j, both from zero."""
     return wave(rows, columns, a, b, c, product=0.0)
 
 
@@ -35,7 +35,7 @@ INPUT = wave(2, 4, 0.7, 1.3, 0.2)
 
 
 def two_layers(change1: Tensor | float = 0.0, change2: Tensor | float = 0.0) -> Tensor:
-    """Outputs (2, 6) of W2 tanh(W1 x + c1) + c2 with changed weights, for the two rows of ``INPUT``."""
+    """Return W2 tanh(W1 x + c1) + c2 with changed weights for the two rows x of ``INPUT``: (2, 6)."""
     return F.linear(torch.tanh(F.linear(INPUT, W1 + change1, C1)), W2 + change2, C2)
 
 
@@ -47,7 +47,7 @@ def train_two_layers(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> list[float]:
-    """Train with AdamW on cross-entropy(5 output, classes 1 and 4); returns the loss of each step."""
+    """Train with AdamW on the cross-entropy of 5 times the outputs with classes 1 and 4; return each step's loss."""
     optimiser = torch.optim.AdamW(parameters, lr=rate, weight_decay=weight_decay)
     losses = []
     for _ in range(steps):
