@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from orchestrator.datasets.images import Images, read_images, write_images
 from orchestrator.datasets.part import Part, file_part
@@ -47,14 +48,6 @@ def photograph(number: int) -> Image.Image:
     total[:, dice.integers(50, WIDTH - 50) :] *= 0.7
     total -= total.min()
     return Image.fromarray((total * (255 / total.max())).astype(np.uint8))
-
-
-def write_photographs(folder: Path, count: int) -> list[Path]:
-    """Write JPEG files of quality 90."""
-    files = [folder / f"{number:06}.jpg" for number in range(count)]
-    for number, file in enumerate(files):
-        photograph(number).save(file, quality=90)
-    return files
 
 
 class Files(Dataset[Tensor]):
@@ -80,33 +73,19 @@ def dataloader(files: list[Path]) -> DataLoader[Tensor]:
 def build(store: Store, part: Part) -> None:
     """Decode the split into the store, as the engine does."""
     with store.building(ADDRESS, IDENTITY) as builder:
-        write_images(part, partial(evaluation_pixels, size=SIZE), builder.folder)
+        write_images(part, partial(evaluation_pixels, size=InputSize(SIZE)), builder.folder)
 
 
-def open_split(store: Store) -> Images:
-    found = store.artifact(ADDRESS, IDENTITY)
-    assert found is not None
-    return read_images(found.path)
-
-
-def tower_input(pixels_B3SS: Tensor) -> Tensor:
-    return normalise(pixels_B3SS, MEAN, STD, "cpu")
-
-
-def read(images: Images) -> None:
+def batches(images: Images) -> Iterator[Tensor]:
+    """Yield the input of a tower."""
     for start in range(0, len(images), BATCH):
-        tower_input(images.batch(start, min(start + BATCH, len(images))))
+        yield normalise(images.batch(start, min(start + BATCH, len(images))), MEAN, STD, "cpu")
 
 
 def seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
-
-
-def line(what: str, taken: list[float], count: int, ratio: str = "") -> None:
-    took = statistics.median(taken)
-    print(f"{what:12}{took:8.2f} s{count / took:10,.0f} images/s   {ratio}")
 
 
 def main() -> None:
@@ -118,7 +97,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bolt-images-") as name:
         folder, count = Path(name), arguments.images
         (folder / "jpeg").mkdir()
-        files = write_photographs(folder / "jpeg", count)
+        files = [folder / "jpeg" / f"{number:06}.jpg" for number in range(count)]
+        for number, file in enumerate(files):
+            photograph(number).save(file, quality=90)
         part = file_part(files, [0] * count, folder)
         kilobytes = sum(file.stat().st_size for file in files) / count / 1000
         print(f"{count:,} JPEGs of {WIDTH} x {HEIGHT}, {kilobytes:.0f} kB each, to {SIZE} x {SIZE}; "
@@ -129,19 +110,16 @@ def main() -> None:
             store = Store(folder / f"store{round_}")
             times["dataloader"].append(seconds(lambda: list(map(len, dataloader(files)))))
             times["build"].append(seconds(partial(build, store, part)))
-            images = open_split(store)
-            times["read"].append(seconds(partial(read, images)))
-        first = next(iter(dataloader(files)))
-        assert torch.equal(tower_input(images.batch(0, len(first))), first), "the two ways differ"
-
-        # Neighbours in time share whatever else the machine was doing, so ratios are taken round by round.
-        faster = {
-            what: statistics.median(rival / own for rival, own in zip(times["dataloader"], taken, strict=True))
-            for what, taken in times.items()
-        }
-        line("dataloader", times["dataloader"], count)
-        line("build", times["build"], count, f"{1 / faster['build']:.2f} x the DataLoader's pass")
-        line("read", times["read"], count, f"{faster['read']:.0f} x faster")
+            artifact = store.artifact(ADDRESS, IDENTITY)
+            assert artifact is not None
+            images = read_images(artifact.path)
+            times["read"].append(seconds(partial(list, map(len, batches(images)))))
+        assert torch.equal(next(batches(images)), next(iter(dataloader(files)))), "the two ways differ"
+    for what, taken in times.items():
+        took = statistics.median(taken)
+        # The steps of one round share whatever else the machine was doing, so ratios are taken round by round.
+        ratio = statistics.median(own / rival for own, rival in zip(taken, times["dataloader"], strict=True))
+        print(f"{what:12}{took:8.2f} s{count / took:10,.0f} images/s   {ratio:.3g} of the DataLoader's time")
 
 
 if __name__ == "__main__":

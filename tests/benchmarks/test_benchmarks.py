@@ -32,6 +32,15 @@ def test_all_five_measurements_run_and_say_what_they_found(tmp_path: Path) -> No
     assert found["packing"][0]["steps_per_s"] > 0
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize(("script", "options"), [("images", ["--rounds", "1"]), ("labels", ["--width", "100"])])
+def test_a_benchmark_of_images_runs(script: str, options: list[str]) -> None:
+    """The one of stored images once called a function with a number in place of an ``InputSize``."""
+    done = run_script(FOLDER / f"{script}.py", ["--images", "40", *options])
+    assert done.returncode == 0, done.stderr
+    assert "images" in done.stdout
+
+
 SHAPE = TowerShape(32, 16, 256, 1, 4, 1024, 512, "quick_gelu")
 """As small as sixteen bases of twelve directions each allow."""
 
