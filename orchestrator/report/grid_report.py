@@ -1,4 +1,4 @@
-"""The report of a grid: read its results by its plan, then write the report into its store."""
+"""Reads the results that a plan found in a store, and writes the grid's report into the store."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def read_grid_results(plan: Plan, store: Store) -> GridResults:
 
 
 def read_finished_results(plan: Plan, store: Store) -> GridResults:
-    """Return the results of a plan for a command that runs nothing.
+    """Return the results of a plan, for a command that runs no cell.
 
-    Raises ``UserError`` if no cell is finished, or none has a score: its report would replace one that shows results.
+    Raises ``UserError`` if no cell is finished, or if no result has a score. The report would be empty, and it would
+    replace an earlier report.
     """
     if not plan.done:
         name = plan.grid.name
@@ -59,9 +60,9 @@ def read_finished_results(plan: Plan, store: Store) -> GridResults:
 
 
 def write_grid_report(grid: GridResults, store: Store, metric: MetricName | None = None) -> Path:
-    """Write a grid's report into its store, and return the path of its page here. A remote store gets a copy.
+    """Write a grid's report into its store, and return the path of the page on this machine.
 
-    A report by a ``metric`` that a person asked for has a folder of its own.
+    A remote store gets a copy of the report. With ``metric``, the folder's name has the metric too.
     """
     folder = f"reports/{grid.name}-{metric}" if metric else f"reports/{grid.name}"
     inspected = {path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")}
@@ -71,14 +72,14 @@ def write_grid_report(grid: GridResults, store: Store, metric: MetricName | None
 
 
 def report_location(page: Path, store: Store) -> str:
-    """Return where the page is: its path in the store, and this machine's copy of it where the store is remote."""
+    """Return where a report's page is: its path and, if the store is remote, also its address in the store."""
     if store.files.is_local:
         return str(page)
     return f"{page}, and in the store {store.files.location(f'reports/{page.parent.name}/{page.name}')}"
 
 
 def published_of(catalog: Catalog) -> PublishedOf:
-    """Return ``row -> accuracy``: what the paper prints for a row of the report, ``None`` where it prints nothing."""
+    """Return a function that gives the accuracy that the paper prints for a row, or ``None`` if it prints none."""
 
     def lookup(row: Row) -> float | None:
         backbone, dataset = catalog.published_names(row.backbone, row.evaluated_on)
@@ -88,7 +89,7 @@ def published_of(catalog: Catalog) -> PublishedOf:
 
 
 def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
-    """Return the classes of equal text vectors of each backbone and dataset of the grid, where it has any."""
+    """Return, for each backbone and dataset of the grid, the classes whose text vectors are equal, if there are any."""
     heads = {
         (cell.backbone.name, dataset.name): (cell.backbone, dataset)
         for cell in plan.grid.cells
@@ -102,7 +103,10 @@ def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
 
 
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
-    """Return the accuracy of every source model on its own task, for the models that are built and readable."""
+    """Return the accuracy of every source model on its own task.
+
+    Models are left out that are not built, that are damaged, or that were adopted without images.
+    """
     models = {
         plan.sources[source]
         for cell in plan.cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 SELECTED = "†"
-"""Marks a name or title if test labels may have chosen its numbers."""
+"""The sign after a name or title whose numbers test labels may have chosen."""
 SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a scale, which flatters the accuracy."
 
 
@@ -24,7 +24,7 @@ def digits_of(images: int) -> int:
 
 
 def k_title(k: int, metric: str = "accuracy") -> str:
-    """Return the title of a column of one k. Methods without a support have k = 0 and the title of the metric."""
+    """Return the title of a column: ``k = 4``, or the metric for k = 0, which methods without a support have."""
     return f"k = {k}" if k else metric
 
 

@@ -1,4 +1,4 @@
-"""Reports of published numbers, the paper's or the field's: tables, and which methods may be the best by them."""
+"""Writes reports of published numbers: those of the paper, or those of the literature on the field's datasets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRACK = "fewshot"
 
 
 def write_published(folder: Path) -> Path:
-    """Write the paper's tables alone, from ``grids/published``, and return the path of their page.
+    """Write the paper's tables from ``grids/published``, and return the path of their page.
 
     The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document), ``verdict.json`` and
     ``index.html``. Raises ``UserError`` if ``folder`` is a file.
@@ -36,9 +36,9 @@ def write_published(folder: Path) -> Path:
 
 
 def write_field(folder: Path, *, reprinted: bool = False) -> Path:
-    """Write what the literature has published on the field's eleven datasets, as :func:`write_published` does.
+    """Write the literature's numbers on the field's eleven datasets, in the files of :func:`write_published`.
 
-    ``reprinted``: numbers too that a source has from elsewhere.
+    ``reprinted``: whether to show also the numbers that a source has copied from another one.
     """
     lede = (
         "What the literature has measured on CoOp's eleven datasets and on the variants of ImageNet. Every line names "
@@ -88,7 +88,7 @@ def published_verdicts() -> tuple[VerdictSeries, ...]:
 
 
 def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> Table:
-    """Make one row for each place and k: the methods that may be the best by ``scores``, and over how many datasets."""
+    """Make a table with a row for each verdict: the methods that may be the best by ``scores``, k, and the datasets."""
     rows = []
     for series in verdicts:
         setting = "" if series.track == _TRACK else series.track

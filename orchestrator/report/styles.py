@@ -10,8 +10,9 @@ from dataclasses import dataclass
 NEUTRAL = "#7d8590"
 """The colour of the zero-shot baseline: grey."""
 
-# Six colours of Okabe and Ito, then colours as different as possible from them and from each other, for readers with
-# normal and with dichromatic vision (a test simulates it), neither too pale for white nor too dark for black.
+# The first six colours are those of Okabe and Ito. The others differ as much as possible from these six and from each
+# other, also for colour-blind readers (a test simulates dichromatic vision). None is too pale on white or too dark on
+# black.
 _COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a05adc", "#96140a", "#323cbe", "#82b478",
     "#820a8c", "#64465a", "#be3c0a", "#8c5a50", "#bec878", "#96c8be", "#50d2fa", "#a082fa", "#646482",
@@ -20,7 +21,7 @@ _MARKERS = "osD^vPX<>phd*"
 _LINES = ("-", "--", "-.", ":")
 
 _LIGHTEST, _DARKEST = 0.55, -0.6
-"""How far the first and the last variant of a method are mixed with white (positive) and black (negative)."""
+"""The share of white (positive) or black (negative) in the colour of a method's first and last variant."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Style:
 
 
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
-    """Return the style of every label, from the method's name of every label.
+    """Return the style of every label. ``method_names`` maps each label to the name of its method.
 
     A method has the same colour in every grid: its position in the palette is its ``Method.palette``, or else a hash of
     its name. If two hashes are the same, the second name in alphabetical order moves to the next free position.
@@ -68,7 +69,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
 
 
 def _free_position(name: str, taken: set[int]) -> int:
-    """Return the first free position from the hash of ``name`` on. Colours are repeated last."""
+    """Return the first position from the hash of ``name`` on that is not taken. Colours are used again last."""
     size = len(_COLOURS)
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % size
     positions = (cycle * size + (first + step) % size for cycle in itertools.count() for step in range(size))

@@ -25,8 +25,8 @@ _LISTED_FAILURES = 5
 def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableType:
     """Return what the command line prints at the end of a grid: first which method to use, then the accuracies.
 
-    A line for each track and domain says which methods to use. The table is about the first group. ``verbose``
-    shows every verdict in words, single datasets too, and every table.
+    A line for each track and domain says which methods to use. The table is about the first group. With ``verbose``,
+    every verdict is shown in words, also those about single datasets, and the table of every group.
     """
     parts: list[RenderableType] = []
     if not grid.groups:
@@ -93,7 +93,7 @@ def _methods_to_use(grid: GridResults, series: VerdictSeries) -> str:
 
 
 def _whole_series(grid: GridResults, series: VerdictSeries) -> Iterator[RenderableType]:
-    """Yield the recommendation of one place, and a line for each k."""
+    """Yield the recommendation of a series, and a line with the verdict at each k."""
     yield Text.assemble((grid.verdict_title(series), "bold"), f": {series.recommendation(grid.display_names)}")
     lines = RichTable.grid(padding=(0, 2), pad_edge=True)
     for verdict in series.verdicts:

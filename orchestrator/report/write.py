@@ -39,11 +39,11 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
 
     Returns the path of ``index.html``.
 
-    Tables are CSV, Markdown and LaTeX, figures PNG, SVG and PDF. ``inspected``: ids of the cells that have a page of
-    their own, which the report links to.
+    Tables are CSV, Markdown and LaTeX files, figures PNG, SVG and PDF files. ``inspected``: ids of the cells that
+    ``inspect`` has made pages of; the report links to these pages.
 
-    All files are written to a temporary folder first, and then moved to their places, the page last. Tables and figures
-    of an earlier report that the new one does not have are removed.
+    All files are first written to a temporary folder. Then they are moved into ``folder``, the page last. Tables and
+    figures that only an earlier report has are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
@@ -81,7 +81,8 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
 
     With ``processes`` of 2 or more, other processes start to draw at once, while the block runs. Otherwise the function
     draws when it is called. Other processes import the main module again, so a script that writes a large report must
-    do so under ``if __name__ == "__main__"``. If one of them is killed, for example for its memory, this process draws.
+    do so under ``if __name__ == "__main__"``. If another process is killed, for example because memory is short, this
+    process draws the figures.
     """
 
     def here() -> dict[ComparisonGroup, Figures]:
@@ -90,7 +91,7 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
     if processes < 2:
         yield here
         return
-    # Ctrl-C reaches the other processes too; this one ends them.
+    # Ctrl-C reaches the other processes too. They ignore it, and this process ends them.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
     tasks = [pool.submit(group_figures, _part_of(group, grid), group, GROUP_FIGURES) for group in grid.groups]
 
@@ -107,13 +108,16 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
 
 
 def _processes(grid: GridResults) -> int:
-    """Return how many processes draw the figures. A small report is drawn before other processes have started."""
+    """Return how many other processes draw the figures.
+
+    Below 2, this process draws them: the figures of a small report are drawn before other processes would have started.
+    """
     drawn = sum(not group.of_changed_protocol for group in grid.groups)
     return min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
 
 
 def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
-    """Return what the figures of ``group`` read of the results: it goes to another process."""
+    """Return the part of the results that the figures of ``group`` read. It is sent to another process."""
     cells = {row.cell_id: grid.cells[row.cell_id] for row in group.rows}
     small = replace(
         grid,
@@ -128,18 +132,23 @@ def _part_of(group: ComparisonGroup, grid: GridResults) -> GridResults:
         labels={},
         names_of=None,
     )
-    # Computed here, because computing them imports all methods, and with them torch.
+    # These are sent too: to compute them, the other process would import all methods, and with them PyTorch.
     vars(small).update(display_names=grid.display_names, styles=grid.styles)
     return small
 
 
 def write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Write ``verdict.json``."""
+    """Write the records of verdicts into ``verdict.json``."""
     (folder / "verdict.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
-    """Write every table, by the name of its files, in all ``formats``."""
+    """Write every table in every format.
+
+    Args:
+        tables: name of the files without the ending -> table.
+        formats: ending of the file -> the function that prints a table.
+    """
     for name, table in tables.items():
         for ending, to_text in formats.items():
             (folder / f"{name}.{ending}").write_text(to_text(table), encoding="utf-8")

@@ -49,8 +49,8 @@ class ComparisonGroup:
     Attributes:
         methods: labels in the order of the plan, the ``fixed`` ones first.
         ks: the k that have results; (0,) on a track without k.
-        fixed: methods that draw nothing at random. They have one row per test split, with k = 0 and seed 0, which
-            counts as their row at every k.
+        fixed: methods that draw nothing at random. They have one row per test split, with k = 0 and seed 0. This row
+            counts at every k.
         of_changed_protocol: whether the protocol changes switches of another protocol in the same report.
         selects_on_test: whether test labels may have chosen a setting of any row.
     """
@@ -82,7 +82,7 @@ class ComparisonGroup:
 
     @property
     def metric(self) -> Metric:
-        """What the scores of all rows are."""
+        """The metric of the scores of all rows."""
         return METRICS[self.rows[0].metric]
 
     @property
@@ -104,9 +104,9 @@ class ComparisonGroup:
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
-        """Return the test splits with a result at ``k``, sorted; with ``averaged``, only the splits that a mean counts.
+        """Return the test splits with a row at ``k``, sorted. ``averaged``: only the splits that a mean counts.
 
-        Rows of fixed methods decide only if there are no others at ``k``.
+        If no row has this ``k``, as in a group of fixed methods, the splits are those of all rows.
         """
         if (k, averaged) not in self._tests:
             rows = [row for row in self.rows if row.k == k and (row.averaged or not averaged)]
@@ -138,7 +138,7 @@ class ComparisonGroup:
         return f"{sum(bool(self.rows_by_seed(method, k, test)) for test in tests)}/{len(tests)}"
 
     def score(self, method: str, k: int, test: str) -> Summary | None:
-        """Return the score over seeds on one test split; ``None`` without a result."""
+        """Return mean and deviation over seeds of the score on one test split; ``None`` without a result."""
         return self.mean(method, k, tests=[test])
 
     def zero_shot(self, k: int, test: str) -> float | None:
@@ -148,7 +148,10 @@ class ComparisonGroup:
 
     @cached_property
     def scored_on_other_images(self) -> tuple[str, ...]:
-        """Methods scored on another number of images than most: some protocols hold images out for some methods."""
+        """The methods that were scored on another number of images than most methods.
+
+        Some protocols hold test images out for some methods.
+        """
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for row in self.rows:
             counts[row.test][row.total] += 1
@@ -188,7 +191,7 @@ class ComparisonGroup:
         return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so none is given"
 
     def deviation_text(self, mark: str, of: str = "") -> str:
-        """Return the caption sentence on error bars. ``mark``: what to call them; ``of``: what the deviation is of."""
+        """Return the sentence of a caption about error bars. ``mark``: their name; ``of``: the values that deviate."""
         if len(self.seeds) < 2:
             return f"One seed, so there are no {mark.lower()}: another support may differ by more than is seen here."
         return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."

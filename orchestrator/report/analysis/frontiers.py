@@ -15,7 +15,7 @@ KINDS: Mapping[str, str] = {
     "memory": "less memory",
     "parameters": "fewer trainable parameters",
 }
-"""Kind of cost -> less of it, in words."""
+"""Kind of cost -> words for a lower cost."""
 
 NOTE = "By the means, whatever their intervals; costs are medians over cells, and equal within a factor of 1.25."
 

@@ -34,7 +34,7 @@ class GridResults:
         verdicts: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure, and that no race leaves out.
         metric: what methods are compared by; ``None`` for the metric of each track.
-        unscored: results without a score, because the metric needs predictions and the store has none of them.
+        unscored: results without a score, because the metric needs predictions and the store does not have theirs.
         raced: the races that decided which cells were measured.
         left_out: planned cells without a result that the races need no more.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
@@ -82,13 +82,13 @@ class GridResults:
         return tuple(series for series in self.verdicts if bool(series.dataset) == (_place(series) in alone))
 
     def verdicts_about(self, group: ComparisonGroup) -> tuple[VerdictSeries, ...]:
-        """Return the verdicts about a group's place; none if its rows take no part in verdicts."""
+        """Return the verdicts about a group; none for ablations and changed protocols, which verdicts leave out."""
         if group.key.ablations or group.of_changed_protocol:
             return ()
         return tuple(series for series in self.verdicts if _place(series) == group.key)
 
     def verdict_title(self, series: VerdictSeries) -> str:
-        """Return the title of a series: its group's title, with ``all domains`` if it is about all of them."""
+        """Return the title of a series: like that of a group, with ``all domains`` if the series has no domain."""
         place = _place(series)
         title = _title(replace(place, domain=series.domain or "all domains"), [group.key for group in self.groups])
         return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))
@@ -111,7 +111,7 @@ class GridResults:
         return records
 
     def selects_on_test(self, series: VerdictSeries) -> bool:
-        """Return whether test labels may have chosen a setting of any number that the series is made of."""
+        """Return whether test labels may have chosen a setting of any result that the series compares."""
         place = _place(series)
         about = (group for group in self.groups if series.domain in ("", group.key.domain))
         return any(g.selects_on_test for g in about if replace(g.key, domain=series.domain, ablations=False) == place)
@@ -123,12 +123,12 @@ class GridResults:
 
     @cached_property
     def display_names(self) -> Mapping[str, str]:
-        """What pages, figures and the terminal call every method label: ``LP++``, ``BOLT (rank 3)``."""
+        """Method label -> name on pages, in figures and on the terminal, such as ``LP++`` or ``BOLT (rank 3)``."""
         return display_names(self.method_names)
 
     @cached_property
     def summaries(self) -> Mapping[str, str]:
-        """One line on the method of every label: what it does."""
+        """Method label -> one line that says what the method does."""
         return summaries(self.method_names)
 
 
@@ -153,7 +153,7 @@ def arrange_results(
 ) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
-    ``metric``: what methods are compared by, instead of the metric of each track. Answers about single datasets need
+    ``metric``: what methods are compared by, instead of the metric of each track. Verdicts on single datasets need
     ``read_predictions``, and so do most metrics. ``raced`` are the races that decided which cells were measured.
     """
     by_id = {result.cell.id: result for result in results}
@@ -214,8 +214,8 @@ def _groups(
 ) -> tuple[ComparisonGroup, ...]:
     """Return the groups that have rows, in the order of the plan.
 
-    Ablations get a group of their own. It also has their method without changes, on the same datasets, k and seeds. In
-    the domain's group, whose means are over all datasets, ablations would be gaps.
+    Ablations get a separate group, which also has their method without changes on the same datasets, k and seeds. In
+    the domain's group they would have no means, because its means are over all datasets.
     """
     by_key: dict[GroupKey, list[Row]] = {}
     for cell in cells:
@@ -252,7 +252,7 @@ def _place(series: VerdictSeries) -> GroupKey:
 
 
 def _title(key: GroupKey, keys: Sequence[GroupKey]) -> str:
-    """Return the domain, then whatever distinguishes the group from the other groups of the report."""
+    """Return the title of a group: its domain, then what distinguishes it from the other groups of the report."""
     backbones, tracks, protocols = ({getattr(k, name) for k in keys} for name in ("backbone", "track", "protocol"))
     parts = [key.domain.replace("_", " ")]
     if len(backbones) > 1:

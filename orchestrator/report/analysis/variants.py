@@ -21,9 +21,9 @@ class Variant:
 
     Attributes:
         rule: the cells' rule for sources.
-        sources: how many sources the rule gives; ``None`` if targets differ.
-        random_sources: whether the sources may be a random choice, so that their number is a setting like any other.
-            False if all seeds use the same few sources, which the grid names.
+        sources: number of sources of a cell; ``None`` if it differs between targets.
+        random_sources: whether the sources may be chosen at random, so that their number is a numeric setting. False
+            if all seeds use the same few sources, which the grid names.
     """
 
     label: str
@@ -39,7 +39,7 @@ class Variant:
         return names + [SOURCES] * ((self.rule, self.sources) != (other.rule, other.sources))
 
     def number(self, name: str) -> float | None:
-        """Return a setting, or the number of sources, as a number; ``None`` if it is not one."""
+        """Return the value of a setting, or the number of sources, as a float; ``None`` if it is no number."""
         value = self.settings.get(name) if name != SOURCES else self.sources if self.random_sources else None
         if isinstance(value, tuple | list) and len(value) == 1:
             value = value[0]
@@ -49,7 +49,7 @@ class Variant:
 def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Variant]]:
     """Return the variants of every method that has several labels in the group, by method name.
 
-    If a variant's label is the method's name, it comes first.
+    A variant whose label is the method's name comes first.
     """
     if len({grid.method_names[label] for label in group.methods}) == len(group.methods):
         return {}
@@ -65,13 +65,13 @@ def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Var
         by_method.setdefault(cell.method.name, []).append(variant)
     for name, variants in by_method.items():
         variants.sort(key=lambda variant: variant.label != name)
-        # The first variant takes all sources. The grid does not name some of them, so their number is a setting.
+        # The first variant uses all sources rather than some that the grid names, so their number is a setting.
         variants[0] = replace(variants[0], random_sources=True)
     return {name: variants for name, variants in by_method.items() if len(variants) > 1}
 
 
 def _random_sources(cells: Sequence[Cell]) -> bool:
-    """Return whether seeds have different sources, or there is one seed only, which cannot tell."""
+    """Return whether the sources may be random: seeds have different sources, or there is only one seed."""
     choices: dict[tuple[str, int], list[frozenset[str]]] = {}
     for cell in cells:
         sources = frozenset(source.dataset for source in cell.sources)

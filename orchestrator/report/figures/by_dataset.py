@@ -17,11 +17,11 @@ from orchestrator.report.styles import NEUTRAL
 _DRAWN_KS = (4, 16)
 """The k whose accuracies by dataset are drawn, as in the literature."""
 _PER_LINE = 6
-"""Datasets side by side."""
+"""Number of datasets side by side."""
 MOST_DOTTED = 12
-"""With more methods, a map of gains is drawn instead."""
+"""The most methods that are drawn as dots. For more methods, a map of gains is drawn."""
 MOST_SPOKES = 40
-"""With more test splits, the names around a radar overlap."""
+"""The most test splits of a radar. With more, their names overlap."""
 _WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
 """Inches: width of the dots' figure, its right margin, and the distance between two plots side by side."""
 _METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
@@ -85,8 +85,8 @@ def gain_map(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
 def dataset_dots(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     """Draw accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
 
-    All plots are drawn in one set of axes, whose unit is an inch. Axes of their own for each dataset took three
-    times as long for sixteen datasets.
+    All plots are drawn in one set of axes, whose unit is an inch. With separate axes for each dataset, drawing sixteen
+    datasets took three times as long.
     """
     tests, methods = group.tests(k), _methods(group)
     per_line = min(len(tests), _PER_LINE)
@@ -128,7 +128,7 @@ def _draw_dataset(
 ) -> None:  # fmt: skip
     """Draw the plot of one dataset: a dot for each method's mean, and a line from its lowest to its highest seed.
 
-    ``middles``: where the methods' lines are, in inches from the top of the figure.
+    ``middles``: distance of each method's line from the top of the figure, in inches.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -165,7 +165,7 @@ def _draw_dataset(
 
 
 def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
-    """Draw accuracy per dataset at one k, one scale for all spokes, as the paper does.
+    """Draw accuracy per dataset at one k as a radar with one scale for all spokes, as the paper does.
 
     ``None`` for a k that is not drawn, for fewer than three test splits, and if the paper prints no number of the
     group.

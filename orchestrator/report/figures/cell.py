@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.models.inspection import Overlap
 
 MOST_CLASSES = 60
-"""A larger confusion matrix is not drawn; a table lists its largest entries."""
+"""The most classes of a confusion matrix that is drawn. A table lists the largest entries of any matrix."""
 _PALE_TO_PURPLE = ("#f5f4f2", "#3b2a7d")
 _TRAINED = "#d55e00"
 _CURVE_TITLES = {"train_loss": "training loss", "accuracy": "test accuracy (%)"}
@@ -92,9 +92,10 @@ def coefficient_spectra(
 
 
 def overlap_map(overlap: Overlap | None) -> FigureFile | None:
-    """Draw sources x sources: how much the spaces of their leading directions overlap; ``None`` for one source.
+    """Draw a map, sources x sources, of how much the spaces of their leading directions overlap.
 
-    The colours span the range between different sources. Its diagonal, which is 1 everywhere, stays empty.
+    The colours span the values of different sources. The diagonal is 1 everywhere and stays empty. ``None`` for fewer
+    than two sources.
     """
     if overlap is None or len(overlap.sources) < 2:
         return None

@@ -27,7 +27,7 @@ _AXES = {
 _TITLES = {"operations": "against operations", "parameters": "against trainable parameters"}
 _UNITS = {"memory": 2.0**20}
 _SHORTEST = 1e-3
-"""Seconds. Shorter times are drawn at this place of the axis."""
+"""Seconds. Shorter times are drawn as this time."""
 
 
 def accuracy_against_costs(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
@@ -62,7 +62,7 @@ def _figure(
             for axes, kind in zip(plots, kinds, strict=True)
         ]
         plots[0].set_ylabel(f"mean {group.metric.title} (%)")
-        for axes, own in zip(plots, labels, strict=True):  # names need the layout of all plots
+        for axes, own in zip(plots, labels, strict=True):  # names need the final layout
             label_points(axes, own)
         named = (
             f"Nothing is better for {KINDS[kind]} than {listed([grid.display_names[m] for m in found[kind]], 6)}."
@@ -80,9 +80,9 @@ def _draw(
     axes: Any, grid: GridResults, group: ComparisonGroup, k: int, means: Mapping[str, Summary], kind: str,
     costs: Mapping[str, Cost], on_frontier: Sequence[str], best: set[str],
 ) -> list[PointLabel]:  # fmt: skip
-    """Draw the methods by one kind of cost, and the frontier as steps: the best that so much cost buys.
+    """Draw the methods' means against one kind of cost, and the Pareto frontier as steps.
 
-    Returns the names beside the points.
+    Returns the names to write beside the points.
     """
     values = [costs[method].of(kind) / _UNITS.get(kind, 1.0) for method in means]
     xs, ticks = _log_axis([max(value, _SHORTEST) if kind == "seconds" else value for value in values])

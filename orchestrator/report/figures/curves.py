@@ -62,9 +62,9 @@ def _draw_lines(
     axes: Any, grid: GridResults, group: ComparisonGroup, xs: Sequence[int],
     means: Mapping[str, Sequence[Summary | None]], *, zorder: int, **line: Any,
 ) -> None:  # fmt: skip
-    """Draw the means of every method in its style, with its name at the end, and a band unless the method is fixed.
+    """Draw a line for every method, with its name at the end. Methods that are not fixed get a band of deviations.
 
-    ``zorder`` is that of the lines of methods that are not fixed, and ``line`` has matplotlib's settings of all lines.
+    ``zorder``: of the lines of methods that are not fixed; ``line``: matplotlib's settings of all lines.
     """
     labels = []
     for method, own in means.items():
@@ -80,7 +80,7 @@ def _draw_lines(
 
 
 def band_opacity(group: ComparisonGroup) -> float:
-    """Return the opacity of a band. Many bands on top of each other would hide what is below them."""
+    """Return the opacity of bands: less for many methods, because bands on top of each other hide the lines."""
     return 0.16 if len(group.methods) <= 6 else 0.08
 
 
@@ -88,7 +88,7 @@ _LINES = ("-", "--", "-.", ":")
 
 
 def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
-    """Draw each method's accuracy against each of its settings that is a number, the other settings unchanged."""
+    """Draw each method's accuracy against each of its numeric settings, with the other settings unchanged."""
     for name, variants in variants_of(grid, group).items():
         settings, base = numeric_settings(variants), variants[0].label
         if not settings:
@@ -125,7 +125,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
 
 
 def effects_of_variants(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
-    """Draw how much each variant of a method differs from the method, paired by dataset and seed."""
+    """Draw the score of each variant minus that of its method, paired by dataset and seed."""
     for name, variants in variants_of(grid, group).items():
         base = variants[0].label
         for k in group.ks:

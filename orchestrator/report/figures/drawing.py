@@ -20,7 +20,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
 
 INK, FAINT = "#1c2128", "#d4d9df"
-"""Colours of text and of grid lines. A page that embeds a figure replaces them by its own, see :func:`inline_svg`."""
+"""The colours of text and of grid lines. :func:`inline_svg` replaces them by the colours of the page."""
 
 WARNING = "#9a5b00"
 
@@ -32,8 +32,8 @@ class FigureFile:
     """A finished figure in three formats.
 
     Attributes:
-        wide: whether it keeps its width on a phone.
-        table: name of the table that has the same numbers; empty for none.
+        wide: whether the figure keeps its width on a phone.
+        table: name of the table that has the same numbers; empty if no table has them.
     """
 
     name: str
@@ -48,9 +48,9 @@ class FigureFile:
 
 @contextmanager
 def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[Any]:
-    """Make a figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state.
+    """Yield an empty figure of ``width`` x ``height`` inches, made without pyplot, which keeps global state.
 
-    Its plots are arranged by matplotlib's constrained layout, unless ``arranged`` is false.
+    ``arranged``: whether matplotlib's constrained layout arranges the plots.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -67,7 +67,7 @@ def finished(
 ) -> FigureFile:
     """Return the figure in all formats.
 
-    ``selected`` marks it, in the drawing and the caption, as selected on the test set.
+    ``selected``: whether the drawing and the caption say that the numbers were selected on the test set.
     """
     if selected:
         figure.text(
@@ -87,7 +87,7 @@ def group_figure(
     figure: Any, group: ComparisonGroup, kind: str, title: str, caption: str, *,
     k: int | None = None, table: str = "", **more: Any,
 ) -> FigureFile:  # fmt: skip
-    """Return the finished figure of one group, or of one k of it. Its name is ``kind`` with the group and k.
+    """Return the finished figure of one group, or of one k of the group. Its name is ``kind`` with the group and k.
 
     ``table`` is the kind of the group's table that has the same numbers. ``more`` is for :func:`finished`.
     """
@@ -101,7 +101,10 @@ def group_figure(
 def plot_means(
     axes: Any, xs: Sequence[float], means: Sequence[Summary | None], *, band: float = 0.0, colour: str, **line: Any
 ) -> None:
-    """Draw a line through means, open where one is missing, with a band of ± one deviation of opacity ``band``."""
+    """Draw a line through means, with a gap where a mean is missing.
+
+    ``band``: opacity of a band of ± one deviation around the line; 0 for no band.
+    """
     ys = [mean.mean if mean else float("nan") for mean in means]
     axes.plot(xs, ys, color=colour, **line)
     if band:
@@ -123,8 +126,8 @@ def heat_map(
 ) -> None:  # fmt: skip
     """Draw a matrix as coloured squares, the first row at the top, with names beside its rows and below its columns.
 
-    ``colours`` are those of the values ``low`` and ``high``, with any between them; ``edge`` is the width of the lines
-    between squares; ``labels`` are matplotlib's settings of the names.
+    ``colours``: from the colour of ``low`` to that of ``high``; ``edge``: width of the lines between squares;
+    ``labels``: matplotlib's settings of the names.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -140,7 +143,7 @@ def heat_map(
 
 
 def inline_svg(figure: FigureFile) -> str:
-    """Return the SVG as an element of a page: it scales, takes the page's colours, and its ids are unique there."""
+    """Return the figure as an ``<svg>`` element that scales, takes the page's colours and has unique ids."""
     svg = figure.svg[figure.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--rule)")

@@ -1,4 +1,4 @@
-"""Names of methods beside their points and lines, so that a figure needs no legend and no name covers another."""
+"""Writes names of methods beside points and lines without overlaps, so that a figure needs no legend."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = 
 
 @dataclass(frozen=True)
 class _Box:
-    """A rectangle in pixels. ``distance``: how far it is from the place that a name would like best."""
+    """A rectangle in pixels. ``distance``: how far it is from the best position of the name."""
 
     left: float
     low: float
@@ -69,7 +69,7 @@ class _Box:
     distance: float = 0.0
 
     def overlap(self, other: _Box) -> float:
-        """Return the area that both cover."""
+        """Return the area that both rectangles cover."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.high, other.high) - max(self.low, other.low)
         return max(width, 0.0) * max(height, 0.0)
@@ -79,7 +79,7 @@ _Points = Sequence[tuple[float, float]]
 
 
 def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
-    """Return the nearest free place beside each point, highest points first, within a figure of this width."""
+    """Return the nearest free rectangle beside each point, within the figure. The highest points choose first."""
     taken = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in points]
     boxes: dict[int, _Box] = {}
     for i in sorted(range(len(points)), key=lambda i: -points[i][1]):
@@ -93,7 +93,7 @@ def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[
 
 
 def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
-    """Return places to the right of the points, by height, moved apart until none covers another."""
+    """Return rectangles to the right of the points, moved up and down until none covers another."""
     order = sorted(range(len(points)), key=lambda i: points[i][1])
     middles = [points[i][1] for i in order]
     for _ in range(200):
@@ -111,7 +111,7 @@ def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
 
 
 def _places(x: float, y: float, width: float, height: float, gap: float) -> Iterator[_Box]:
-    """Yield where a name of this size may stand beside the point (x, y), in pixels."""
+    """Yield the rectangles beside the point (x, y) in which a name of this size may be written, in pixels."""
     for step in (0, *(sign * n for n in range(1, _STEPS) for sign in (1, -1))):
         move = step * height * 0.6
         low, away = y - height / 2 + move, abs(move)

@@ -1,4 +1,4 @@
-"""The HTML page about one finished cell: all methods in its place, its mistakes, classes, training and sources."""
+"""The HTML page about one finished cell: methods on the same images, mistakes, classes, training and sources."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def render_cell_page(
     reports: Mapping[str, str],
     pages: Mapping[str, str],
 ) -> str:
-    """Return the whole page. ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S).
+    """Return the whole page.
 
-    ``reports`` and ``pages`` are addresses: of the cell's reports, by grid, and of the pages of other cells, by id.
+    Args:
+        image_of: ``image_of(dataset, row)`` is an image of a test split as the tower sees it, uint8 (3, S, S).
+        reports: name of a grid -> address of its report.
+        pages: cell id -> address of the page of that cell.
     """
     cell = found.result.cell
     methods = {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
@@ -94,7 +97,7 @@ def _example(predictions: SplitPredictions, i: int, others: Sequence[str], class
 
 
 def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
-    """Return an image as a data URI: PNG up to 64 pixels wide; above that JPEG, which is smaller and looks the same."""
+    """Return an image as a data URI: up to 64 pixels wide a PNG, otherwise a JPEG, which is smaller."""
     from PIL import Image
 
     image, stream = Image.fromarray(pixels_3SS.transpose(1, 2, 0)), io.BytesIO()
@@ -107,7 +110,7 @@ _MOST_PAIRS = 40
 
 
 def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
-    """Make a table of images, accuracy, gain and most frequent wrong prediction of each class."""
+    """Make a table with the images, accuracy, gain and most frequent wrong prediction of each class."""
     counts_CC = predictions.confusion(len(class_names))
     rows = []
     for i, class_name in enumerate(class_names):

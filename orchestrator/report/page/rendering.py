@@ -31,7 +31,7 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> jinja2.Environment:
     """Return the templates and their filters.
 
-    A template is compiled once for each process, which takes longer than a page.
+    They are cached: compiling a template takes longer than making a page.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.report.page"),

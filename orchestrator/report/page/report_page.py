@@ -37,7 +37,7 @@ def render_page(
 ) -> str:
     """Return the whole page. It depends on its arguments alone: the same results give the same bytes.
 
-    ``inspected``: ids of the cells that have a page of their own in ``../cells``.
+    ``inspected``: ids of the cells that have a page in ``../cells``.
     """
     failed = {failure.id for failure in grid.failures}
     finished = {result.cell.id for result in grid.results}
@@ -75,7 +75,7 @@ def render_page(
 def _verdict_groups(
     grid: GridResults, figures: Mapping[ComparisonGroup, Figures]
 ) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return a title and the verdicts of the first screen for each track, protocol and backbone.
+    """Return the title and the verdicts of each track, protocol and backbone, for the first screen of the page.
 
     All domains together come first, then each domain. Changed protocols have tables of their own.
     """
@@ -129,9 +129,9 @@ def _capitalised(sentence: str) -> str:
 
 
 def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
-    """Return the name and the values of each condition.
+    """Return under which conditions the results were measured: the name of each condition, and its values.
 
-    If there are several values, each has the number of its cells.
+    If cells differ in a condition, each value has the number of its cells.
     """
     results = grid.results
     if not results:
@@ -172,7 +172,7 @@ def _commit(manifest: Manifest) -> str:
 
 
 def _packages(manifests: list[Manifest]) -> list[str]:
-    """Return names and versions, with the number of cells if a package had several versions."""
+    """Return the name and version of every package, with the number of cells if cells had different versions."""
     counts = Counter(pair for manifest in manifests for pair in manifest.versions.items())
     versions = Counter(name for name, _ in counts)
     return [

@@ -1,7 +1,7 @@
 """What the literature has measured on the field's eleven datasets, alone or beside what a grid has measured.
 
-One place may have several numbers, each with its source. A number is first hand if the source's authors measured it
-themselves; reprinted ones are shown only if asked for.
+Several sources may have a number of the same method and dataset. A number is first hand if the source's authors
+measured it themselves. Numbers that a source has reprinted are shown only if asked for.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ AVERAGES: Mapping[str, tuple[str, ...]] = {
     "average of 5": (IMAGENET, *VARIANTS),
     "average of 4": VARIANTS,
 }
-"""A mean that the literature prints -> the datasets that it is over."""
+"""Name of a mean that the literature prints -> the datasets of the mean."""
 
 _HOW_TO_READ = (
     "Each line has one source, and grids/published/field.yaml says which. Protocols differ, so a difference between "
@@ -92,8 +92,8 @@ class FieldNumber:
         source: the key of its source in ``field.yaml``.
         method: the name in print.
         dataset: key of the catalog, or one of ``AVERAGES``.
-        validation: the labels that chose the method's settings: none, a validation split that is drawn as the support
-            is (``drawn``), a whole validation split (``whole``), or the test set (``test``).
+        validation: the labels that chose the method's settings: none, those of a validation set that is drawn like the
+            support (``drawn``), of a whole validation split (``whole``), or of the test set (``test``).
         note: any other peculiarity of the protocol.
     """
 
@@ -138,7 +138,12 @@ class FieldSource(StrictModel):
 
 
 class FieldSources(StrictModel):
-    """Every source by its key, and for the methods that this project has, printed name -> name here."""
+    """The sources of the numbers, and the methods that this project has too.
+
+    Attributes:
+        sources: key -> source.
+        methods: printed name -> name in this project.
+    """
 
     sources: dict[str, FieldSource]
     methods: dict[str, str]
@@ -158,7 +163,7 @@ def field_sources() -> FieldSources:
 
 
 def field_tables(*, reprinted: bool = False) -> list[Table]:
-    """Return what was published, a table for each place."""
+    """Return the published numbers, a table for each setting, metric and backbone."""
     places = dict.fromkeys(number.place for number in _shown(reprinted))
     order = list(SETTINGS)
     return [
@@ -167,7 +172,7 @@ def field_tables(*, reprinted: bool = False) -> list[Table]:
 
 
 def sources_table() -> Table:
-    """Return the sources of the numbers, with what each has measured itself."""
+    """Return the table of the sources, with the methods that each has measured itself."""
     rows = [
         (Entry(key), Entry(source.title), Entry(", ".join(source.own)))
         for key, source in field_sources().sources.items()
@@ -177,7 +182,10 @@ def sources_table() -> Table:
 
 
 def tables_beside_measured(grid: GridResults) -> list[Table]:
-    """Return a table for each place that the grid has measured: its numbers before the published ones of a method."""
+    """Return a table for each setting, metric and backbone that the grid has measured.
+
+    For each method, the numbers of the grid come before the published ones.
+    """
     tables = []
     for place, lines in _measured_lines(grid).items():
         published = _published_lines(place, reprinted=False)
@@ -189,10 +197,10 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
 
 
 def field_verdicts(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
-    """Return which methods may be the best by the published numbers, a series for each place that can say so.
+    """Return which methods may be the best by published numbers: a series for each setting, metric and backbone.
 
-    A place needs two methods with five datasets each. Of several numbers of a method, the one counts whose source is
-    the first of the file.
+    A verdict needs two methods with five datasets each. If several sources have a number of the same method and
+    dataset, the first number in the file counts.
     """
     places: dict[Place, dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
     for number in _shown(reprinted):
@@ -241,7 +249,7 @@ def _remark(number: FieldNumber) -> str:
 
 
 def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
-    """Return the lines of a grid's own numbers by place; settings of one method have lines of their own."""
+    """Return the lines of the grid's own numbers, by table. Variants of one method have separate lines."""
     scores: dict[Place, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
         setting = _SETTINGS_OF_TRACKS.get(group.key.track)
@@ -261,7 +269,7 @@ def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
 
 
 def _metric_of(row: Row) -> tuple[Metric, str]:
-    """Return the metric of a row, and the dataset that it is about."""
+    """Return the metric of a row, and the dataset that the row is about."""
     metric = _METRICS.get(row.evaluated_on)
     return (metric, row.dataset) if metric else ("accuracy", row.evaluated_on)
 
@@ -269,13 +277,16 @@ def _metric_of(row: Row) -> tuple[Metric, str]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return what the averages of a line are made of: base and new accuracies for H, else nothing more."""
+    """Return the base and the new accuracies of a line of H, from which its averages are made; empty otherwise."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 
 
 def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
-    """Return the entries of a line by dataset and average. As in print, two averages give the H of an average."""
+    """Return the entries of a line, by dataset or average.
+
+    As in print, the H of an average is the harmonic mean of the average base and the average new accuracy.
+    """
     entries = {dataset: measured(summarize(list(by_seed.values()))) for dataset, by_seed in own.items()}
     for name, datasets in AVERAGES.items():
         means = seed_means(own, datasets)

@@ -26,8 +26,8 @@ class Measured:
     example, Flowers102 has ten images a class, so only ``short_classes=take_all`` measures it at 16 shots.
 
     Attributes:
-        labels: for each (track, domain), labels and their methods' names, in the grid's order. A method with several
-            labels is in it by the label that is its name, if there is one; variants have tables of their own.
+        labels: (track, domain) -> method label -> method name, in the grid's order. If one of a method's labels is
+            the method's name, its other labels are left out: variants have separate tables.
         fixed: (track, label) of methods that draw nothing.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
@@ -59,12 +59,12 @@ class Measured:
         return self._rows.get(position, {})
 
     def has_substitutes(self, position: Position) -> bool:
-        """Return whether the number, or a part of the mean, was measured under a changed protocol."""
+        """Return whether the number at a position, or a part of the mean, was measured under a changed protocol."""
         rows = (row for part in self.parts(position) for row in self.rows(part).values())
         return any(row.protocol != self.protocol for row in rows)
 
     def parts(self, position: Position) -> list[Position]:
-        """Return the positions that a mean of the paper is over; for any other number, its own position."""
+        """Return the positions of the numbers whose mean ``position`` has; ``position`` alone if it has no mean."""
         if position.dataset != AVERAGE:
             return [position]
         backbones = paper_backbones() if position.backbone == MEAN_BACKBONE else (position.backbone,)
@@ -78,7 +78,10 @@ class Measured:
         return summarize_seeds(scores, list(scores))
 
     def missing_text(self, position: Position) -> str:
-        """Return how many parts of a mean are measured, as text; empty for a single number, or if there are none."""
+        """Return how many parts of a mean are measured, such as ``(3/8)``.
+
+        Empty for a single number, and if no part is measured.
+        """
         parts = self.parts(position)
         available = sum(bool(self.rows(part)) for part in parts)
         if not available or len(parts) == 1:
@@ -100,7 +103,7 @@ def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
 
 
 def measured_protocols(grid: GridResults) -> Iterator[Measured]:
-    """Yield for every protocol that changes no other one, its accuracies that have a position in the paper's tables."""
+    """Yield the accuracies of every protocol without a base, if any of them has a position in the paper's tables."""
     if grid.names_of is None:
         return
     protocols = dict.fromkeys(group.key.protocol for group in grid.groups if not group.key.ablations)
@@ -110,7 +113,7 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[ComparisonGroup]) -> Iterator[Row]:
-    """Yield rows of changed protocols for which ``protocol`` plans no cell, and which only one changed protocol has."""
+    """Yield the rows of changed protocols that ``protocol`` plans no cell for and only one changed protocol has."""
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)
         for c in planned

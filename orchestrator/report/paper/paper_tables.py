@@ -91,14 +91,14 @@ _FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 
 
 def published_tables() -> Iterator[Table]:
-    """Yield every table of the paper with its printed numbers, and with footnotes on how some of them came about."""
+    """Yield every table of the paper with the printed numbers, and with footnotes that explain some of them."""
     for layout in LAYOUTS:
         yield _TableBuilder(layout, rows_of_table(f"tab:{layout.label}"), None, None).table()
     yield from dataset_tables()
 
 
 def paper_tables(grid: GridResults) -> Iterator[Table]:
-    """Yield the paper's tables that any of the results has a position in, measured beside published."""
+    """Yield the paper's tables that the grid has results for, with measured beside published accuracies."""
     for protocol in measured_protocols(grid):
         for layout in LAYOUTS:
             yield from _measured_tables(layout, protocol)
@@ -281,9 +281,10 @@ _DATASET_TABLES = (
 
 
 def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
-    """Yield the tables of datasets with the printed numbers alone, or those that a source model is in.
+    """Yield the paper's tables of datasets and fine-tuned models: without ``grid``, with the printed numbers alone.
 
-    The models' measured accuracies then stand beside the published ones.
+    With ``grid``, the accuracies of its source models are beside the printed ones. Tables without any of its source
+    models are left out.
     """
     names_of, sources = (grid.names_of, grid.sources) if grid else (None, ())
     measured = {names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in sources} if names_of else {}
@@ -296,9 +297,9 @@ def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
 def _dataset_table(
     label: str, domain: str, title: str, measured: Mapping[tuple[str | None, str | None], float]
 ) -> Table:
-    """Return one table.
+    """Return the table of one domain.
 
-    ``measured`` maps the paper's (backbone, dataset) to our accuracy; empty for printed numbers alone.
+    ``measured``: the paper's (backbone, dataset) -> accuracy measured here; empty for the printed numbers alone.
     """
     published = [row for row in published_datasets() if row.domain == domain]
     backbones = list(dict.fromkeys(row.backbone for row in published))

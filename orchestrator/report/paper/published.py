@@ -20,7 +20,7 @@ AVERAGE = "Average"
 """The dataset name of a table's mean over its datasets."""
 
 _CORRECT_TABLE = "tab:tta_general_ufm"
-"""The paper prints one mean twice, with two values. The value in this table agrees with the accuracies it is over."""
+"""The paper prints one mean twice, with two values. The value in this table is the mean of the printed accuracies."""
 
 Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 
@@ -39,14 +39,14 @@ class Position:
 
 @dataclass(frozen=True)
 class PublishedRow(Position):
-    """One accuracy that the paper prints, in per cent, and the table that it stands in."""
+    """One accuracy that the paper prints, in per cent, and the table that has it."""
 
     table: str
     accuracy: float
 
     @property
     def position(self) -> Position:
-        """Where the accuracy stands."""
+        """The position of the accuracy."""
         return Position(self.track, self.domain, self.backbone, self.shots, self.method, self.dataset)
 
 
@@ -78,7 +78,7 @@ class PublishedFootnote(StrictModel):
 
     @property
     def conditions(self) -> dict[Axis, tuple[object, ...]]:
-        """What a number must have for the note to be about it: for each axis that matters, the values that match."""
+        """Axis -> the values of the numbers that the note is about. Axes on which every value matches are left out."""
         axes: tuple[Axis, ...] = ("method", "backbone", "dataset", "shots")
         values = (self.methods, self.backbones, self.datasets, self.shots)
         return {axis: own for axis, own in zip(axes, values, strict=True) if own}
@@ -119,9 +119,10 @@ class Footnotes:
         return self._letters.setdefault(note, chr(ord("a") + len(self._letters)))
 
     def of(self, values: Mapping[str, object]) -> str:
-        """Return the letters of the notes about a dataset, a method, or a number, which has a value on every axis.
+        """Return the letters of the notes about a dataset, a method or a number.
 
-        A note that names one axis alone stands at the dataset or method, any other at the numbers that it is about.
+        ``values`` has one axis for a dataset or method, and all axes for a number. A note with a condition on one axis
+        is printed at the name of the dataset or method, any other note at the numbers.
         """
         letters = [
             self.letter(note.text)

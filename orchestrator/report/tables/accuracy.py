@@ -1,4 +1,4 @@
-"""Scores of every method: by k, dataset, test set, group of classes and epoch, and beside published accuracy."""
+"""Tables of scores: by k, dataset, test set, group of classes and epoch, and beside the published accuracy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPOCHS = (1, 2, 5, 10, 20)
 
 
 def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
-    """Make methods x k: mean and deviation over seeds of each seed's mean over datasets, and gain over zero-shot."""
+    """Make the table of methods x k: mean over datasets, its deviation over seeds, and gain over zero-shot."""
     rows = [
         [method_entry(grid, method), *(mean_entry(group, method, k, raced=bool(grid.raced)) for k in group.ks)]
         for method in group.methods
@@ -61,7 +61,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
 
 
 def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
-    """Make datasets x methods at one k; the last row is the mean over datasets."""
+    """Make the table of datasets x methods at one k. The last row is the mean over datasets."""
     rows = [
         (Entry(test), *highlighted([score_entry(group, method, k, test) for method in group.methods]))
         for test in group.tests(k)
@@ -81,7 +81,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
 
 
 def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell was scored after its epochs."""
+    """Make the table of methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell was scored after epochs."""
     last = group.last_epoch
     if not last:
         return None
@@ -101,7 +101,7 @@ def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | N
 
 
 def explorer_tables(grid: GridResults) -> Iterator[Table]:
-    """Make one long table for each track, of every dataset, backbone, protocol and k, to filter and sort."""
+    """Make a long table for each track, to filter and sort: a row for every dataset, backbone, protocol and k."""
     titles = ("dataset", "domain", "backbone", "protocol", "k")
     for track in grid.tracks:
         groups = [group for group in grid.groups if group.key.track == track and not group.key.ablations]
@@ -123,14 +123,14 @@ def explorer_tables(grid: GridResults) -> Iterator[Table]:
 
 
 def _explorer_row(group: ComparisonGroup, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:
-    """Make the row of one dataset at one k of a group: what it is, and the accuracy of every method."""
+    """Make the row of one dataset at one k: dataset, domain, backbone, protocol, k, and the score of every method."""
     scores = [score_entry(group, method, k, test) for method in methods]
     texts = map(Entry, (test, group.key.domain, group.key.backbone, group.key.protocol))
     return with_dagger((*texts, number(k, "d"), *highlighted(scores)), group.selects_on_test)
 
 
 def published_table(grid: GridResults) -> Table | None:
-    """Make one row for each measurement that has a published accuracy; ``None`` if there is no such measurement.
+    """Make a table with a row for each measured accuracy that the paper prints too; ``None`` if there is none.
 
     Variants of a method are left out if the method itself was measured: the paper prints no variants.
     """
@@ -189,7 +189,7 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
 
 
 def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
-    """Return the numbers of one method: the means, then the accuracy on each test set."""
+    """Return one method's entries in the table: the means, then the accuracy on each test set."""
     partial, missing = _partial_tests(group, k), f"({group.measured_tests(method, k)})"
     gain = None if group.is_zero_shot(method) else group.mean(method, k, lambda row: row.score_gain)
     mean_gain = gain.mean if gain else None
@@ -207,7 +207,10 @@ def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
 
 
 def _own_class_means(group: ComparisonGroup, k: int, method: str) -> tuple[Summary | None, Summary | None]:
-    """Return the means over the shifted test sets, each among its own classes: of the method, and of zero-shot."""
+    """Return two means over the shifted test sets: of the method and of zero-shot.
+
+    Predictions are among the classes of each test set.
+    """
     partial = _partial_tests(group, k)
 
     def own(row: Row) -> float | None:
@@ -220,14 +223,14 @@ def _own_class_means(group: ComparisonGroup, k: int, method: str) -> tuple[Summa
 
 
 def _partial_tests(group: ComparisonGroup, k: int) -> frozenset[str]:
-    """Return the test sets with fewer classes than the target; none for another metric than accuracy."""
+    """Return the test sets with fewer classes than the target; none if the metric is not accuracy."""
     if group.rows[0].metric != "accuracy":
         return frozenset()
     return frozenset(row.test for row in group.rows if row.accuracy_own_classes is not None and row.k in (0, k))
 
 
 def _test_title(group: ComparisonGroup, test: str) -> str:
-    """Return the name of the test set; with the target's name before it if the group has several targets."""
+    """Return the name of the test set, after the target's name if the group has several targets."""
     targets = {row.dataset for row in group.rows}
     if len(targets) > 1:
         return test
@@ -236,7 +239,10 @@ def _test_title(group: ComparisonGroup, test: str) -> str:
 
 
 def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make methods x (base, new, harmonic mean, all) at one k, means over datasets; ``None`` on other tracks."""
+    """Make the table of methods x (base, new, harmonic mean, all) at one k. The numbers are means over datasets.
+
+    ``None`` on a track without base classes.
+    """
     if group.track.base_classes is None:
         return None
     datasets = sorted({row.dataset for row in group.rows})

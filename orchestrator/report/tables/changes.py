@@ -57,9 +57,10 @@ def setting_text(value: Any) -> str:
 
 
 def effects_table(grid: GridResults) -> Table | None:
-    """Make switches x methods; ``None`` if no protocol has results together with the protocol that it changes.
+    """Make a table of what each changed switch does to each method.
 
-    A switch that changes nothing for any method gets one row for all methods.
+    A switch that changes nothing for any method gets one row for all methods. ``None`` if no changed protocol has
+    results together with its base protocol.
     """
     rows: list[tuple[Entry, ...]] = []
     for effects in switch_effects(grid):
@@ -100,10 +101,10 @@ def _effect_row(grid: GridResults, effect: SwitchEffect) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True)
 class SwitchEffect:
-    """A protocol compared with the protocol that it changes, for one method on one track.
+    """The effect of changed switches on one method and track: a protocol compared with its base protocol.
 
     Attributes:
-        protocol, base: the changed protocol, and the protocol that it changes.
+        protocol, base: the protocol with changed switches, and the protocol without the changes.
         method: a label; a dash if no cells could be paired.
         pairs: the evaluations under ``base`` and under ``protocol`` of every test split that both have.
     """
@@ -116,14 +117,14 @@ class SwitchEffect:
 
     @property
     def changed(self) -> int:
-        """The number of pairs whose accuracy or counts per class differ at all."""
+        """The number of pairs that differ in the accuracy or in the count of any class."""
         return sum((a.accuracy, a.per_class) != (b.accuracy, b.per_class) for b, a in self.pairs)
 
 
 def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
-    """Yield the effects on every method, for each track and each protocol whose base protocol has results.
+    """Yield a list of effects for each track and each protocol whose base protocol has results.
 
-    There is one effect for each label under the changed protocol; a single one without pairs if nothing matches.
+    The list has an effect for each label with pairs. If no cells can be paired, it has a single effect without pairs.
     """
     results: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in grid.results:
@@ -145,10 +146,11 @@ def _paired(
 ) -> Mapping[str, list[tuple[Evaluation, Evaluation]]]:
     """Return pairs of evaluations whose cells differ only in the protocol, by label, in the order of ``changed``.
 
-    Cells of a pair share backbone, domain, dataset, k, seed, rule for sources and method. The methods match by their
-    settings; cells without such a partner match by label. If several cells match, none of them is used.
+    Cells of a pair share backbone, domain, dataset, k, seed, rule for sources and method. First, cells with equal
+    settings of the method are paired, then the remaining cells with equal labels. A cell that matches several others
+    is left out.
     """
-    partners: dict[str, Result] = {}  # by the id of the changed cell
+    partners: dict[str, Result] = {}  # id of the changed cell -> result under the base protocol
     for variant_of in (lambda cell: cell.method.settings, lambda cell: labels[cell.id]):
         used = {partner.cell.id for partner in partners.values()}
         candidates = _unique(variant_of, (result for result in base if result.cell.id not in used))
@@ -166,7 +168,7 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """Key each result by what the two cells of a pair have in common; leave out results that share a key."""
+    """Return each result by what its cell must share with the other cell of a pair, if no other result shares it."""
     groups: dict[Hashable, list[Result]] = defaultdict(list)
     for result in results:
         cell = result.cell

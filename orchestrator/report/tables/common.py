@@ -18,7 +18,7 @@ def group_table(
 ) -> Table:  # fmt: skip
     """Return a table about one group, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
-    Its name is ``kind`` with the group and k. Rows have a dagger if test labels may have chosen the group's numbers.
+    The table's name is ``kind`` with the group and k. Rows have a dagger if test labels may have chosen the numbers.
     """
     name = f"{kind}_{group.key.slug}" + (f"_k{k}" if k is not None else "")
     with_daggers = tuple(with_dagger(row, group.selects_on_test) for row in rows)
@@ -36,21 +36,22 @@ def method_entry(grid: GridResults, method: str) -> Entry:
 
 
 def summary_entry(group: ComparisonGroup, method: str, summary: Summary | None, **more: Any) -> Entry:
-    """Return a mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
+    """Return the entry of one method's mean over seeds. ``more``: further arguments of :func:`measured`."""
     lower, seeds = group.metric.lower_is_better, 1 if method in group.fixed else len(group.seeds)
     return measured(summary, seeds=seeds, digits=group.digits, lower_is_better=lower, **more)
 
 
 def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry:
-    """Return a method's score on one test split, with its deviation over seeds and the cells that it is made of."""
+    """Return the entry of a method's score on one test split, with its deviation over seeds and the cells' ids."""
     cells = tuple(row.cell_id for row in group.rows_by_seed(method, k, test).values())
     return summary_entry(group, method, group.score(method, k, test), cells=cells)
 
 
 def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = False) -> Entry:
-    """Return a method's mean over datasets at one k and its gain, or a dash with the number of datasets.
+    """Return the entry of a method's mean over datasets at one k, with its gain over zero-shot.
 
-    In a race the mean over those datasets stands behind the dash. It is no number to sort by.
+    If no seed has every dataset, the entry is a dash with the number of measured datasets. After a race (``raced``), it
+    has their mean too, as a text that tables do not sort by.
     """
     fixed, mean = method in group.fixed, group.mean(method, k)
     missing = f"{group.measured_tests(method, k)} datasets"

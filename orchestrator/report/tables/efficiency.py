@@ -21,7 +21,7 @@ _REFERENCES = 3
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make methods x (frontiers that the method is on, mean, costs) at one k.
+    """Make the table of methods x (Pareto frontiers that the method is on, mean, costs) at one k.
 
     ``None`` if fewer than two methods have a mean.
     """
@@ -60,10 +60,10 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
 
 
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
-    """Make methods x reference methods: how many images per class the reference needs for the method's score.
+    """Make the table of methods x references: how many images per class a reference needs for a method's score.
 
-    The score is the one at the largest k. The references are methods that may be the best. ``None`` if nothing can be
-    said.
+    The score is that of the method at the largest k. The references are methods that may be the best. ``None`` if no
+    number can be given.
     """
     last = group.ks[-1]
     verdicts = [series.at(last) for series in grid.verdicts_about(group) if not series.dataset]
@@ -87,7 +87,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
 
 
 def _images(group: ComparisonGroup, reference: str, method: str) -> Images | None:
-    """Return the k at which the reference has the score that the method has at the largest k."""
+    """Return the k at which the reference has the score of the method at the largest k; ``None`` without scores."""
     sign, last = -1 if group.metric.lower_is_better else 1, group.ks[-1]
     curves = [
         [group.score(reference, k, test) for k in group.ks] + [group.score(method, last, test)]
@@ -101,7 +101,10 @@ def _images(group: ComparisonGroup, reference: str, method: str) -> Images | Non
 
 
 def _images_entry(found: Images | None, ks: Sequence[int]) -> Entry:
-    """Return ``7 (5 to 10)``; ``below 1`` or ``over 16`` where the method has a better or worse score at every k."""
+    """Return the entry of a number of images and its interval, such as ``7 (5 to 10)``.
+
+    ``below 1``: the reference has the score even at the smallest k. ``over 16``: it does not have the score at any k.
+    """
     if found is None:
         return Entry(DASH)
     below, over = f"below {ks[0]}", f"over {ks[-1]}"

@@ -1,4 +1,4 @@
-"""A table as CSV, Markdown and HTML, and the list of the formats that files are written in. ``latex`` has LaTeX."""
+"""Prints a table as CSV, Markdown or HTML, and lists the formats of a report's files. ``latex.py`` prints LaTeX."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from orchestrator.report.tables.latex import to_latex
 from orchestrator.report.tables.table import Entry, Table
 
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
-"""Columns for which a long table has a choice of values above it."""
+"""Titles of columns by whose values readers can filter a long table."""
 _LONG = 12
 """Tables with more rows have filters. The page's script has the same limit for its search field."""
 
 
 def to_csv(table: Table) -> str:
-    """Return the table as CSV, with all digits. A measured column is followed by columns for its deviation, n and gain.
+    """Return the table as CSV. A measured column is followed by columns for its deviation, n and gain.
 
-    Methods have their names in grids and records; a column of methods is followed by one of display names.
-
-    If test labels may have chosen the numbers of any row, the last column says for which rows.
+    A column of methods has their names in grids and records, and is followed by a column of display names. If test
+    labels may have chosen the numbers of any row, the last column says for which rows.
     """
     columns: list[list[str]] = []
     for i, title in enumerate(table.header_codes or table.full_header):
@@ -52,7 +51,7 @@ def to_csv(table: Table) -> str:
 
 
 def _exact(value: float | None) -> str:
-    """Print up to six digits after the point, more than any test split resolves, without trailing zeros."""
+    """Return a number with up to six decimals, more than any test split resolves, without trailing zeros."""
     return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
 
 
@@ -90,7 +89,7 @@ def _markdown(content: str) -> str:
 
 
 def to_html(table: Table, *, sortable: bool = False) -> Markup:
-    """Return the table as a ``<table>`` element. Readers can sort a ``sortable`` one and, if it is long, filter it."""
+    """Return the table as a ``<table>`` element. ``sortable``: readers can sort it and, if it is long, filter it."""
     filters = [i for i, title in enumerate(table.header) if title in _FILTERED] if len(table.rows) > _LONG else ()
     return Markup(_html_template().render(table=table, sortable=sortable, filters=filters))
 
@@ -99,7 +98,7 @@ def to_html(table: Table, *, sortable: bool = False) -> Markup:
 def _html_template() -> jinja2.Template:
     loader = jinja2.PackageLoader("orchestrator.report.tables")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    # Not in the template: a report has tens of thousands of cells, and Jinja took three times as long.
+    # The template does not print cells: a report has tens of thousands, and Jinja took three times as long.
     environment.filters["cells"] = lambda row, table: Markup(
         "".join(_html_cell(entry, column, table) for column, entry in enumerate(row))
     )
@@ -134,4 +133,4 @@ def _html_cell(entry: Entry, column: int, table: Table) -> str:
 
 
 FILE_FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
-"""The formats that every table of a report is written in, by the ending of the file's name."""
+"""Ending of a file's name -> the function that prints a table. A report has every table in all these formats."""

@@ -1,7 +1,7 @@
 """A table in LaTeX, ready to paste: booktabs, best bold, second underlined.
 
-A table is never wider than the text: adjustbox shrinks it. A long one runs over several pages, in small type. If it has
-many columns too, its pages lie on their side, without deviations.
+adjustbox shrinks a table that is wider than the text. A long table runs over several pages in small type. A long table
+with many columns is printed in landscape, without deviations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ESCAPED = {
 } | {chr(0x3B1 + i): rf"$\{name}$" for i, name in enumerate(_GREEK) if name}  # fmt: skip
 
 _ROWS_OF_A_PAGE, _COLUMNS_OF_A_PAGE = 40, 8
-"""A longer table runs over several pages, and one that is wider too lies on its side."""
+"""The most rows of a table on a single page, and the most columns of a longer table that is not in landscape."""
 
 
 def latex_escape(content: str) -> str:
@@ -44,7 +44,7 @@ def latex_escape(content: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Return the table as a LaTeX environment. The first lines are comments that name the packages it needs."""
+    """Return the table as a LaTeX environment. The first lines are comments that name the packages to load."""
     long = len(table.rows) + 2 * len(table.footnotes) > _ROWS_OF_A_PAGE
     sideways = long and len(table.header) > _COLUMNS_OF_A_PAGE
     if sideways:
@@ -73,7 +73,7 @@ def to_latex_document(tables: Sequence[Table]) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    """Return the LaTeX templates. Their delimiters are not Jinja's own, which LaTeX uses too."""
+    """Return the LaTeX templates. They have other delimiters than usual, because LaTeX uses braces itself."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.report.tables"),
         block_start_string="<%",
@@ -104,7 +104,7 @@ def _lines(table: Table, small: str) -> Iterator[str]:
         texts = tuple(entry.text for entry in row[: table.merged_columns])
         first = next((c for c, (a, b) in enumerate(zip(texts, previous, strict=False)) if a != b), len(previous))
         line = " & ".join("" if c < first else _entry(entry, table, small) for c, entry in enumerate(row)) + r" \\"
-        # LaTeX would read a line that begins so as an option of the line break before it.
+        # After a line break, LaTeX would read "[" or "*" as an option of the line break.
         yield "{}" + line if line.startswith(("[", "*")) else line
         previous = texts
 

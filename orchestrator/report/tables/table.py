@@ -1,4 +1,4 @@
-"""A table as data. Every entry has its number, so that each format (CSV, Markdown, HTML, LaTeX) prints its own way."""
+"""A table as data. Entries have numbers beside their texts, so that CSV, Markdown, HTML and LaTeX can differ."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Entry:
         gain: difference to zero-shot, in points.
         digits: decimals of the deviation and the gain.
         remark: printed beside the number, for example ``n = 1`` if it is a mean over fewer seeds than its neighbours.
-        highlight: whether it is the best or second best of its group.
+        highlight: whether the number is the best or the second best of those it is compared with.
         tooltip: the text that the page shows while the pointer is on the entry.
         colour: colour of the square before a method's name.
         selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
-        footnotes: letters of its footnotes, separated by commas.
-        cells: ids of the cells that the number is made of.
+        footnotes: letters of the entry's footnotes, separated by commas.
+        cells: ids of the cells that the number is computed from.
         lower_is_better: whether the best of several such numbers is the smallest.
     """
 
@@ -77,13 +77,13 @@ class Table:
         column_groups: titles above the header, each with the number of columns it spans; together they span all.
         header_footnotes: the letters of the footnotes at each column's title; empty for none.
         footnotes: letter and text of each footnote. A footnote without a letter is about the whole table.
-        merged_columns: how many of the first columns print a text once where rows repeat it.
+        merged_columns: how many of the first columns leave out a text in LaTeX if the row above has it too.
         ruled_rows: rows, counted from 0, with a rule above them.
         hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.
         header_codes: titles of the columns in CSV files, with names of methods as in grids; empty for those of
             ``header``.
-        dash_note: what a dash means; part of the caption if the table has one.
-        upright_titles: whether titles of number columns may be turned upright, because they are wider than the numbers.
+        dash_note: what a dash means; part of the caption if the table has a dash.
+        upright_titles: whether LaTeX turns titles of number columns by 90 degrees: they are wider than the numbers.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Table:
         )
 
     def without_constant_columns(self, start: int, stop: int) -> Table:
-        """Leave out a column from ``start`` to ``stop - 1`` if it has the same text in every row."""
+        """Return the table without those columns from ``start`` to ``stop - 1`` whose text is the same in all rows."""
         return self.without_columns({i for i in range(start, stop) if len({row[i].text for row in self.rows}) <= 1})
 
 
@@ -182,7 +182,7 @@ def measured(
 
 
 def highlighted(entries: Sequence[Entry]) -> list[Entry]:
-    """Highlight best and second best of the entries. Numbers that print alike are equal.
+    """Return the entries with the best and the second best highlighted. Numbers that are printed alike are equal.
 
     Nothing is highlighted if there are fewer than two different numbers.
     """
@@ -203,5 +203,5 @@ def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) 
 
 
 def with_dagger(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
-    """Return the row with a dagger at its first entry if test labels may have chosen its numbers."""
+    """Return the row. ``selected``: with a dagger at its first entry, because test labels may have chosen numbers."""
     return (replace(row[0], selected=True), *row[1:]) if selected else tuple(row)

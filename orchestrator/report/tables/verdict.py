@@ -16,19 +16,19 @@ from orchestrator.util.units import pluralize
 
 
 def verdict_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table]:
-    """Return one table for each k of a group; none for ablations and for a changed protocol, which have no verdict."""
+    """Make a table for each verdict about a group. Ablations and changed protocols have no verdicts."""
     about = grid.verdicts_about(group)
     return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
 
 
 def verdict_tables_over_domains(grid: GridResults) -> Iterator[Table]:
-    """Return one table for each k over all domains together."""
+    """Make a table for each verdict about all domains together."""
     about = [series for series in grid.verdicts if not series.domain]
     return (_verdict_table(grid, series, verdict) for series in about for verdict in series.verdicts)
 
 
 def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -> Table:
-    """List the methods, the best set first: mean, difference to the first one with its interval, n and seeds."""
+    """Make the table of one verdict: each method's mean, difference to the first method, interval, n and seeds."""
     comparison, selected = verdict.comparison, grid.selects_on_test(series)
     rows = []
     for score in comparison.methods:

@@ -18,7 +18,7 @@ from orchestrator.util.units import listed
 
 
 def costs_tables(grid: GridResults) -> Iterator[Table]:
-    """Make a table for each track of what a cell of each method costs, by backbone and protocol."""
+    """Make a table for each track: what a cell costs, by method, backbone and protocol."""
     return (_costs_table(grid, track) for track in grid.tracks)
 
 
@@ -59,9 +59,9 @@ def _costs_table(grid: GridResults, track: str) -> Table:
 
 
 def sources_table(grid: GridResults) -> Table | None:
-    """List the accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without any.
+    """Make a table of every source model's accuracy on its own task; ``None`` if there are no source models.
 
-    A column with remarks is there if some model gains nothing.
+    If fine-tuning has not helped some model, a column of remarks says so.
     """
     if not grid.sources:
         return None
@@ -91,7 +91,7 @@ _LISTED = 8
 
 
 def short_classes_table(grid: GridResults) -> Table | None:
-    """List datasets that have classes with fewer than k training images, by k and protocol; ``None`` if none has."""
+    """Make a table of the datasets that have classes with fewer than k training images; ``None`` without any."""
     groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in grid.rows if row.short_classes}
     if not groups:
         return None
@@ -106,7 +106,10 @@ def short_classes_table(grid: GridResults) -> Table | None:
 
 
 def missing_table(grid: GridResults) -> Table | None:
-    """Count cells by state, for every method and k with unfinished cells; ``None`` if every cell is finished."""
+    """Make a table with the counts of finished, failed and missing cells of each method and k.
+
+    Methods and k without unfinished cells are left out. ``None`` if every cell is finished.
+    """
     if not (grid.missing or grid.failures):
         return None
     finished = {result.cell.id for result in grid.results}
@@ -132,7 +135,7 @@ def missing_table(grid: GridResults) -> Table | None:
 
 
 def left_out_table(grid: GridResults) -> Table | None:
-    """List the methods that a race has stopped, with the reason; ``None`` if it has left out no cell."""
+    """Make a table of the methods that a race has stopped, with the reasons; ``None`` if no cell was left out."""
     if not grid.left_out:
         return None
     left_out = {cell.id for cell in grid.left_out}
@@ -160,7 +163,7 @@ def left_out_table(grid: GridResults) -> Table | None:
 
 
 def cells_without_result_table(grid: GridResults) -> Table | None:
-    """List every planned cell without a result and every failure; ``None`` if there are none."""
+    """Make a table of every planned cell without a result and of every failure; ``None`` without any."""
     if not (grid.missing or grid.failures):
         return None
     finished = {result.cell.id for result in grid.results}
