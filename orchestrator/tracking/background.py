@@ -1,4 +1,4 @@
-"""Writes finished cells to MLflow in a background thread while a grid runs; its errors never end the run."""
+"""Writes finished cells to MLflow in a background thread while a grid runs. Errors of MLflow never end the grid."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
 CLOSE_SECONDS = 30.0
-"""How long closing waits for the queue. A busy moment's runs take less, and MLflow gives up on a dead server sooner."""
+"""How long closing waits for the queue. Usually a shorter time is enough, and MLflow waits less for a dead server."""
 
 LEFT_TO_SYNC = 200
-"""If more runs are queued at the end, the thread leaves them to ``sync``, which shows its progress."""
+"""If more runs than this are queued at the end, the thread leaves them to ``sync``, which shows its progress."""
 
 
 class BackgroundTracker:
     """A queue of finished cells and the thread that writes them to a tracker.
 
-    A store that cannot be written to neither stops the grid nor loses a run: a failed write is tried again after
-    pauses that double up to a minute. The queue holds ids only; a result is read from the store when it is written.
-    A run that cannot be written by itself, and what is left in the queue at the end, is written by ``sync``.
+    If MLflow cannot be reached, the grid goes on, and the thread tries again after pauses that double up to a minute.
+    The queue holds ids only: the thread reads a result when it writes the run. ``sync`` later writes the runs that are
+    left in the queue at the end, and those that MLflow did not accept.
 
     Args:
-        open_tracker: makes the tracker; called in the thread, because importing MLflow and creating a database take
+        open_tracker: makes the tracker. The thread calls it, because importing MLflow and creating a database take
             seconds.
-        say: receives one line when the store becomes unreachable, one when it is back, and one at the end of the
-            ``with`` block about what is left to ``sync``.
+        describe: gives the labels of a result's run.
+        read: reads the result of a cell, by the cell's id.
+        say: receives one line when MLflow cannot be reached, one when it can be reached again, and one at the end of
+            the ``with`` block if runs are left to ``sync``.
+        pauses: seconds of the first and of the longest pause.
     """
 
     def __init__(
@@ -56,13 +59,14 @@ class BackgroundTracker:
 
     @property
     def pending(self) -> int:
-        """Length of the queue; the run being written at the moment is not counted."""
+        """The number of queued runs, without the run that is being written."""
         return self._queue.qsize()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
-        """Write what is queued for at most ``timeout`` seconds, and end the thread.
+        """Write queued runs for at most ``timeout`` seconds, and end the thread.
 
-        A store that is unreachable gets one more try. Returns what was wrong in one line, ``""`` for nothing.
+        If MLflow cannot be reached, the thread tries once more. Returns one line about runs that were not written, or
+        ``""`` if all were.
         """
         self._closing.set()
         self._queue.put(None)
@@ -89,7 +93,7 @@ class BackgroundTracker:
                 self._unwritten += 1
 
     def _write(self, cell_id: str) -> bool:
-        """Write one run, again and again while the store is unreachable; returns whether it was written."""
+        """Write one run, and repeat this while MLflow cannot be reached. Returns whether the run was written."""
         pause, longest = self._pauses
         while True:
             before = self._problem

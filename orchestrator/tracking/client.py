@@ -1,6 +1,6 @@
-"""Opens MLflow: a client on SQLite, PostgreSQL or a tracking server, and an experiment.
+"""Connects to MLflow on SQLite, PostgreSQL or a tracking server, and opens an experiment.
 
-What is missing is created, even when several processes do so at once.
+A missing database or experiment is created. Several processes may do so at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 PROXY_SCHEME = "mlflow-artifacts"
-"""The URL scheme of artifacts that a tracking server uploads to and downloads from its own destination."""
+"""The URL scheme of artifacts that a tracking server stores for its clients."""
 
 _TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """Tags of a new experiment: MLflow's web interface then opens on the table of runs."""
@@ -36,8 +36,8 @@ _TAGS = {"mlflow.experimentKind": "custom_model_development"}
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # MLflow raises its errors as well; they are reported once, by this project
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sync has its own; an unreachable server costs seconds, not minutes
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # the errors that MLflow logs are raised too, and this project reports them
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sync tries again itself; MLflow would take minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "6",
     "PGCONNECT_TIMEOUT": "10",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -46,11 +46,12 @@ _ENVIRONMENT = {
 
 
 def open_client(uri: str) -> MlflowClient:
-    """Return a connected client; a missing SQLite database is created first.
+    """Return a connected client. A missing SQLite database is created first.
 
-    Raises within seconds what MLflow or the database raises; MLflow itself would try a broken database for 100 seconds.
-    MLflow creates a SQLite database in many steps. Two processes that do so at once, or one that is killed meanwhile,
-    leave it broken for good. So it is created under a temporary name, behind a lock, and renamed when complete.
+    MLflow creates a SQLite database in many steps. If two processes do so at once, or if the process is killed, the
+    database stays broken. Therefore it is created under a temporary name, behind a lock, and renamed when complete.
+
+    Raises the error of MLflow or of the database, within seconds. MLflow alone would try a broken database for 100 s.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -80,10 +81,10 @@ def _silence_loggers() -> None:
 
 
 def _create_database(path: Path, lock: int) -> None:
-    """Create an empty tracking database unless the file exists. Raises ``OSError`` when MLflow cannot.
+    """Create an empty tracking database unless the file exists. Raises ``OSError`` if MLflow cannot create it.
 
-    A child process does it, so that this process keeps no connection to the temporary name. The child inherits the
-    lock's file descriptor: if only this process is killed, the next one waits until the child has ended.
+    A child process creates the database, so that this process keeps no connection to the temporary name. The child
+    inherits the file descriptor of the lock. So if only this process is killed, the next one waits for the child.
     """
     if path.exists():
         return
@@ -100,7 +101,7 @@ def _create_database(path: Path, lock: int) -> None:
 
 @functools.cache
 def _use_write_ahead_log() -> None:
-    """Switch SQLite connections to write-ahead logging: each of a run's six commits then syncs the disk less often.
+    """Switch SQLite connections to write-ahead logging, which syncs the disk less often: a run takes six commits.
 
     A power cut can lose the last few runs, which ``sync`` writes again.
     """
@@ -115,7 +116,10 @@ def _use_write_ahead_log() -> None:
 
 
 def move_aside(path: Path) -> Path | None:
-    """Rename a SQLite database, so that the next client creates a new one; its new path, ``None`` if there was none."""
+    """Rename a SQLite database, so that the next client creates a new one.
+
+    Returns the new path, or ``None`` if there was no database.
+    """
     if not path.exists():
         return None
     with file_lock(Path(f"{path}.lock"), wait=True):
@@ -127,10 +131,10 @@ def move_aside(path: Path) -> Path | None:
 
 
 def open_experiment(client: MlflowClient, name: str, artifact_root: str | None) -> str:
-    """Return the id of the active experiment called ``name``, created or restored where necessary.
+    """Return the id of the active experiment called ``name``. It is created, or restored if it was deleted.
 
-    A new one keeps its artifacts below the folder or URL ``artifact_root``; ``None`` leaves that to the store. Raises
-    what MLflow raises, unless another process did the same in the meantime.
+    A new experiment keeps its artifacts below the folder or URL ``artifact_root``; with ``None``, the tracking server
+    chooses where. Raises the errors of MLflow, except when another process has created or restored the experiment.
     """
     found = client.get_experiment_by_name(name)
     if found is None:
@@ -148,10 +152,9 @@ def open_experiment(client: MlflowClient, name: str, artifact_root: str | None) 
 
 @contextlib.contextmanager
 def _ignoring_errors_if(done: Callable[[], bool]) -> Iterator[None]:
-    """Ignore an error of the block if its goal is reached afterwards.
+    """Ignore an error of MLflow in the block if ``done()`` is true afterwards.
 
-    MLflow checks before it writes, outside of a transaction. So of two processes that do the same at once, the second
-    gets an error.
+    MLflow does not check and write in one transaction. So if two processes do the same at once, one gets an error.
     """
     from mlflow.exceptions import MlflowException
 
@@ -163,11 +166,14 @@ def _ignoring_errors_if(done: Callable[[], bool]) -> Iterator[None]:
 
 
 def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, destination: str | None) -> None:
-    """Store a small folder as artifacts of a run, under a name. A local one is copied: MLflow's own call takes 30 ms.
+    """Store a small folder as artifacts of a run, in a folder called ``name``.
+
+    If the artifacts are on this machine, the folder is copied, because MLflow's own call takes 30 ms.
 
     Args:
-        destination: URL where the files are written if the run's URI refers to a tracking server whose database the
-            client writes to directly; ``None`` sends them to the server.
+        info: the run, as MLflow describes it.
+        destination: URL to write the files to if the run's artifacts belong to a tracking server, but the client writes
+            to the server's database directly; ``None`` sends the files to the server.
     """
     uri = str(info.artifact_uri)
     if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):

@@ -1,4 +1,4 @@
-"""Classifies errors of MLflow, SQLAlchemy, requests and databases: whether waiting helps, and what to tell people."""
+"""Classifies errors of MLflow, SQLAlchemy, requests and databases: does waiting help, and what does a person read?"""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ class NoAnswer(TimeoutError):
 class TrackingProblem:
     """What is wrong with a tracking store.
 
-    ``unreachable`` may pass by waiting; ``refused`` stays until the user acts; ``other`` concerns a single run, or is
-    not understood.
+    Attributes:
+        message: one line for people.
+        kind: ``unreachable`` if waiting may help, ``refused`` if a person has to act, ``other`` if the error is about
+            a single run or is not known.
     """
 
     message: str
@@ -49,14 +51,14 @@ _REFUSALS = {
         "the tracking database does not accept the password; PGPASSFILE names the file it is read from"
     ),
 }
-"""Texts of an error, or MLflow's code for it -> the message. Waiting does not help against any of these."""
+"""Parts of an error's text or code -> the message for people. Waiting does not help against any of these errors."""
 
 _UNREACHABLE_CLASSES = {"ConnectionError", "Timeout", "TimeoutError", "OperationalError", "InterfaceError"}
 _UNREACHABLE_TEXTS = ("TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "error code 5")
 
 
 def classify_tracking_error(error: BaseException) -> TrackingProblem:
-    """Return what an error raised while writing to MLflow means."""
+    """Return the problem behind an error that was raised while writing to MLflow."""
     chain = list(_causes(error))
     text = " ".join([*map(str, chain), str(getattr(error, "error_code", ""))])
     classes = {cls.__name__ for cause in chain for cls in type(cause).__mro__}
@@ -66,7 +68,7 @@ def classify_tracking_error(error: BaseException) -> TrackingProblem:
         if any(sign in text for sign in signs):
             return TrackingProblem(message, "refused")
     if classes & _UNREACHABLE_CLASSES or any(sign in text for sign in _UNREACHABLE_TEXTS):
-        # MLflow and SQLAlchemy wrap one short reason into pages of text.
+        # MLflow and SQLAlchemy wrap a short reason into pages of text. The shortest text is the reason.
         reasons = [cause for cause in chain if str(cause) and not isinstance(cause, (KeyError, sqlite3.Warning))]
         shortest = min(reasons or [error], key=lambda cause: len(str(cause)))
         return TrackingProblem(f"the tracking store cannot be reached: {one_line(shortest, limit=160)}", "unreachable")
@@ -74,7 +76,7 @@ def classify_tracking_error(error: BaseException) -> TrackingProblem:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Return the error and everything it was caused by."""
+    """Yield the error, its cause, the cause of its cause, and so on."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

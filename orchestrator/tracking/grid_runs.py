@@ -1,4 +1,4 @@
-"""A grid's runs in MLflow: where they are, their labels, and the sync that makes them equal to the results."""
+"""The runs of a grid in MLflow: their location and labels, and the sync that makes them equal to the results."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from orchestrator.util.units import pluralize
 class GridRuns:
     """The runs of a grid in MLflow, in the store's database or on ``MLFLOW_TRACKING_URI``.
 
-    Raises ``UserError`` for a tracking address of an unknown scheme, and for a remote store without a tracking server.
-    Nothing is opened yet.
+    Making this object opens nothing. It raises ``UserError`` for a tracking address of an unknown scheme, and for a
+    remote store without a tracking server.
     """
 
     def __init__(self, grid: Grid, catalog: Catalog, store: Store) -> None:
@@ -40,12 +40,12 @@ class GridRuns:
         self.location = tracking_location(store)
 
     def open_tracker(self) -> Tracker:
-        """Open a tracker for the grid's MLflow experiment. The first one in a process takes seconds."""
+        """Open a tracker for the grid's MLflow experiment. The first call in a process takes seconds."""
         return Tracker(self.location, self._grid.name, self._store.adapter_folder)
 
     @cached_property
     def label(self) -> Describe:
-        """Gives the grid's label, the domain's title, the paper's accuracy and the colour of a result's run."""
+        """The function that gives the labels of a result's run."""
         grid = self._grid
         methods = {grid.label(cell): cell.method.name for cell in grid.all_cells}
         styles, titles = styles_of(methods), display_names(methods)
@@ -68,10 +68,7 @@ class GridRuns:
         return label
 
     def track_in_background(self, console: Console) -> BackgroundTracker:
-        """Return a queue of finished cells, and the thread that writes their runs.
-
-        The console shows what goes wrong.
-        """
+        """Return a queue of finished cells whose runs a thread writes. The console shows the errors of MLflow."""
 
         def say(line: str) -> None:
             print_line(f"MLflow: {line}", console, "yellow")
@@ -81,17 +78,17 @@ class GridRuns:
     def sync(self, results: GridResults, report: Path, console: Console, *, verify: bool = False) -> tuple[bool, str]:
         """Make the runs of the grid's MLflow experiment equal to the results.
 
-        Returns whether they are equal at the end, and one line about it.
+        Returns whether the runs are equal at the end, and one line about the outcome.
 
-        A tracking server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError``
-        is raised: the results are stored in any case.
+        If a tracking server does not answer, the sync is repeated for a while; Ctrl-C ends the waiting. Errors of
+        MLflow are not raised, because the results are stored in any case. Raises ``UserError``.
 
         Args:
-            results: the results of the whole grid, so that cells that ``--only`` and ``--limit`` leave out keep their
-                runs.
-            report: the folder of files to attach to the grid's own run.
+            results: the results of the whole grid. Otherwise cells that ``--only`` or ``--limit`` leave out would lose
+                their runs.
+            report: the folder of files to attach to the run of the whole grid.
             console: shows the progress.
-            verify: compare every run, even when the grid's own run says that nothing has changed.
+            verify: whether to compare every run even if the run of the whole grid says that nothing has changed.
         """
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
 
@@ -111,7 +108,7 @@ class GridRuns:
             raise
         except KeyboardInterrupt:
             return False, f"MLflow: stopped; the results are safe, and {later}"
-        except Exception as error:  # a tracking server that is away is no reason to lose the report
+        except Exception as error:  # an error of MLflow does not end the command
             problem = classify_tracking_error(error)
             later = f"after that, {later.removesuffix(' later')}" if problem.kind == "refused" else later
             return False, f"MLflow could not be written to: {problem.message}; {later}"

@@ -10,7 +10,7 @@ from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 
 POSTGRES_DRIVER = "postgresql+psycopg2"
-"""The URI scheme that SQLAlchemy is given; which driver it takes for plain ``postgresql`` differs between versions."""
+"""The URI scheme for SQLAlchemy. For plain ``postgresql``, its versions choose different drivers."""
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ARTIFACTS_VARIABLE = "BOLT_TRACKING_ARTIFACTS"
@@ -23,9 +23,9 @@ class TrackingLocation:
 
     Attributes:
         uri: ``sqlite:///...``, ``postgresql+psycopg2://...`` or ``http(s)://...``.
-        artifacts: URL where new experiments keep their artifacts; ``None`` where the server decides. For PostgreSQL it
-            is the ``--artifacts-destination`` of the tracking server on that database, and runs refer to that server.
-        server: the address of its web interface, if known.
+        artifacts: URL below which new experiments keep their artifacts; ``None`` if the server chooses it. For
+            PostgreSQL it is the ``--artifacts-destination`` of the tracking server that uses the database.
+        server: the address of the store's web interface, if known.
     """
 
     uri: str
@@ -39,7 +39,7 @@ class TrackingLocation:
 
 
 def tracking_location(store: Store) -> TrackingLocation:
-    """Where the runs of a store are tracked.
+    """Return where the runs of a store are tracked.
 
     Raises ``UserError`` for a remote store without a tracking server, and for a URI of an unknown scheme.
     """

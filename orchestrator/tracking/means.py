@@ -13,13 +13,13 @@ from orchestrator.tracks import stored_track
 from orchestrator.util.units import pluralize
 
 ALL_DOMAINS = "all"
-"""The parameter ``domain`` of means over several domains."""
+"""The parameter ``domain`` of a mean over several domains."""
 
 
 def mean_runs(
     results: Sequence[Result], labels: Mapping[str, Labels], verdicts: Sequence[VerdictSeries], grid: str
 ) -> Iterator[TrackedRun]:
-    """One run for each method of each verdict: the numbers and the words of the verdict."""
+    """Yield a run for each method of each verdict, with the numbers and the words of the verdict."""
     groups: dict[tuple[str, str, str, str, str], list[Result]] = {}
     for result in results:
         cell = result.cell
@@ -74,9 +74,9 @@ def _tests(result: Result) -> set[str]:
 
 
 def _place_text(cell: Cell, about: str, k: int) -> str:
-    """Return what a verdict is about, such as ``k 4 · glyphs · few-shot``.
+    """Return what a verdict is about, such as ``k 4 · glyphs · few-shot``, as a title of a group of runs.
 
-    MLflow cuts the names of groups at their end.
+    k comes first, because MLflow cuts off the end of such titles.
     """
     track = stored_track(cell.track).title
     parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)
@@ -84,9 +84,9 @@ def _place_text(cell: Cell, about: str, k: int) -> str:
 
 
 def curve_tags(cell: Cell, method: str, verdicts: Iterable[VerdictSeries]) -> dict[str, str]:
-    """Return the k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
+    """Return the tags of a curve: at which k the method is in the best set, and at which k it is recommended.
 
-    Empty for a method that no verdict of this domain is about.
+    A tag is like ``k = 1, 4``, or ``yes`` on a track without k. There are no tags if no verdict has the method.
     """
     place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, "")
     here = [one for one in verdicts if (one.track, one.protocol, one.backbone, one.domain, one.dataset) == place]

@@ -1,7 +1,7 @@
 """Registers a saved model in MLflow's model registry, under its cell's run.
 
-The registered model is complete: the merged image tower with its classifier, the code that serves it
-(:mod:`orchestrator.tracking.serving`) and the package ``bolt``, which that code needs. Nothing is pickled.
+The registered model is complete: the merged image tower with the classifier, the code that serves them
+(:mod:`orchestrator.tracking.serving`), and the package ``bolt``, which this code needs. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch"
 
 
 def register_model(location: TrackingLocation, cell_id: str, folder: Path, name: str, example: bytes) -> int:
-    """Register a saved model as the next version of ``name``; returns the version.
+    """Register a saved model as the next version of ``name``, and return the version.
 
     Args:
         cell_id: the model is attached to the newest finished run of this cell.
@@ -56,7 +56,7 @@ def register_model(location: TrackingLocation, cell_id: str, folder: Path, name:
 
 
 def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
-    """Write the model in MLflow's format; returns its folder."""
+    """Write the model in MLflow's format, and return its folder."""
     import mlflow.pyfunc
     import pandas as pd
     from mlflow.models import ModelSignature

@@ -1,4 +1,4 @@
-"""Retries a sync with MLflow while its store cannot be reached, shows the progress, and lets Ctrl-C end the waiting."""
+"""Repeats a sync while MLflow cannot be reached, shows the progress, and lets Ctrl-C end the waiting."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def retry_sync(
     pauses: tuple[float, float] = (1.0, 30.0),
     silence: float = 90.0,
 ) -> SyncReport:
-    """Call ``attempt`` until it returns; the console shows how far it is.
+    """Call ``attempt`` until it returns a report. The console shows the progress.
 
-    ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while the store does not answer.
+    ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while MLflow does not answer.
 
     Args:
-        total: seconds without progress before the sync is given up. An attempt that came further than all before it
-            restarts the pauses and this time: what it wrote is not written twice.
-        pauses: seconds of the first pause and of the longest; pauses double.
+        total: seconds without progress after which the sync is given up. If an attempt gets further than all earlier
+            ones, this time and the pauses start again.
+        pauses: seconds of the first and of the longest pause; each pause is twice as long as the last.
         silence: seconds without progress after which a running attempt counts as failed.
 
-    Raises the last error of ``attempt`` when waiting does not help or has not helped.
+    Raises the last error of ``attempt`` if waiting cannot help or has not helped.
     """
     first, longest = pauses
     furthest = (False, 0)
     next_line = time.monotonic() + _LINE_EVERY_SECONDS
 
     def show(text: str) -> None:
-        """Show a changing line on a terminal, and print one every 30 s elsewhere."""
+        """Show the text in a line of the terminal that changes. Without a terminal, print a line every 30 s."""
         nonlocal next_line
         status.update(text)
         if not console.is_terminal and time.monotonic() >= next_line:
@@ -72,7 +72,7 @@ def retry_sync(
 
 
 class _Attempt:
-    """One attempt in a thread of its own, and how far it is."""
+    """One attempt in a separate thread, and its progress."""
 
     def __init__(self, attempt: Callable[[OnProgress], SyncReport]) -> None:
         self._outcome: Future[SyncReport] = Future()
@@ -84,11 +84,14 @@ class _Attempt:
 
     @property
     def reached(self) -> tuple[bool, int]:
-        """Grows with what is done: the runs of the experiment are listed before the first is compared."""
+        """The progress, to compare with that of other attempts: first all runs are listed, then they are compared."""
         return self._total > 0, self._done
 
     def wait(self, silence: float, show: Callable[[str], None]) -> SyncReport:
-        """Wait for the end, and show how far it is. Raises its error, or ``NoAnswer`` after so many silent seconds."""
+        """Wait for the end of the attempt, show its progress, and return its report.
+
+        Raises the error of the attempt, or ``NoAnswer`` after ``silence`` seconds without progress.
+        """
         try:
             while not self._outcome.done():
                 show(self._message())

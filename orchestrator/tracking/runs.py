@@ -10,11 +10,11 @@ The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.
     one method of a verdict: its mean over datasets, or over seeds if the verdict is about one dataset, and whether the
     method may be the best. ``domain`` is ``all`` for all domains together.
 ``curve``
-    one (backbone, domain, method): ``accuracy_by_shots`` with step = k, which MLflow's comparison draws against k; the
-    same numbers as ``mean_at_k/04`` and ``std_at_k/04`` for the table below the chart; on the ``meta`` track also
-    ``accuracy_by_epoch`` with step = epoch.
+    one (backbone, domain, method). The metric ``accuracy_by_shots`` has step = k, so MLflow's comparison draws it
+    against k. ``mean_at_k/04`` and ``std_at_k/04`` are the same numbers for the table below the chart. On the ``meta``
+    track, ``accuracy_by_epoch`` has step = epoch.
 ``grid``
-    the whole grid: main numbers, and the report as artifacts.
+    the whole grid: its main numbers, and the report as artifacts.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ CONTENT = "content"
 
 @dataclass(frozen=True)
 class Labels:
-    """How a cell is named in its grid, and what it is compared with.
+    """What a run says about its cell beside the result.
 
     Attributes:
         method: the method's label in this grid; two settings of one method have different labels.
         domain: the domain's title.
-        published: the paper's accuracy, per cent, if it prints one.
-        colour: the method's colour in the report, as ``#rrggbb``; empty leaves it to MLflow.
-        title: the method's name for people, such as ``LP++``; empty for the same as ``method``.
+        published: the accuracy that the paper prints, in per cent; ``None`` if it prints none.
+        colour: the method's colour in the report, as ``#rrggbb``; if empty, MLflow chooses one.
+        title: the method's name for people, such as ``LP++``; if empty, ``method`` is used.
         ablation: whether the cell takes no part in verdicts: a variant measured on few datasets, or a changed protocol.
     """
 
@@ -70,11 +70,11 @@ class TrackedRun:
     """The content that one run should have.
 
     Attributes:
-        key: identifies the run; an experiment has one finished run per key.
-        kind: see the module's docstring.
-        start, end: milliseconds since the epoch.
-        folder: to attach as artifacts, if any.
-        inputs: fingerprint of what the run was computed from.
+        key: identifies the run: an experiment has one finished run for each key.
+        kind: see the docstring of the module.
+        start, end: times in milliseconds since 1970.
+        folder: the folder to attach as artifacts, if any.
+        inputs: fingerprint of the results that the run was computed from.
     """
 
     key: str
@@ -90,7 +90,7 @@ class TrackedRun:
 
     @property
     def content(self) -> str:
-        """Fingerprint of the whole content; a run in MLflow with another one is out of date."""
+        """Fingerprint of the whole content. A run in MLflow that has another fingerprint is out of date."""
         listing = _listing(self.folder) if self.folder else []
         content = [self.name, sorted(self.tags.items()), sorted(self.params.items()), self.metrics, self.end]
         return hashlib.sha256(json.dumps([content, self.inputs, listing]).encode()).hexdigest()[:16]
@@ -126,7 +126,7 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     if (shifted := result.shifted_accuracy) is not None:
         metrics["accuracy_shifted"] = shifted
     metrics |= {f"detail/{name}": float(value) for name, value in result.details.items() if not isinstance(value, str)}
-    curves = [  # the accuracy after each epoch needs another name than that of the finished cell
+    curves = [  # the accuracy of the finished cell has the name "accuracy" already
         ("accuracy_by_epoch" if name == "accuracy" else name, float(value), epoch)
         for name, values in sorted(result.curves.items())
         for epoch, value in enumerate(values, start=1)
@@ -163,7 +163,7 @@ def summary_run(
     group: Sequence[Result],
     folder: Path | None = None,
 ) -> TrackedRun:
-    """Return a run that is computed from the results in ``group``; it changes whenever one of them does."""
+    """Return a run that is computed from the results in ``group``. A change of any of them changes the run."""
     ends = [milliseconds(result.manifest.finished_at) for result in group]
     cells = sorted(f"{result.cell.id} {result.manifest.finished_at}" for result in group)
     return TrackedRun(
@@ -181,7 +181,7 @@ def summary_run(
 
 
 def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
-    """Return the tags that runs are searched by."""
+    """Return the tags by which people search for runs."""
     tags = {
         "grid": grid,
         "method_title": labels.title or labels.method,
@@ -195,8 +195,8 @@ def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
 def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: str = "") -> str:
     """Return the name of a run, such as ``LP++ · glyph-digits · k 4 · seed 1 · few-shot``.
 
-    The method stands first, because MLflow cuts long names. Without a k (0) or repeats, these parts are left out. The
-    name ends with a warning if the run's numbers may have been selected on the test set.
+    The method comes first, because MLflow cuts long names. ``shots`` = 0 and empty ``repeats`` are left out. The name
+    ends with a warning if the numbers of the run may have been selected on the test set.
     """
     k = f"k {shots}" if shots else ""
     parts = (labels.title or labels.method, place, k, repeats, stored_track(cell.track).title)
@@ -205,7 +205,7 @@ def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: st
 
 
 def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
-    """Return the parameters that charts group runs by."""
+    """Return the parameters by which charts group runs."""
     return {
         "track": cell.track,
         "protocol": cell.protocol.name,
@@ -217,14 +217,15 @@ def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
 
 
 def rounded(value: float) -> float:
-    """Return a number of percent, points or seconds, rounded to four decimals, as many as MLflow's tables show."""
+    """Return a number rounded to four decimals, as many as MLflow's tables show."""
     return round(value, 4)
 
 
 def _safe_name(name: str) -> str:
-    """Return a name of a tag, parameter or metric that MLflow accepts.
+    """Return the name of a tag, parameter or metric in a form that MLflow accepts.
 
-    Letters, digits, ``_ - . :``, spaces and single ``/`` stay, at most 250 characters; the rest becomes ``_``.
+    Letters, digits, ``_ - . :``, spaces and single ``/`` are kept, and ``_`` replaces all other characters. Only the
+    first 250 characters are kept.
     """
     parts = re.sub(r"[^\w\-. :/]", "_", name)[:_LONGEST_NAME].split("/")
     return "/".join(f"_{part[1:]}" if part in ("", ".") or part.startswith("..") else part for part in parts)

@@ -1,10 +1,10 @@
 """The code of a registered model: images in, labels and scores out. MLflow stores a copy of this file and runs it.
 
-This is "models from code" in MLflow's terms: the file is executed when the model is loaded, so nothing is pickled. It
-needs only ``bolt``, which is stored beside it.
+In MLflow's terms this is "models from code": MLflow executes the file when it loads the model, so nothing is pickled.
+Of this project, the file needs only the package ``bolt``, which is stored beside it.
 
-Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are refused: a server
-would read any file that a client names. Output: ``label`` and ``score`` per row and, with the parameter
+Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are refused, because the
+server would read any file that a client names. Output: ``label`` and ``score`` per row and, with the parameter
 ``all_scores``, the probability of every class.
 """
 
@@ -40,7 +40,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """One row of ``label`` and ``score`` per image. Raises ``BadImage``, naming the row."""
+        """Return a row of ``label`` and ``score`` for each image. Raises ``BadImage``, which names the row."""
         if COLUMN not in model_input.columns:
             raise BadImage(f"the input has no column {COLUMN!r} of image files in base64")
         images = [_decode(text, row) for row, text in enumerate(model_input[COLUMN])]
@@ -55,7 +55,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
 
 
 def _decode(text: Any, row: int) -> Image.Image:
-    """Return the image of one row. Raises ``BadImage``."""
+    """Return the image of one row. Raises ``BadImage`` if the text is not an image file in base64."""
     from bolt.clip.image_files import UNREADABLE
 
     try:

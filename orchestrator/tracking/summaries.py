@@ -1,4 +1,4 @@
-"""The MLflow runs that summarise cells: means over seeds and over datasets, curves, and the grid as a whole."""
+"""Makes the MLflow runs that summarise cells: means over seeds and over datasets, curves, and the whole grid."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def summary_runs(
     report: Path | None = None,
     verdicts: Sequence[VerdictSeries] = (),
 ) -> list[TrackedRun]:
-    """Return the aggregates, the means, the curves and, last, the grid's own run; empty without results.
+    """Return the aggregates, the means, the curves and, last, the run of the whole grid; empty without results.
 
-    ``report``: folder to attach to the grid's own run. ``verdicts``: those of the grid, whose methods are the labels
-    that ``describe`` gives.
+    ``report``: folder to attach to the run of the whole grid. ``verdicts``: verdicts of the grid; their methods are the
+    labels that ``describe`` gives.
     """
     if not results:
         return []
@@ -89,13 +89,13 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
 
 
 def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
-    """``mean`` and ``std`` (sample standard deviation); one value has no ``std``, no values give nothing."""
+    """Return ``mean`` and ``std``, the sample standard deviation. One value has no ``std``; no value has neither."""
     found = {"mean": rounded(fmean(values))} if values else {}
     return found | ({"std": rounded(stdev(values))} if len(values) > 1 else {})
 
 
 def _panel(cell: Cell) -> tuple[str, ...]:
-    """Curves with equal keys are drawn in one chart."""
+    """Return the key of the chart that a cell's curve is drawn in."""
     return (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
 
 
@@ -107,10 +107,11 @@ def _curve(
     panel_shots: Sequence[int],
     verdicts: Sequence[VerdictSeries],
 ) -> TrackedRun:
-    """Accuracy against k: the mean over datasets for each seed, then mean and standard deviation over seeds.
+    """Return the run with the curve of accuracy against k.
 
-    Seeds that lack a dataset are left out. A method without support images has one accuracy, which is repeated at
-    every k in ``panel_shots``.
+    At each k it has the mean and the standard deviation over seeds of a seed's mean over datasets. Seeds that lack a
+    dataset are left out. A method without support images has one accuracy, which is repeated at every k in
+    ``panel_shots``.
     """
     cell = group[0].cell
     by_shots: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -130,8 +131,8 @@ def _curve(
         key,
         run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}"),
         tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
-        # Without sources_rule: it differs between methods with and without sources, so MLflow would show it beside
-        # the method's name in every comparison.
+        # sources_rule differs between methods with and without sources, so MLflow would show it beside the method's
+        # name in every comparison.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
         metrics=tuple(metrics),
         group=group,
@@ -145,7 +146,7 @@ def _step_metrics(name: str, means: Sequence[float], step: int) -> list[Metric]:
 
 
 def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
-    """Accuracy after each epoch at the largest k: the mean over targets for each seed that has them all."""
+    """Return the accuracy after each epoch at the largest k: the mean over targets for each seed with all targets."""
     most = max(result.cell.shots for result in group)
     by_epoch: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
@@ -160,9 +161,9 @@ def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
 
 
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
-    """Return the grid's run: each method's mean over datasets, backbones and seeds at its largest k.
+    """Return the run of the whole grid: each method's mean over datasets, backbones and seeds at its largest k.
 
-    Tracks and protocols are never averaged together; if a grid has several, they are part of the metric's name.
+    Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name.
     """
     groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:

@@ -1,7 +1,7 @@
 """Writes results to MLflow: one run per cell, and runs that summarise them.
 
-The results in the store are authoritative. :meth:`Tracker.sync` brings an experiment in line with them: it adds missing
-runs and removes duplicates and the half-written runs of a killed driver. So no write has to happen exactly once.
+The results in the store are authoritative. :meth:`Tracker.sync` makes an experiment equal to them: it adds missing
+runs, and removes duplicates and the half-written runs of a killed driver. So a run that is written twice does no harm.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class SyncReport:
 
 
 class Tracker:
-    """One experiment in one tracking store; database and experiment are created if they are missing.
+    """One experiment in one tracking store. Database and experiment are created if they are missing.
 
-    Several processes may open the same one at once.
+    Several processes may open the same experiment at once.
 
     Args:
         experiment: the grid's name.
-        adapter_of: returns the folder of a finished cell's adapter by the cell's id; it is attached to the cell's run.
+        adapter_of: ``adapter_of(cell_id)`` is the folder of a cell's adapter, which is attached to the cell's run.
     """
 
     def __init__(
@@ -61,9 +61,7 @@ class Tracker:
     def existing(
         self, on_progress: OnProgress = lambda done, total: None, *, where: str = ""
     ) -> dict[str, list[tuple[str, str]]]:
-        """Return the id and the content's fingerprint of each run, by key.
-
-        The latter is empty if the run is not finished.
+        """Return the id and the fingerprint of each run in MLflow, by key. An unfinished run has an empty fingerprint.
 
         Runs that this project did not write are left out. ``where``: a filter in MLflow's language.
         """
@@ -87,12 +85,12 @@ class Tracker:
         verify: bool = False,
         on_progress: OnProgress = lambda done, total: None,
     ) -> SyncReport:
-        """Bring the experiment in line with ``results``; idempotent, and cheap if nothing has changed.
+        """Make the runs of the experiment equal to ``results``. If nothing has changed, this takes one search.
 
         Args:
             results, describe, verdicts, report: see :func:`~orchestrator.tracking.summaries.summary_runs`.
-            verify: compare every run, even if the grid's own run, which is written last and has a fingerprint of all
-                others, says that nothing has changed.
+            verify: whether to compare every run. Otherwise the run of the whole grid decides whether anything has
+                changed: it is written last, and has a fingerprint of all other runs.
             on_progress: called while runs are listed and while they are written.
         """
         wanted = [cell_run(result, describe(result), self._experiment) for result in results]
@@ -118,14 +116,14 @@ class Tracker:
         return SyncReport(added, kept, removed)
 
     def _write(self, run: TrackedRun) -> None:
-        """Create, fill and finish a run. Its status is ``RUNNING``, that is incomplete, until the last call."""
+        """Create, fill and finish a run. Until the last call its status is ``RUNNING``, so it counts as incomplete."""
         from mlflow.entities import Metric, Param
 
         tags = {KEY: run.key, "kind": run.kind, CONTENT: run.content, **run.tags}
         created = self._client.create_run(self.experiment_id, start_time=run.start, tags=tags, run_name=run.name)
         run_id = created.info.run_id
-        # Steps are one second apart and the last is at the run's end: MLflow's comparison draws metrics over relative
-        # time by default, and then shows steps.
+        # MLflow's comparison draws metrics against time by default. Steps that are one second apart look the same
+        # against time as against steps. The last step is at the end of the run.
         last = max((step for _, _, step in run.metrics), default=0)
         metrics = [Metric(name, value, run.end - 1000 * (last - step), step) for name, value, step in run.metrics]
         params = [Param(name, value) for name, value in run.params.items()]

@@ -1,4 +1,4 @@
-"""Serves MLflow's web interface for one tracking store, on this machine's loopback address, and links to searches."""
+"""Serves MLflow's web interface for one tracking store on this machine's loopback address, and links to searches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.util.units import pluralize
 HOST = "127.0.0.1"
 
 _CURVES = "tags.kind = 'curve' and tags.ablation = 'false'"
-"""Filter of the runs with one method each, without ablations."""
+"""Filter of the runs of curves, one for each method, without ablations."""
 
 _MEANS = "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'"
 
@@ -27,13 +27,13 @@ _SEARCHES = {
     "means over seeds, for each dataset": ("tags.kind = 'aggregate'", "metrics.`accuracy_mean`"),
     "every cell": ("tags.kind = 'cell'", "attributes.start_time"),
 }
-"""Title of a search -> its filter, and by what it sorts, the largest first."""
+"""Title of a search -> its filter, and the column that it is sorted by, the largest value first."""
 
 
 def ui_command(location: TrackingLocation, port: int) -> list[str]:
     """Return the command that serves the interface.
 
-    It has one worker process: with more, MLflow answers every request on a kept-alive connection 40 ms late.
+    The server has one worker process. With more, MLflow answers every request on a kept-alive connection 40 ms late.
     """
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", location.uri, "--host", HOST]
     if location.artifacts is not None:
@@ -42,10 +42,10 @@ def ui_command(location: TrackingLocation, port: int) -> list[str]:
 
 
 def ui_environment() -> dict[str, str]:
-    """Return the environment of that command: without telemetry, and without the job runner."""
+    """Return the environment of the command that serves the interface: without telemetry and the job runner."""
     return {
         **os.environ,
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes and 2 GB for nothing this project uses
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # saves eight processes and 2 GB that this project does not use
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
         "MLFLOW_LOGGING_LEVEL": "ERROR",
@@ -54,7 +54,7 @@ def ui_environment() -> dict[str, str]:
 
 
 def check_port(port: int) -> None:
-    """Raise ``UserError`` for a port that is taken."""
+    """Raise ``UserError`` if another process uses the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -64,10 +64,10 @@ def check_port(port: int) -> None:
 
 
 def serve_ui(location: TrackingLocation, port: int) -> int:
-    """Serve until Ctrl-C; returns the server's exit code."""
+    """Serve the interface until Ctrl-C, and return the server's exit code."""
     command = ui_command(location, port)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that `finally` is reached
-    # The server gets a session of its own: Ctrl-C reaches only this process, which then ends the server's whole group.
+    # The server runs in a new session. So Ctrl-C reaches only this process, which then ends all processes of the server.
     with subprocess.Popen(command, env=ui_environment(), start_new_session=True) as server:
         try:
             return server.wait()
@@ -79,10 +79,10 @@ def serve_ui(location: TrackingLocation, port: int) -> int:
 
 
 def ui_links(uri: str, experiment: str, base: str) -> dict[str, str]:
-    """Return title -> address of the searches that are worth opening in MLflow's web interface at ``base``.
+    """Return title -> address of the most useful searches in MLflow's web interface, which is at ``base``.
 
-    There is a comparison of all methods for each track, domain, backbone and protocol, and the searches of the whole
-    experiment. If MLflow has no such experiment yet, there is only the address of the list of experiments.
+    There is a comparison of all methods for each track, domain, backbone and protocol, and a few searches of the whole
+    experiment. If MLflow has no experiment of this name, the only address is that of the list of experiments.
     """
     client = open_client(uri)
     found = client.get_experiment_by_name(experiment)
