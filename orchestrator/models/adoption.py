@@ -1,4 +1,4 @@
-"""Adopting fine-tuned checkpoints from elsewhere: check them, add them to a catalog file, and verify them again."""
+"""Adopts fine-tuned checkpoints from elsewhere: checks them, adds them to a catalog file, and checks them again."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ HUB = "hf:"
 """Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
 
 CONFIGURATIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json")
-"""The files of a repository that say what the weights are, and how their images are made."""
+"""The files of a repository that describe the architecture and the preprocessing of images."""
 
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
 )
-"""File names that say nothing about the training dataset; the folder's name is used instead."""
+"""File names that say nothing about the dataset. For these, the folder's name is used."""
 
 OTHER_DATASETS = (
     *("emnist_letters", "emnist_byclass", "emnist_bymerge", "emnist_mnist", "tiny_imagenet", "mini_imagenet"),
     *("imagenet_100", "imagenet_c", "imagenet_p", "cifar10_c", "cifar100_c", "cifar10_1", "mnist_m", "colored_mnist"),
 )
-"""Datasets that the catalog lacks. Their names contain a key of the catalog."""
+"""Datasets that the catalog lacks, but whose names contain a key of the catalog."""
 
 _FAMILY = re.compile(r"clip-vit-(?:base|large|huge)-patch\d+_(.+)")
 
@@ -58,19 +58,22 @@ def adopt_checkpoints(
     note: str = "",
     say: Callable[[str], None],
 ) -> list[str]:
-    """Check checkpoints and add them to the last of the catalog files: all of them or none.
+    """Check fine-tuned checkpoints, and add all of them or none to the last of the catalog files.
 
-    Returns the keys of the datasets they were fine-tuned on.
+    Returns the keys of the datasets that the checkpoints were fine-tuned on.
 
     Args:
-        paths: files, folders, or ``hf:owner/name[@revision]``, which is fetched into a folder beside the catalog file.
-        dataset: key of the dataset they were fine-tuned on; ``None`` takes it from the name of each file or folder.
-        copy: copy the files to a folder beside the catalog file.
-        note: text for the catalog file; for a checkpoint from the hub it is the address by default.
+        paths: files, folders, or addresses ``hf:owner/name[@revision]``. A repository is fetched into a folder beside
+            the catalog file.
+        dataset: key of the dataset of a single checkpoint; ``None`` guesses the dataset from each file's or folder's
+            name.
+        copy: whether to copy the files to a folder beside the catalog file.
+        note: text for the catalog file; by default the address of a checkpoint from the hub.
+        say: prints a line.
 
     Raises:
-        UserError: a name is unknown, the dataset cannot be guessed, a checkpoint cannot be fetched or does not fit the
-            backbone, or another catalog file has one for the same backbone and dataset. Nothing is written then.
+        UserError: a name is unknown, a dataset cannot be guessed, a checkpoint cannot be fetched or does not fit the
+            backbone, or another catalog file has a checkpoint for the same backbone and dataset. Then nothing is added.
     """
     target = catalogs[-1]
     catalog = load_catalog(path for path in catalogs if path != target or path.exists())
@@ -82,7 +85,7 @@ def adopt_checkpoints(
     if not entry.has_matrices:
         what = f"{backbone} gives features only, and methods with sources read weight matrices by their names"
         raise UserError(what, where="--backbone", hint="`backbones list` shows the others")
-    candidates: dict[str, tuple[Path, str]] = {}  # by dataset: the checkpoint, and where it comes from
+    candidates: dict[str, tuple[Path, str]] = {}  # dataset -> (checkpoint, note)
     for text in paths:
         name, path, origin = _candidate(text, dataset, catalog, target)
         if name in candidates:
@@ -142,11 +145,13 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Call
 
 
 def guess_dataset(path: Path, names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the dataset keys that the name of a file or folder says by whole words; ``names``: key -> other names.
+    """Return the keys of the datasets whose names are whole words in the name of a file or folder.
 
-    The folder's name counts if the file's is generic. A name inside a longer one (``mnist`` in ``emnist-mnist``, or
-    ``emnist`` in ``emnist_letters``) does not count. After ``clip-vit-base-patch32_``, the prefix of a public family of
-    checkpoints, the whole rest is the dataset's name.
+    If the file's name is generic, the folder's name counts. A dataset inside a longer name of another dataset does not
+    count: neither ``mnist`` in ``emnist-mnist`` nor ``emnist`` in ``emnist_letters``. A public family of checkpoints
+    begins with ``clip-vit-base-patch32_``; there, everything after this prefix is the dataset's name.
+
+    ``names``: key of a dataset -> its other names.
     """
     stem = path.stem if path.suffix and not path.is_dir() else path.name
     if stem.lower().removesuffix(".safetensors").removesuffix(".index") in GENERIC_NAMES:
@@ -174,10 +179,10 @@ def _letters(name: str) -> str:
 
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -> tuple[str, Path, str]:
-    """Return the dataset, the checkpoint and the hub address that one path on the command line stands for.
+    """Return dataset, checkpoint and hub address for one path of the command line.
 
-    The checkpoint is a file. A checkpoint in parts is the folder that also holds its index. The address is empty unless
-    the checkpoint is fetched from the hub.
+    The checkpoint is a file or, if it is in parts, the folder with the parts and their index. The address is empty if
+    the checkpoint does not come from the hub.
     """
     origin = ""
     on_hub, address = text.startswith(HUB), text.removeprefix(HUB)
@@ -198,10 +203,10 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path) -
 
 
 def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
-    """Fetch a repository's weights and configuration from the hub into a folder of its own inside ``folder``.
+    """Fetch a repository's weights and configuration from the hub into a new folder inside ``folder``.
 
-    An interrupted download continues with the same call. Returns the folder, and the address ``hf:owner/name@commit``.
-    Raises ``UserError`` if the repository does not exist, is gated, holds no weights, or cannot be reached.
+    Returns the new folder, and the address ``hf:owner/name@commit``. After an interruption, the same call continues the
+    download. Raises ``UserError`` if the repository does not exist, is gated, has no weights, or cannot be reached.
     """
     from huggingface_hub import HfApi, hf_hub_download
 
@@ -210,7 +215,7 @@ def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
     try:
         info = HfApi().model_info(repo, revision=revision or None)
         names = [sibling.rfilename for sibling in info.siblings or ()]
-        # One folder per commit, so that adopting a new commit does not change what was adopted before.
+        # Every commit has a folder, so that a new commit does not change checkpoints that were adopted before.
         home = folder / f"{repo.replace('/', '--')}-{(info.sha or 'main')[:8]}"
         for name in _wanted(names, where):
             hf_hub_download(repo, name, revision=info.sha, local_dir=home)
@@ -220,7 +225,7 @@ def fetch_repository(address: str, folder: Path) -> tuple[Path, str]:
 
 
 def _wanted(names: Sequence[str], where: str) -> list[str]:
-    """Return the files to fetch: one set of weights, safetensors if there are any, and the configuration."""
+    """Return the names of the files to fetch: one set of weights, in safetensors if possible, and configurations."""
     first = next((name for name in FOLDER_WEIGHTS if name in names), None)
     if first is None:
         raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)
@@ -230,7 +235,7 @@ def _wanted(names: Sequence[str], where: str) -> list[str]:
 
 
 def _copied(path: Path, home: Path) -> Path:
-    """Copy a checkpoint, its configuration and its index into a folder of its own; returns the copy's path."""
+    """Copy a checkpoint with its configuration and index into the folder ``home``, and return the copy's path."""
     files, config = checkpoint_files(path), config_file(path)
     in_parts = len(files) > 1
     index = sorted((path if path.is_dir() else path.parent).glob("*.index.json")) if in_parts else []
@@ -242,7 +247,7 @@ def _copied(path: Path, home: Path) -> Path:
 
 
 def _verified(entry: CheckpointEntry, settings: RunSettings) -> str:
-    """Return one line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
+    """Check an adopted checkpoint, and return one line about it. Raises ``UserError`` if it changed or does not fit."""
     check_digest(entry)
     loaded = artifact_cache(settings)
     backbone = backbone_ref(loaded.catalog.backbone(entry.backbone))

@@ -1,4 +1,4 @@
-"""Make a backbone's catalog entry from open_clip's model list: sizes, activation, cost. No weights are fetched."""
+"""Makes the catalog entry of a backbone: sizes, activation and cost, from open_clip's model configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from orchestrator.models.adoption import HUB, fetch_repository
 from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
-"""Suffix of open_clip's names of models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
+"""Suffix of open_clip's names for models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
 
 _DRAWS = frozenset({"uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "zero_", "fill_", "copy_"})
 
@@ -43,13 +43,14 @@ def backbone_entry(
     name: str | None = None,
     quick_gelu: bool | None = None,
 ) -> BackboneEntry:
-    """Make a backbone's catalog entry. The weights of a file are loaded once, to check that they fit.
+    """Return a backbone's catalog entry. Weights in a file are loaded once, to check that they fit.
 
     Args:
-        architecture: a model name of open_clip, or the path of a model-config json.
-        pretrained, file: either a tag of open_clip, or a file with a whole CLIP's weights in open_clip's layout.
-        name: its key; ``None`` makes one from the architecture and the tag or file.
-        quick_gelu: the activation; ``None`` if the tag, or a configuration beside the file, says it.
+        architecture: a model name of open_clip, or the path of a model configuration in JSON.
+        pretrained: a tag of open_clip; ``None`` if ``file`` is given.
+        file: a file with the weights of a whole CLIP in open_clip's layout; ``None`` if ``pretrained`` is given.
+        name: the key in the catalog; ``None`` makes one from the architecture and the tag or file.
+        quick_gelu: the activation; ``None`` if the tag, or a configuration beside the file, determines it.
 
     Raises ``UserError`` for an unknown model or tag (naming the nearest), a tower that cannot be adapted, an
     activation that is unknown or contradicts the weights, and a file that does not fit.
@@ -106,11 +107,11 @@ def backbone_entry(
 
 
 def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, str] | None:
-    """Return model configuration, weights and key of a repository of the hub (``hf:OWNER/NAME``) or of such a folder.
+    """Return model configuration, weights and key of a model on the hub (``hf:OWNER/NAME``) or in a folder.
 
-    It holds ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel`` or ``SiglipModel``. The
-    configuration is written as ``KEY.json`` into ``home``, where a repository is fetched to. Any other text gives
-    ``None``.
+    The folder has ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel`` or ``SiglipModel``.
+    A repository is fetched into ``home``, and the model configuration is written to ``KEY.json`` there. ``None`` if
+    ``text`` is neither an address on the hub nor a folder.
 
     Raises ``UserError`` if there are no weights, or if the configuration is not that of a CLIP.
     """
@@ -141,10 +142,10 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
 
 
 def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
-    """Return the image tower of an open_clip model configuration without its values: no memory is allocated.
+    """Return the image tower of an open_clip model configuration on the device ``meta``, without values or memory.
 
-    Raises ``UserError`` for a configuration that open_clip cannot build, and for a tower that takes images that are not
-    square.
+    Raises ``UserError`` for a configuration that open_clip cannot build, and for a tower that cannot be adapted, such as
+    one for images that are not square.
     """
     vision = {**(config.get("vision_cfg") or {}), "timm_model_pretrained": False}
     try:
@@ -158,7 +159,7 @@ def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
 
 
 class _WithoutValues(TorchFunctionMode):
-    """Skips operations in place: a meta tensor has no values to draw, and drawing them takes half of the time."""
+    """Skips the initialization of weights: meta tensors have no values, and it would take half of the time."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__ in _DRAWS:
@@ -167,12 +168,12 @@ class _WithoutValues(TorchFunctionMode):
 
 
 def gflops_per_image(tower: ImageTower) -> float:
-    """Return the 10^9 floating-point operations of one image's forward pass; a multiply-add counts as two.
+    """Return the floating-point operations of one image's forward pass in 10^9. A multiply-add counts as two.
 
-    Matrix products, attention and convolutions; normalisations, activations and sums are below one per cent.
+    Counted are matrix products, attention and convolutions. Everything else is below one per cent.
     """
     shape = tower.shape
-    if isinstance(tower, FeatureTower):  # counted on the way through: there is no formula for all
+    if isinstance(tower, FeatureTower):  # these towers differ, so a counter runs the forward pass
         image = torch.empty(1, 3, shape.image_size, shape.image_size, device="meta")
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             tower(image)
@@ -187,7 +188,7 @@ def gflops_per_image(tower: ImageTower) -> float:
 
 
 def trainable_text(config: dict[str, Any]) -> bool:
-    """Whether methods can differentiate the text side of an open_clip model configuration."""
+    """Return whether methods can backpropagate through the text tower of an open_clip model configuration."""
     text = dict(config.get("text_cfg") or {})
     if text.get("hf_model_name"):
         return False
@@ -201,7 +202,7 @@ def trainable_text(config: dict[str, Any]) -> bool:
 
 
 def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the architecture as the entry states it (a name or a path), and its configuration."""
+    """Return the architecture's name or path for the catalog entry, and its configuration."""
     if name.endswith(".json"):
         path = Path(name).expanduser().absolute()
         try:
@@ -213,7 +214,7 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
         raise unknown_name("model of open_clip", name, known)
     plain = name.removesuffix(QUICK)
     if plain in known and (pretrained is None or pretrained in open_clip.list_pretrained_tags_by_model(plain)):
-        name = plain  # without the suffix: the entry states the activation, and a protocol can swap it
+        name = plain  # the field ``quick_gelu`` replaces the suffix, so that a protocol can change it
     return name, dict(open_clip.get_model_config(name))
 
 

@@ -1,8 +1,8 @@
-"""Export a finished cell as a model that works without this project's engine.
+"""Exports the model of a finished cell, to use without this project's engine.
 
-The store keeps a cell's adapter if it is small. Otherwise the cell is run again, which gives the same bits. Either way
-the model is scored on the cell's test images and compared with the recorded result before it is saved. The saved model
-is read back and compared with the one in memory.
+The store keeps a cell's adapter if it is small. Otherwise the cell is run again, which gives the same bits. Before the
+model is saved, it is scored on the cell's test images and compared with the recorded result. Afterwards the saved model
+is read back and compared with the model in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from orchestrator.util.atomic_files import writing
 from orchestrator.util.errors import UserError
 
 COMPARED_IMAGES = 16
-"""Test images whose logits are compared after a model is read back."""
+"""Number of test images whose logits are compared after a model is read back."""
 
 LOGIT_TOLERANCE = 1e-5
 """Largest difference of logits between a model read back and the one in memory, relative to the largest logit."""
@@ -48,7 +48,7 @@ class RestoredModel:
 
     Attributes:
         how: ``kept`` if the store had its adapter, ``again`` if the cell was run again.
-        accuracy: per cent, scored now.
+        accuracy: the accuracy measured now, in per cent.
         warnings: differences from the recorded accuracy, and what may explain them.
     """
 
@@ -61,7 +61,7 @@ class RestoredModel:
 def check_form(form: Form, backbone: BackboneEntry, learns_tokens: str | None = None) -> None:
     """Raise ``UserError`` for a form that a model of this backbone cannot have.
 
-    ``learns_tokens`` names the method if it learns tokens of the image tower.
+    ``learns_tokens``: name of the method if it learns tokens of the image tower, else ``None``.
     """
     if form != "adapter" and not backbone.has_matrices:
         what = f"{backbone.name} gives features only, so its models are saved as adapters"
@@ -70,15 +70,15 @@ def check_form(form: Form, backbone: BackboneEntry, learns_tokens: str | None = 
         what = f"{backbone.name} is no CLIP of transformers"
         raise UserError(what, where="--as", hint="take --as adapter, or --as state_dict for open_clip's own names")
     if form == "huggingface" and learns_tokens is not None:
-        what = f"{learns_tokens} learns tokens of the image tower, and transformers' CLIP has no place for them"
+        what = f"{learns_tokens} learns tokens of the image tower, and transformers' CLIP cannot hold them"
         raise UserError(what, where="--as", hint="take --as adapter or --as state_dict")
 
 
 def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
-    """Restore a finished cell's model from the kept adapter, or by running the cell again, and compare its accuracy.
+    """Return a finished cell's model, from the kept adapter or by running the cell again, and compare its accuracy.
 
-    Raises ``UserError`` when an artifact of the cell is missing, its classifier cannot be saved, or the accuracy
-    differs from the recorded one on the same device and package versions.
+    Raises ``UserError`` if an artifact of the cell is missing, if the classifier cannot be saved, or if the accuracy
+    differs from the recorded one although device and package versions are the same.
     """
     cell = result.cell
     with readable_inputs(result, loaded):
@@ -99,7 +99,7 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
 
 @contextmanager
 def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
-    """Raise ``UserError`` if the catalog does not have the cell's dataset, or if the store lacks an artifact of it."""
+    """Raise ``UserError`` if the catalog lacks the cell's dataset, or if the block finds an artifact missing."""
     if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
             f"the cell's dataset {result.cell.dataset.name} is in no catalog file",
@@ -123,12 +123,12 @@ def save_model(
     *,
     with_basis: bool = False,
 ) -> float:
-    """Save a model with its model card into a new folder, and read it back.
+    """Save a model with its model card into a new folder, and read the model back.
 
-    Returns the largest difference of the logits of :data:`COMPARED_IMAGES` test images. Checksums guarantee equal
-    weights; the last bit of a product can still depend on where in memory they lie.
+    Returns the largest difference between the logits of the two models on :data:`COMPARED_IMAGES` test images.
+    Checksums guarantee equal weights, but the last bit of a product can depend on the memory's alignment.
 
-    Raises ``UserError`` when the folder cannot be written or is not empty, and when the logits differ by more than
+    Raises ``UserError`` if the folder cannot be written or is not empty, or if the logits differ by more than
     ``LOGIT_TOLERANCE``.
     """
     cell, notes = result.cell, [f"Cell: `{result.cell.id}`, protocol `{result.cell.protocol.name}`."]
@@ -143,9 +143,9 @@ def save_model(
 
 
 def compare_saved(model: Model, folder: Path, inputs: CellInputs, pixels: torch.Tensor) -> float:
-    """Read a saved model back; the largest difference of its logits from the model's, for images uint8 (B, 3, S, S).
+    """Read a saved model back, and return the largest difference between its logits and those of ``model``.
 
-    Raises ``UserError`` if that is more than rounding (``LOGIT_TOLERANCE``).
+    ``pixels``: images, uint8 (B, 3, S, S). Raises ``UserError`` if the logits differ by more than ``LOGIT_TOLERANCE``.
     """
     again = load_model(folder, inputs.backbone, inputs.sources)
     ours, theirs = model.logits(pixels), again.logits(pixels)
@@ -167,18 +167,21 @@ def example_image(result: Result, loaded: ArtifactCache) -> bytes:
 
 
 def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
-    """Return the model of the adapter in the store; ``None`` if there is no complete one."""
+    """Return the model of the cell's adapter in the store; ``None`` without a usable adapter."""
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
         return None
     try:
         return load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
     except (UnreadableModel, BackboneMismatch, BasisMismatch):
-        return None  # damaged, or of another version of the format: the cell is run again instead
+        return None  # the adapter is damaged or of another format: the cell can be run again
 
 
 def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: ArtifactCache) -> tuple[str, ...]:
-    """Compare the model's scores with the recorded ones; warn if another machine may explain a difference."""
+    """Compare the model's scores with the recorded ones, and return warnings.
+
+    Raises ``UserError`` if they differ although device and package versions are the same.
+    """
     what = "; ".join(
         f"{now.dataset}: {now.correct} of {now.total} images correct, recorded {then.correct}"
         for now, then in zip(evaluations, result.evaluations, strict=True)

@@ -1,4 +1,4 @@
-"""Finds the result of a finished cell by what a person types: the cell's id, or the beginning of it."""
+"""Finds the result of a finished cell by the cell's id, or by the beginning of the id."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from orchestrator.util.errors import UserError, one_line, short_repr, shorten
 from orchestrator.util.units import listed
 
 NEAREST = 3
-"""Number of ids that are suggested for an unknown one."""
+"""Number of ids that are suggested instead of an unknown id."""
 
 
 def find_result(store: Store, wanted: str) -> Result:
-    """Return the result of a finished cell, found by its id or by a prefix that only one id has.
+    """Return the result of the finished cell whose id is ``wanted``, or the only one whose id begins with it.
 
     Raises ``UserError`` for an unknown id (naming the nearest), an ambiguous prefix, a failed cell and an unreadable
     result.
@@ -44,9 +44,10 @@ def find_result(store: Store, wanted: str) -> Result:
 
 
 def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:
-    """Return the :data:`NEAREST` ids most like ``wanted``, the nearest first.
+    """Return the :data:`NEAREST` ids that are most similar to ``wanted``, the most similar first.
 
-    Ids that share most of its words (``bolt``, ``k16``, a dataset) come first; among these, the most similar text does.
+    First counts how many words (``bolt``, ``k16``, a dataset) an id shares with ``wanted``, then how similar the texts
+    are.
     """
     wanted = shorten(wanted)
     words = set(_words(wanted))

@@ -1,6 +1,6 @@
-"""Inspect a finished cell: its predictions beside other methods', its trained coefficients, its sources' overlap.
+"""Inspects a finished cell: its predictions beside those of other methods, coefficients, and overlap of sources.
 
-The store keeps the predictions with the result. Older results have none; then the cell's model is restored
+The store keeps predictions with the result. For an older result without predictions, the cell's model is restored
 (:mod:`orchestrator.models.export`) and predicts again.
 
 Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
@@ -42,9 +42,9 @@ class SplitPredictions:
 
     Attributes:
         rows: positions of the images in the test split, (N,).
-        labels, predicted, frozen: the true class, the model's and the zero-shot classifier's prediction, (N,).
+        labels, predicted, frozen: the true classes, and the predictions of the model and of zero-shot, (N,).
         confidence: the model's probability of the predicted class, (N,).
-        rivals: cell id -> what another method predicted for the same images, (N,); only cells with predictions.
+        rivals: cell id of another method -> its predictions for the same images, (N,), if the store has them.
     """
 
     dataset: str
@@ -56,7 +56,7 @@ class SplitPredictions:
     rivals: Mapping[str, Classes] = field(default_factory=dict)
 
     def confusion(self, classes: int) -> NDArray[np.int64]:
-        """Return the confusion matrix (C, C): images of each true class (row) by predicted class (column)."""
+        """Return the confusion matrix (C, C): numbers of images by true class (row) and predicted class (column)."""
         counts_CC = np.zeros((classes, classes), dtype=np.int64)
         np.add.at(counts_CC, (self.labels, self.predicted), 1)
         return counts_CC
@@ -66,12 +66,15 @@ class SplitPredictions:
         return self._by_confidence(self.predicted != self.labels)
 
     def right_alone(self, others: Sequence[str]) -> list[int]:
-        """Return indices of the images that the cell classifies correctly and none of the rivals ``others`` does."""
+        """Return the indices of the images that this cell classifies correctly, but none of the rivals ``others``.
+
+        The most confident prediction comes first.
+        """
         others_right = [self.rivals[name] == self.labels for name in others]
         return self._by_confidence((self.predicted == self.labels) & ~np.any(others_right, axis=0))
 
     def only_one_right(self, rival: str) -> tuple[int, int]:
-        """Return how many images only this cell, and how many only the rival, classifies correctly."""
+        """Return two counts of images that only one of the two classifies correctly: this cell, and ``rival``."""
         ours_N, theirs_N = self.predicted == self.labels, self.rivals[rival] == self.labels
         return int((ours_N & ~theirs_N).sum()), int((theirs_N & ~ours_N).sum())
 
@@ -86,8 +89,8 @@ class Overlap:
 
     Attributes:
         values: mean squared cosine between the spans of two sources, averaged over weight matrices, (S, S).
-        random: its expectation for random spans.
-        directions: number of directions of each source that are compared.
+        random: the value to expect for random spans.
+        directions: number of leading directions of a source.
     """
 
     sources: tuple[str, ...]
@@ -98,16 +101,16 @@ class Overlap:
 
 @dataclass(frozen=True)
 class CellInspection:
-    """What :func:`inspect_cell` finds.
+    """The findings of :func:`inspect_cell`.
 
     Attributes:
-        how: where the predictions come from: ``stored``, the ``kept`` model, or a second run (``again``).
-        warnings: as in :class:`orchestrator.models.export.RestoredModel`.
+        how: the origin of the predictions: ``stored``, the ``kept`` model, or a second run (``again``).
+        warnings: those of :class:`orchestrator.models.export.RestoredModel`.
         splits: the predictions on each test split of the cell.
-        rivals: results of the other methods in the cell's place, the most accurate first.
-        labels: cell id -> the method's label, of the cell and its rivals.
-        coefficients: per weight matrix, the pooled coefficients before training (``None`` if unknown) and the
-            trained ones, (r,); empty for methods without coefficients.
+        rivals: results of other methods on the same task, the most accurate first.
+        labels: cell id -> label of the method, for the cell and its rivals.
+        coefficients: name of a weight matrix -> its coefficients (r,) before training, ``None`` if unknown, and after
+            training; empty for methods without coefficients.
         overlap: ``None`` for methods without sources.
     """
 
@@ -123,12 +126,12 @@ class CellInspection:
 
 
 def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
-    """Collect a cell's predictions, rivals, coefficients and sources. Raises as ``restore_model``."""
+    """Return a cell's predictions, rivals, coefficients and overlap of sources. Raises like ``restore_model``."""
     cell = result.cell
     rivals = find_rivals(result, loaded.store)
     compared = [result, *rivals]
     labels = method_labels(each.cell.method for each in compared)
-    # A cell that was scored on a part of its training split is shown on its test split.
+    # If a cell was scored on a part of the training split, the page shows new predictions on the test split.
     stored = loaded.store.read_predictions([] if scored_on_validation(cell) else compared)
     with readable_inputs(result, loaded):
         inputs = CellInputs(cell, loaded)
@@ -151,15 +154,16 @@ def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
 
 
 def find_rivals(result: Result, store: Store) -> list[Result]:
-    """Return the results of all other methods in the cell's place: same track, protocol, backbone, dataset, k and seed.
+    """Return the results of other methods on the same track, protocol, backbone, dataset, k and seed.
 
-    Methods without a support are in every place. Damaged results are left out. The most accurate come first.
+    A method without a support counts for every k, a method without a seed for every seed. Damaged results are left out.
+    The most accurate method comes first.
     """
     cell = result.cell
     track, backbone, dataset, k, _, seed = map(re.escape, cell.id.partition("--")[0].split("."))
     place = re.compile(rf"{track}\.{backbone}\.{dataset}\.({k}|k0)\.[^.]+\.({seed}|s0)--.*")
     rivals = []
-    for name in filter(place.fullmatch, store.result_ids() - {cell.id}):  # saves reading most results
+    for name in filter(place.fullmatch, store.result_ids() - {cell.id}):  # avoids reading most results
         with suppress(FileNotFoundError, ValueError):
             rivals.append(store.read_result(name))
     rivals = [rival for rival in rivals if _competes(rival.cell, cell)]
@@ -178,7 +182,7 @@ def _competes(rival: Cell, cell: Cell) -> bool:
 def _split(
     inputs: CellInputs, dataset: DatasetRef, stored: Mapping[str, StoredPredictions], model: Model | None
 ) -> SplitPredictions:
-    """Return the predictions on one test split: the stored ones, or else what ``model`` predicts for all its images."""
+    """Return the predictions on one test split: the stored ones, or else new ones of ``model`` for all its images."""
     cell, loaded, backbone = inputs.cell, inputs.loaded, inputs.backbone
     features = inputs.artifacts.features_of(dataset)
     labels_N = target_labels(inputs, features.images).numpy()
@@ -217,7 +221,7 @@ def _rows(stored: StoredPredictions) -> Classes:
 
 
 def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
-    """Return the stored predictions for the images at ``rows`` of the split; ``None`` unless all of them have one."""
+    """Return the stored predictions for the images at ``rows`` of the split; ``None`` if any of them has none."""
     theirs = _rows(stored)
     if not np.isin(rows, theirs).all():
         return None
@@ -231,7 +235,7 @@ def _coefficients(
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
     """Return each matrix's coefficients before and after training.
 
-    With mean pooling, the sources and alpha give the coefficients before training.
+    The coefficients before training are computed from the sources and alpha. They are ``None`` without mean pooling.
     """
     if model.change is None:
         return {}
@@ -258,8 +262,9 @@ def _overlap(inputs: CellInputs) -> Overlap | None:
 def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Overlap:
     """Return the mean squared cosine of the principal angles between two sources' leading directions, over matrices.
 
-    ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``: 1 for equal spans of U and of V, on average k / m for random spans in m
-    dimensions. A task vector of lower rank has fewer directions; then k is the smaller number of the two sources.
+    The value of a matrix is ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``. It is 1 for equal spans of U and of V, and on
+    average k / m for random spans in m dimensions. A task vector of lower rank has fewer directions; then k is the
+    smaller number of directions of the two sources.
     """
     total_SS, random = np.zeros((len(sources.names),) * 2), 0.0
     for matrix in matrices:

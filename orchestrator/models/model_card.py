@@ -28,15 +28,15 @@ _BASE_MODELS = {
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a card says of a model.
+    """The content of a model card.
 
     Attributes:
         name: of the model.
         cell: the method with its settings, the backbone, the data and the sources.
-        evaluations: on test splits; may be empty.
+        evaluations: scores on test splits; may be empty.
         notes: sentences about the accuracy.
-        support_size: number of labelled images used.
-        manifest: what the model was made with.
+        support_size: number of labelled images that the model was adapted to.
+        manifest: the code, packages and device that made the model.
     """
 
     name: str
@@ -49,12 +49,14 @@ class ModelCard:
 
 
 def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form, learned_tokens: bool) -> None:
-    """Write the card into the folder in which the model was saved in this form.
+    """Write the card into the folder of a saved model.
 
-    ``learned_tokens`` says whether its image tower has some.
+    Args:
+        folder: the folder, in which the model was saved in the form ``form``.
+        learned_tokens: whether the image tower of the model has learned tokens.
     """
     basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis") if form == "adapter" else None
-    library = "bolt" if learned_tokens else _LIBRARY[form]  # open_clip has no place for learned tokens
+    library = "bolt" if learned_tokens else _LIBRARY[form]  # open_clip cannot hold learned tokens
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.models"),
         undefined=jinja2.StrictUndefined,
@@ -79,12 +81,12 @@ def write_card(card: ModelCard, catalog: Catalog, folder: Path, form: Form, lear
 
 
 def _without_markup(value: object) -> object:
-    """Escape titles and file names, so that a page which shows the card does not read them as HTML."""
+    """Escape ``<`` in titles and file names, because pages that show the card would read it as HTML."""
     return value.replace("<", "&lt;") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _front_matter(card: ModelCard, catalog: Catalog, library: str) -> str:
-    """Return the YAML of the card, made by the hub's own library."""
+    """Return the YAML at the top of the card, made by the hub's own library."""
     from huggingface_hub import EvalResult, ModelCardData
 
     cell, backbone = card.cell, catalog.backbone(card.cell.backbone.name)
@@ -119,5 +121,5 @@ def _front_matter(card: ModelCard, catalog: Catalog, library: str) -> str:
 
 
 def _hub_name(dataset: DatasetEntry) -> str | None:
-    """Return the ``owner/name`` of a dataset that comes from the hub."""
+    """Return the ``owner/name`` of a dataset from the hub; ``None`` for any other dataset."""
     return dataset.route.repo if isinstance(dataset.route, HuggingFaceRoute) else None

@@ -1,4 +1,4 @@
-"""The source models of a store: ``sources list`` shows them, ``sources export`` copies them into a folder as files."""
+"""Lists the source models of a store (``sources list``), and copies them into a folder (``sources export``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_OPEN = 8
 
 
 def source_table(catalog: Catalog, store: Store, backbone: str | None) -> RenderableType:
-    """Return for each backbone a row for every adopted or fine-tuned source model, and a line with the missing ones.
+    """Return a table of the adopted and fine-tuned source models of each backbone, and the datasets without a model.
 
     Raises ``UserError`` for an unknown backbone.
     """
@@ -39,9 +39,9 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
 def _of_one(
     entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
 ) -> list[RenderableType]:
-    """Return what is shown of one backbone.
+    """Return the title, table and missing datasets of one backbone.
 
-    ``tuned``: the models fine-tuned in the store, by its digest and the dataset.
+    ``tuned``: (digest of the backbone, dataset) -> the models in the store that were fine-tuned.
     """
     numbers = ("accuracy", "zero-shot", "gain")
     table = plain_table("dataset", "source", *numbers, "from", right=numbers, overflow="fold")
@@ -72,7 +72,7 @@ def _of_one(
 
 
 def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
-    """Return the source models of a store that are of these kinds. A grid that needs a damaged one builds it again."""
+    """Yield the source models of these kinds in a store. Damaged ones are left out, because grids build them again."""
     for address in store.addresses("sources"):
         with suppress(CorruptArtifact):
             artifact = store.artifact(address)
@@ -81,16 +81,17 @@ def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
 
 
 def export_sources(store: Store, folder: Path, *, backbone: str | None = None, cell: str | None = None) -> list[Path]:
-    """Copy source models into a folder, one file for each: the image tower by open_clip's visual names.
+    """Copy source models into a folder, a file for each: the image tower with open_clip's names of tensors.
 
-    A file is called after its dataset; if a store has two models of one dataset, with the first digits of its digest.
+    A file has the name of the model's dataset. If two models have the same dataset, the names also have the first
+    digits of the files' digests.
 
     Args:
-        backbone: only the models fine-tuned from this backbone; needed if the store has models of several.
-        cell: only the source models of this cell: its id, or a unique prefix of one.
+        backbone: copies only the models of this backbone. It is needed if the store has models of several backbones.
+        cell: the id of a cell, or the beginning of the id; copies only the source models of this cell.
 
-    Returns the files. Raises ``UserError`` for an unknown cell or backbone, if the store has no such model, if a file
-    exists already, and if one cannot be written.
+    Returns the paths of the files. Raises ``UserError`` for an unknown cell or backbone, if the store has no such
+    model, and if a file exists already or cannot be written.
     """
     from orchestrator.artifacts.spec import TOWER_FILE  # imports torch
 

@@ -1,8 +1,8 @@
-"""A bundle of a grid: everything a reader needs to believe its tables, in one zip file (docs/results.md).
+"""A bundle: the results of a grid and the tables made from them, in one zip file to check (docs/results.md).
 
-Results and failures are the stored records, unchanged. Rows, tables and verdicts are computed from the records of the
-bundle alone, so that a check can compute them again. The manifest has every file's size and checksum. The archive's
-comment is the checksum of all bytes before it, so any changed byte is noticed, also between the files.
+Results and failures are the stored records, unchanged. Rows, tables and verdicts are computed from these records alone,
+so that a check can compute them again. The manifest has the size and the checksum of every other file. The archive's
+comment is the checksum of all bytes before it. It detects changed bytes between the files too.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from orchestrator.util.identity import slug
 FORMAT = 1
 MANIFEST, CELLS, TEXT_LIMITS = "manifest.json", "cells.json", "text_limits.json"
 MOST_GROWTH = 100
-"""A file that unpacks to more than this times its size is no bundle: the largest grid's shrinks to a twentieth."""
+"""A file that unpacks to more than this times its size is no bundle: that of the largest grid grows 20 times."""
 
 MOST_BYTES = 2**32
-"""A file that unpacks to more than this, or holds a file of more than :data:`LARGEST` bytes, is no bundle either."""
+"""A file that unpacks to more bytes than this, or has a member of more than :data:`LARGEST` bytes, is no bundle."""
 
 _COMMENT = b"sha256:"
 _COMMENT_SIZE = len(_COMMENT) + 64
@@ -59,17 +59,17 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueErro
 
 @dataclass
 class Bundle:
-    """The records of a bundle as far as they can be read.
+    """The content of a bundle, as far as it can be read.
 
     Attributes:
         manifest: empty if it cannot be read.
         files: name -> content of every other file that is intact.
-        problems: name of a file, or ``archive`` -> what is wrong with it.
+        problems: name of a file, or ``archive`` for the whole bundle -> what is wrong.
         cells: cell id -> the cell and its label, in the order of the grid.
         results: of the finished cells, in the same order.
-        predictions: by cell id.
+        predictions: cell id -> the predictions on each test split.
         text_limits: the classes that the text tower cannot tell apart.
-        version: of the project that wrote it; tables of another version may be laid out otherwise.
+        version: of the project that wrote the bundle. Another version may have other columns in its tables.
     """
 
     manifest: Mapping[str, Any]
@@ -86,7 +86,7 @@ class Bundle:
         return str(project.get("version", "?")) if isinstance(project, dict) else "?"
 
     def read_records(self) -> Bundle:
-        """Fill in the records from the files, or say which are damaged or missing; returns this object."""
+        """Read the records from the files, note damaged and missing files as problems, and return this object."""
         try:
             self.cells = _read_cells(self.files[CELLS])
             self.text_limits = TypeAdapter(tuple[EqualClasses, ...]).validate_json(self.files[TEXT_LIMITS])
@@ -115,7 +115,7 @@ class Bundle:
     def derived_files(self) -> dict[str, bytes]:
         """Return ``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, made from the records.
 
-        Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
+        Tables of failures, of source models and of the paper's numbers are left out: they need more than results.
         """
         labels = {cell_id: label for cell_id, (_, label) in self.cells.items()}
         cells, metric = [cell for cell, _ in self.cells.values()], self.manifest["metric"]
@@ -156,10 +156,10 @@ class Bundle:
 def make_bundle(
     plan: Plan, grid_files: Iterable[Path], store: Store, path: Path, overrides: Sequence[str] = ()
 ) -> tuple[int, int]:
-    """Write the bundle of a grid to ``path``; returns how many results and how many failures it has.
+    """Write the bundle of a grid to ``path``, and return its numbers of results and failures.
 
     ``grid_files``: the grid's file, and the files that it includes; ``overrides``: values of ``--set``. Raises
-    ``UserError`` if no cell has finished, or if the bundle cannot be written.
+    ``UserError`` if no cell has finished, or if the file cannot be written.
     """
     check_finished(plan.done, plan.grid.name, store)
     names = [f"results/{result.cell.id}.{ending}" for result in plan.done for ending in ("json", "npz")]
@@ -191,17 +191,17 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
-        archive.comment = b"-" * _COMMENT_SIZE  # its size precedes it, so the checksum covers the size
+        archive.comment = b"-" * _COMMENT_SIZE  # the size of the comment precedes it
     body = stream.getvalue()[:-_COMMENT_SIZE]
     with writing("the bundle", f"-o {path}"), replacing(path) as partial:
         partial.write_bytes(body + _COMMENT + _digest(body).encode())
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a bundle and check every byte and every record. Raises ``UserError`` if there is no such file."""
+    """Read a bundle, and check every byte and every record. Raises ``UserError`` if the file cannot be read."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
-            return Bundle({}, {}, {"archive": f"it is no bundle: it has {size / 2**30:.0f} GiB"})
+            return Bundle({}, {}, {"archive": f"this is no bundle: it has {size / 2**30:.0f} GiB"})
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror or error}", where=str(path)) from None
@@ -213,10 +213,10 @@ def read_bundle(path: Path) -> Bundle:
             else:
                 problems[name] = f"it is damaged: {member}"
     except _UNREADABLE as error:
-        return Bundle({}, {}, {"archive": f"it is no bundle, or its table of contents is damaged: {error}"})
+        return Bundle({}, {}, {"archive": f"this is no bundle, or its table of contents is damaged: {error}"})
     manifest = _read_manifest(found.pop(MANIFEST, b""))
     if not manifest:
-        problems.setdefault(MANIFEST, "it is missing, or it is no manifest of a bundle")
+        problems.setdefault(MANIFEST, "it is missing, or not the manifest of a bundle")
     listed = manifest.get("files", {})
     for name in listed.keys() | found.keys() if listed else ():
         if name not in found:
@@ -226,21 +226,21 @@ def read_bundle(path: Path) -> Bundle:
         elif listed[name] != {"size": len(found[name]), "sha256": _digest(found[name])}:
             problems[name] = "its checksum is not the one in the manifest"
     if not problems and content[-_COMMENT_SIZE:] != _COMMENT + _digest(content[:-_COMMENT_SIZE]).encode():
-        problems["archive"] = "bytes of the archive between its files were changed; its files were not"
+        problems["archive"] = "bytes between the files were changed, but not the files themselves"
     intact = {name: member for name, member in found.items() if name not in problems}
     return Bundle(manifest, intact, problems).read_records()
 
 
 def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
-    """Yield the name of every file in an archive with its content, or with the error that reading it raises."""
+    """Yield the name of every file in an archive, with its content or with the error of reading it."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         if (size := sum(entry.file_size for entry in entries)) > min(MOST_GROWTH * len(content), MOST_BYTES):
-            raise ValueError(f"it would unpack to {size} bytes, more than any bundle or {MOST_GROWTH} times its size")
+            raise ValueError(f"it would unpack to {size} bytes: more than any bundle, or {MOST_GROWTH} times its size")
         for entry in entries:
             try:
                 if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
-                    raise ValueError("another program has compressed it")  # by a method that can grow without limit
+                    raise ValueError("another program has compressed it")  # some methods grow without limit
                 if entry.file_size > LARGEST:
                     raise ValueError(f"it has {entry.file_size / 2**20:.0f} MiB, more than any file of a bundle")
                 with archive.open(entry) as stream:
@@ -250,7 +250,7 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
 
 
 def _read_manifest(content: bytes) -> dict[str, Any]:
-    """Return the parsed manifest; empty if it is not of this format."""
+    """Return the manifest with defaults for the fields that earlier versions lack; empty if it is not valid."""
     try:
         manifest = parse_json(content)
         smallest = manifest.setdefault("smallest_difference", 0)
@@ -264,7 +264,10 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
 
 
 def _manifest(plan: Plan) -> dict[str, Any]:
-    """Return the manifest without the list of files. It has each combination of ``fields`` once."""
+    """Return the manifest without the list of files.
+
+    ``measured_with`` has each combination of commit, packages, device and threads once.
+    """
     fields, grid = ("commit", "dirty", "versions", "device", "threads"), plan.grid
     measured_with = dict.fromkeys(
         json.dumps({name: getattr(result.manifest, name) for name in fields}) for result in plan.done
@@ -296,9 +299,9 @@ def _catalog_entries(plan: Plan) -> dict[str, Any]:
 
 
 def _cell_records(plan: Plan) -> dict[str, Any]:
-    """Return the cells with their labels, and the source models.
+    """Return the content of ``cells.json``: the cells with their labels, and the source models.
 
-    A model is given by its recipe, or by the checksum of the adopted checkpoint.
+    A source model has a recipe or, if it was adopted, the checksum of its checkpoint.
     """
     labels = labels_of(plan.grid.cells, plan.grid.label)
     sources = [
@@ -317,7 +320,7 @@ def _cell_records(plan: Plan) -> dict[str, Any]:
 
 
 def _read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
-    """Map the ids in ``cells.json``, at least one, to (cell, label). Raises ``ValueError`` if the file is damaged."""
+    """Return id -> (cell, label) from ``cells.json``. Raises ``ValueError`` if the file is damaged or has no cell."""
     try:
         found = {}
         for record in json.loads(content)["cells"]:

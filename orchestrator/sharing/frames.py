@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.analysis.verdict import VerdictSeries
 
 Records = list[dict[str, Any]]
-"""Rows of a table by the names of its columns; all have the same."""
+"""The rows of a table: name of a column -> value. All rows have the same columns."""
 
 PathOrUrl = str | os.PathLike[str]
 
@@ -58,14 +58,14 @@ def results(
         grid: a grid's name, or the path of a grid file.
         catalog: your own catalog files that the grid needs.
         data_root: the folder of your own datasets.
-        set_: values of ``--set``, such as ``"shots=[1]"``; by default as in the grid's last run in the store.
-        metric: of the column ``score``, by default the grid's, or each track's. Results without the predictions
-            that it needs are left out, with a warning.
+        set_: values of ``--set``, such as ``"shots=[1]"``; by default those of the grid's last run in the store.
+        metric: the metric of the column ``score``; by default that of the grid or, if it has none, of each track.
+            Results that lack the predictions for this metric are left out, with a warning.
 
     Returns:
         A frame with the columns of docs/results.md: accuracies in per cent, times in seconds, memory in MiB.
 
-    Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
+    Raises ``UserError`` if the grid or the catalog is not valid, or if no cell has finished.
     """
     rows, unscored = result_rows(*_asked(store, grid, catalog, data_root, set_), metric)
     if unscored:
@@ -84,8 +84,8 @@ def predictions(
     """Return the predictions of a grid's cells on every test image.
 
     Returns:
-        ``(cell_id, evaluated_on)``, which are columns of :func:`results`, -> arrays ``labels``, ``predicted`` and
-        ``probability`` (N,) over the N test images. Cells measured without predictions are left out.
+        A map from ``(cell_id, evaluated_on)``, two columns of :func:`results`, to the arrays ``labels``, ``predicted``
+        and ``probability``, (N,) for N test images. Cells that were measured without predictions are left out.
 
     Arguments and errors are those of :func:`results`.
     """
@@ -138,7 +138,7 @@ def _asked(
     store: PathOrUrl, grid: PathOrUrl, catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None,
     set_: Sequence[str] | None,
 ) -> tuple[str, RunSettings, Sequence[str]]:  # fmt: skip
-    """Return the grid, the settings and the values of ``--set`` that the arguments of a function stand for."""
+    """Return the grid, the settings and the values of ``--set`` for the arguments of a public function."""
     root = None if data_root is None else os.fspath(data_root)
     settings = RunSettings(os.fspath(store), root, catalog_files=tuple(os.fspath(file) for file in catalog))
     return os.fspath(grid), settings, set_values(Store(store).files, grid, set_)
@@ -163,11 +163,11 @@ def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
 def result_rows(
     grid: str, settings: RunSettings, overrides: Sequence[str] = (), metric: MetricName | None = None
 ) -> tuple[list[Row], str]:
-    """Return the rows of a grid's finished cells, and a sentence about the cells without a score, if there are any.
+    """Return the rows of a grid's finished cells, and a sentence about the cells without a score, or ``""``.
 
-    ``overrides``: values of ``--set``; ``metric``: what scores are, by default the grid's metric, or each track's.
+    ``overrides``: values of ``--set``; ``metric``: by default the metric of the grid or, if it has none, of each track.
 
-    Raises ``UserError`` if no cell has finished, or none has a score.
+    Raises ``UserError`` if no cell has finished, or if no finished cell has a score.
     """
     listing, store = list_grid(grid, settings, overrides), Store(settings.store_url)
     done, chosen = finished_results(store, listing.name, listing.labels), metric or listing.metric
@@ -179,11 +179,11 @@ def result_rows(
 
 
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
-    """Return one record for each finished cell and test split that has predictions: where it is, and its metrics.
+    """Return a record of metrics for each finished cell and test split with predictions, and a sentence.
 
-    The sentence is about the results without predictions; empty if there are none.
+    The sentence is about the results without predictions; it is empty if there are none.
 
-    Raises ``UserError`` if no cell has finished.
+    Raises ``UserError`` if no cell has finished, or if no finished cell has predictions.
     """
     from orchestrator.analysis.metrics import Answers
 
@@ -206,13 +206,13 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
 
 
 def _with_intervals(answers: Answers) -> dict[str, float]:
-    """Return every metric, and the ends of its 95 % interval if it has one."""
+    """Return the value of every metric, and the ends of the metric's 95 % interval if it has one."""
     from orchestrator.analysis.metric_intervals import intervals
     from orchestrator.analysis.metrics import METRICS
 
     found: dict[str, float] = {}
     for name, interval in intervals(answers).items():
-        if name != "accuracy":  # it is a column of every row
+        if name != "accuracy":  # the record has the accuracy already
             found[name] = METRICS[name].of(answers)
         if interval is not None:
             found |= {f"{name}_low": interval[0], f"{name}_high": interval[1]}
@@ -223,7 +223,7 @@ def _with_intervals(answers: Answers) -> dict[str, float]:
 
 
 def to_csv(records: Records) -> bytes:
-    """Return a header and one line for each record; a missing value is an empty field."""
+    """Return the records as CSV with a header. A missing value is an empty field."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
     writer.writeheader()
@@ -253,4 +253,4 @@ def row_records(rows: Sequence[Row]) -> Records:
 
 
 FORMATS: Mapping[str, Callable[[Records], bytes]] = {"csv": to_csv, "json": _to_json, "parquet": _to_parquet}
-"""Format -> the content of a file with one column for each field of the records."""
+"""Format -> the function that turns records into the content of a file."""

@@ -1,9 +1,9 @@
 """The ids and labels of a grid's cells, which ``grid`` writes into the store at the end of a run.
 
-Expanding a grid imports every method, and with them PyTorch, which takes two seconds. A command that only reads
-results needs no more than the ids. A listing counts while everything it was made from is the same: the project's
-code and grids, the grid's own files, the catalog files and the backbones' weights by size and modification time, the
-datasets by their identity.
+Expanding a grid imports every method and PyTorch, which takes two seconds. A command that only reads results needs only
+the ids and labels. A listing is valid as long as everything that it was made from is unchanged: the project's code and
+grids, the grid's files, the catalog files and the backbones' weights (compared by size and modification time), and the
+datasets (compared by identity).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class GridListing(BaseModel, frozen=True):
     """A grid's cells.
 
     Attributes:
-        labels: cell id -> the name of its method in tables, in the order of the grid file.
-        options: what the grid was asked for by: its name or path, catalog files, data root and values of ``--set``.
-        files: path -> state of the files that it was made from.
-        datasets: name -> identity of the datasets whose images do not come with the project.
+        labels: cell id -> label of the cell's method in tables, in the order of the grid file.
+        options: the name or path of the grid, the catalog files, the data root and the values of ``--set``.
+        files: path -> size and modification time of each file that the listing was made from.
+        datasets: name -> identity of each dataset whose images do not come with the project.
         metric: what methods are compared by; ``None`` for the metric of each track.
     """
 
@@ -54,12 +54,12 @@ class GridListing(BaseModel, frozen=True):
 
 
 def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
-    """Return the cells of a grid, as the last run wrote them if nothing has changed, otherwise by expanding the grid.
+    """Return the cells of a grid: the listing of the last run if it is still valid, or else by expanding the grid.
 
-    ``grid``: its name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` for a grid or a
-    catalog that is wrong.
+    ``grid``: its name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` if the grid or
+    the catalog is not valid.
     """
-    with contextlib.suppress(OSError, ValueError, KeyError, UserError):  # expanding says what is wrong
+    with contextlib.suppress(OSError, ValueError, KeyError, UserError):  # the expansion below reports what is wrong
         found = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(grid)))
         known = load_catalog(settings.catalog_files).datasets if found.datasets else {}
         if (
@@ -76,7 +76,7 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
 def write_listing(
     source: str, grid: Grid, catalog: Catalog, settings: RunSettings, overrides: Sequence[str] = ()
 ) -> None:
-    """Write the listing of a grid that was loaded, with all its cells, by the name or path ``source``."""
+    """Write the listing of a loaded grid, with all of its cells, to the store. ``source``: the grid's name or path."""
     from orchestrator.grid.load import grid_files
 
     files = [*grid_files(source), *map(Path, settings.catalog_files)]
@@ -105,7 +105,7 @@ def expand_grid(
 ) -> tuple[Grid, Catalog]:
     """Return a grid, and the catalog that it was read with. ``overrides``, ``only``, ``limit``: see ``load_grid``.
 
-    The store knows the gains that a grid with ``min_gain`` asks for.
+    For a grid with ``min_gain``, the gains of its source models are read from the store.
     """
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
@@ -131,7 +131,7 @@ def _options(grid: str, settings: RunSettings, overrides: Sequence[str]) -> list
 
 
 def _identities(entries: Iterable[DatasetEntry], settings: RunSettings) -> dict[str, str]:
-    """Return the digests of datasets that a cell's identity has: a new image in a folder changes its digest."""
+    """Return name -> digest of each dataset, as in a cell's identity. A new image in a folder changes the digest."""
     return {entry.name: dataset_ref(entry, settings.data_folder).digest for entry in entries}
 
 

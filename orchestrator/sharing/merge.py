@@ -1,8 +1,8 @@
-"""Take over results, adapters, predictions and failures of another store.
+"""Copies results, adapters, predictions and failures from another store.
 
-A cell's files are written in the order in which a run writes them: the adapter, the predictions, and the result last.
-So a merge that is killed leaves no result without its other files, and the same merge continues it. The other store is
-only read. No result of this store is overwritten.
+The files of a cell are copied in the order in which a run writes them: the adapter, the predictions, and the result
+last. So a merge that is killed leaves no result without its other files, and the same command continues the merge. The
+other store is only read. No result of this store is overwritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH = 200
 """Number of cells between two reports of progress."""
 
 ADAPTER_INDEX = "bolt.json"
-"""The file of an adapter that has the checksums of its other files (:mod:`bolt.model.saving`)."""
+"""The file of an adapter with the checksums of the adapter's other files (:mod:`bolt.model.saving`)."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class MergedCell:
     """What a merge did with one cell of the other store.
 
     Attributes:
-        kind: ``taken`` over; ``same`` if both stores had its result, with equal scores and predictions; ``conflict`` if
-            this store has another result of it; ``damaged`` if the other store's files cannot be used; ``gone`` if they
-            were removed meanwhile.
+        kind: ``taken`` if the result was copied; ``same`` if both stores had it, with equal scores and predictions;
+            ``conflict`` if this store has a different result of the cell; ``damaged`` if the other store's files cannot
+            be used; ``gone`` if they were removed during the merge.
         reason: what differs, or what is damaged.
-        adapter: whether its adapter was taken over.
+        adapter: whether the cell's adapter was copied.
     """
 
     cell_id: str
@@ -48,15 +48,15 @@ class MergedCell:
 def merge_stores(
     store: Store, other: Store, on_progress: OnProgress = lambda done, of: None
 ) -> tuple[list[MergedCell], list[str]]:
-    """Take over into ``store`` what ``other`` has and ``store`` lacks.
+    """Copy into ``store`` what ``other`` has and ``store`` lacks.
 
-    A result that both stores have stays as it is. Its cell is a conflict if the scores or the predictions differ; times
-    and versions may differ. A damaged result of ``store`` is set aside, as by every command, and then taken over.
-    Failures are taken over if ``store`` knows neither a result nor a failure of the cell.
+    A result that both stores have is not copied. It is a conflict if the scores or the predictions differ; times and
+    versions may differ. A damaged result of ``store`` is set aside, as by every command, and replaced. A failure is
+    copied if ``store`` has neither a result nor a failure of the cell.
 
-    Returns what it did with each cell that has a result in ``other``, and the ids of the failures taken over.
+    Returns what was done with each cell that has a result in ``other``, and the ids of the copied failures.
 
-    Raises ``UserError`` if ``other`` has neither results nor failures, or is ``store`` itself.
+    Raises ``UserError`` if ``other`` has neither results nor failures, or if both are the same store.
     """
     if (store.files.root, store.files.is_local) == (other.files.root, other.files.is_local):
         raise UserError("a store cannot be merged into itself", where=other.url, hint="name another one with --store")
@@ -79,7 +79,7 @@ def merge_stores(
 
 
 def _adapter_files(files: Files) -> dict[str, list[str]]:
-    """Map cells with a complete adapter to the names of its files, the index last."""
+    """Return cell id -> names of the adapter's files, the index last, for each cell with a complete adapter."""
     found: dict[str, list[str]] = {}
     for path in files.versions("adapters"):
         cell_id, _, name = path.partition("/")
@@ -95,11 +95,11 @@ def _adapter_files(files: Files) -> dict[str, list[str]]:
 def _merge_cell(
     store: Store, other: Store, cell_id: str, mine: Result | None, adapter_files: Sequence[str]
 ) -> MergedCell:
-    """Copy one cell from ``other`` to ``store``, or say why it is not copied.
+    """Copy one cell from ``other`` to ``store`` if it can be copied, and return what was done.
 
     Args:
-        mine: the result that ``store`` has.
-        adapter_files: the adapter's files in ``other``, the index last, if ``store`` lacks the adapter.
+        mine: the result in ``store``; ``None`` if there is none.
+        adapter_files: names of the adapter's files in ``other``, the index last; empty if ``store`` has the adapter.
     """
     name = f"results/{cell_id}"
     content, predictions = other.files.read_many([f"{name}.json", f"{name}.npz"])
@@ -120,14 +120,17 @@ def _merge_cell(
         return MergedCell(cell_id, "same", adapter=intact)
     if predictions is not None and result.predictions is not None:
         store.files.write(f"{name}.npz", predictions)
-    if not store.files.create(f"{name}.json", content):  # a run has just written it
+    if not store.files.create(f"{name}.json", content):  # a run has just written a result
         return replace(_merge_cell(store, other, cell_id, store.read_result(cell_id), []), adapter=intact)
     store.files.remove(f"failures/{cell_id}.json")
     return MergedCell(cell_id, "taken", adapter=intact)
 
 
 def _is_intact(adapter: Mapping[str, bytes]) -> bool:
-    """Whether an adapter's files have the checksums of its index. Without an adapter, ``export`` runs a cell again."""
+    """Return whether an adapter's files have the checksums of its index.
+
+    An adapter that is not intact is not copied: ``export`` can run the cell again.
+    """
     try:
         digests = json.loads(adapter[ADAPTER_INDEX])["files"]
         return all(hashlib.sha256(adapter[name]).hexdigest() == digest for name, digest in digests.items())
@@ -150,7 +153,7 @@ def _difference(mine: Result, theirs: Result) -> str:
 
 
 def _merge_failures(store: Store, other: Store) -> list[str]:
-    """Take over failures of cells and artifacts if the store has neither their result nor their failure."""
+    """Copy failures of cells and artifacts that ``store`` has neither finished nor recorded. Return their ids."""
     finished = store.result_ids() | other.result_ids()
     known = store.read_failures()
     taken = []
@@ -159,7 +162,7 @@ def _merge_failures(store: Store, other: Store) -> list[str]:
         if failure_id in known or failure_id in finished or built:
             continue
         failure = other.read_failure(failure_id)
-        if failure is None:  # a damaged record says nothing
+        if failure is None:  # a damaged record is not copied
             continue
         (log,) = other.files.read_many([f"logs/{failure_id.replace('/', '.')}.log"])
         location = store.write_log(failure_id, log.decode("utf-8", "replace")) if log is not None else ""

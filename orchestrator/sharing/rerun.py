@@ -31,11 +31,11 @@ class Rerun:
     """One cell measured again.
 
     Attributes:
-        accuracy, accuracy_now: of the bundle and of the new measurement, on the first test split, per cent.
-        other_predictions: number of test images with another prediction; ``None`` without stored predictions.
+        accuracy, accuracy_now: in the bundle and measured now, on the first test split, in per cent.
+        other_predictions: number of test images whose prediction differs; ``None`` without stored predictions.
         same: whether all scores and predictions are equal.
-        versions: packages, device and threads that differ between the two measurements: name -> (then, now).
-        error: why it could not be measured, one line; empty if it could.
+        versions: name -> (then, now) of the packages, device and threads that differ.
+        error: one line that says why the cell could not be measured; empty if it was.
     """
 
     cell_id: str
@@ -48,14 +48,15 @@ class Rerun:
 
 
 def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -> Iterator[Rerun]:
-    """Draw cells of a bundle, build their artifacts, measure them again in this process and compare.
+    """Draw cells of a bundle, measure them again in this process, and yield the comparison for each cell.
 
     Args:
-        settings: store of the artifacts, and how to compute. Artifacts that the store has are used as they are.
-        limit, seed: number of cells that are drawn, all if the bundle has fewer; and of the draw.
+        settings: the store of the artifacts, and how to compute. Artifacts that the store lacks are built.
+        limit: number of cells to draw; all cells if the bundle has fewer.
+        seed: seed of the draw.
 
-    Raises ``UserError`` for a bundle that is not intact, and if datasets, backbones or checkpoints are missing here or
-    are not those of the bundle.
+    Raises ``UserError`` if the bundle is not intact, or if a dataset, backbone or checkpoint is missing here or is not
+    that of the bundle.
     """
     bundle = read_bundle(path)
     for file, what in bundle.problems.items():
@@ -89,7 +90,7 @@ def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None,
 
 
 def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
-    """Raise ``UserError`` if the catalog here has another dataset or backbone than was measured."""
+    """Raise ``UserError`` if a dataset or a backbone of the catalog here is not the one that was measured."""
     for ref in dict.fromkeys(ref for result in drawn for ref in (result.cell.dataset, *result.cell.evaluate_on)):
         try:
             loaded.dataset_entry(ref)
@@ -101,7 +102,7 @@ def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
 
 
 def _plan(bundle: Bundle, drawn: list[Result], loaded: ArtifactCache) -> Plan:
-    """Return a plan whose open cells are the drawn ones, whatever results the store has."""
+    """Return a plan in which exactly the drawn cells are open, even if the store has results of them."""
     catalog, cells = loaded.catalog, tuple(result.cell for result in drawn)
     every = tuple(cell for cell, _ in bundle.cells.values())
     plans = {}
@@ -118,7 +119,7 @@ def _plan(bundle: Bundle, drawn: list[Result], loaded: ArtifactCache) -> Plan:
 
 
 def _recipe(record: Mapping[str, Any], catalog: Catalog) -> SourceRecipe | CheckpointEntry:
-    """Return how a source is made. Raises ``UserError`` for an adopted checkpoint that the catalog here lacks."""
+    """Return the recipe or the checkpoint of a source. Raises ``UserError`` if the catalog lacks the checkpoint."""
     if record["adopted"] is None:
         return SourceRecipe(**record["recipe"])
     entry = catalog.checkpoints.get((record["backbone"], record["dataset"]))

@@ -16,18 +16,18 @@ from orchestrator.sharing.bundle import Bundle, read_bundle
 from orchestrator.util.errors import short_repr
 
 TOLERANCE = 1e-9
-"""Relative difference up to which two numbers count as equal: another processor may round a sum otherwise."""
+"""Largest relative or absolute difference of equal numbers: processors may round a sum differently."""
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")
-"""The files that depend on the rule of the verdict begin with these names."""
+"""The names of files that depend on the rule of the verdict begin with one of these texts."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
-    """Check a bundle. Raises ``UserError`` if there is no such file.
+    """Check a bundle. Raises ``UserError`` if the file cannot be read.
 
-    Returns the bundle, its problems complete, and the names of the files that were computed again from its results:
-    none if the results themselves are not intact. Verdicts by an earlier rule than today's are not among them.
+    Returns the bundle with all of its problems, and the names of the files that were computed again from its results.
+    No file is computed if the results are not intact. Verdicts by an earlier rule than today's are not computed either.
     """
     bundle = read_bundle(path)
     if bundle.problems:
@@ -47,7 +47,7 @@ def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
 
 
 def _by_earlier_rule(verdicts: bytes) -> bool:
-    """Whether the records of a ``verdict.json`` name an earlier rule, or none as the first version did."""
+    """Return whether any record of a ``verdict.json`` is by an earlier rule. The first rule is not named."""
     try:
         return any(record.get("rule", 1) < RULE for record in json.loads(verdicts))
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -55,7 +55,7 @@ def _by_earlier_rule(verdicts: bytes) -> bool:
 
 
 def first_difference(name: str, stored: bytes, computed: bytes) -> str:
-    """Return where a stored CSV or JSON file differs from the computed one, in one line; empty if they say the same.
+    """Return one line about the first difference of a stored and a computed CSV or JSON file; empty without any.
 
     Numbers may differ by :data:`TOLERANCE`.
     """
@@ -73,7 +73,7 @@ def first_difference(name: str, stored: bytes, computed: bytes) -> str:
 
 
 def _values(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield every value of a CSV or JSON file after its place, such as ``line 2, accuracy``."""
+    """Yield every value of a CSV or JSON file, each after its position, such as ``line 2, accuracy (3)``."""
     if name.endswith(".json"):
         yield from _leaves("", json.loads(content))
         return
@@ -96,7 +96,7 @@ def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _equal(stored: Any, computed: Any) -> bool:
-    """Whether two values are equal, or two numbers nearly so. Numbers of a CSV file are texts."""
+    """Return whether two values are equal, or equal up to rounding. The numbers of a CSV file are texts."""
     if stored == computed:
         return True
     try:
