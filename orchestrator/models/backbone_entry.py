@@ -144,8 +144,8 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
 def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
     """Return the image tower of an open_clip model configuration on the device ``meta``, without values or memory.
 
-    Raises ``UserError`` for a configuration that open_clip cannot build, and for a tower that cannot be adapted, such as
-    one for images that are not square.
+    Raises ``UserError`` for a configuration that open_clip cannot build, and for a tower that cannot be adapted, for
+    example because its images are not square.
     """
     vision = {**(config.get("vision_cfg") or {}), "timm_model_pretrained": False}
     try:
