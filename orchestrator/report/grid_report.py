@@ -105,7 +105,7 @@ def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
     """Return the accuracy of every source model on its own task.
 
-    Models are left out that are not built, that are damaged, or that were adopted without images.
+    Models that are not built or are damaged are left out, and so are models that were adopted without images.
     """
     models = {
         plan.sources[source]

@@ -191,7 +191,8 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
-        archive.comment = b"-" * _COMMENT_SIZE  # the size of the comment precedes it
+        # The comment's size precedes the comment in the archive, so the checksum covers the size too.
+        archive.comment = b"-" * _COMMENT_SIZE
     body = stream.getvalue()[:-_COMMENT_SIZE]
     with writing("the bundle", f"-o {path}"), replacing(path) as partial:
         partial.write_bytes(body + _COMMENT + _digest(body).encode())
@@ -240,7 +241,7 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
         for entry in entries:
             try:
                 if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
-                    raise ValueError("another program has compressed it")  # some methods grow without limit
+                    raise ValueError("another program has compressed it")  # other methods may unpack without limit
                 if entry.file_size > LARGEST:
                     raise ValueError(f"it has {entry.file_size / 2**20:.0f} MiB, more than any file of a bundle")
                 with archive.open(entry) as stream:

@@ -58,18 +58,18 @@ def open_client(uri: str) -> MlflowClient:
     _silence_loggers()
     from mlflow.tracking import MlflowClient
 
-    _silence_loggers()  # the import has set their levels
+    _silence_loggers()  # the import of MLflow has set their levels
     if uri.startswith("sqlite:///"):
         database = Path(uri.removeprefix("sqlite:///"))
         _use_write_ahead_log()
         with file_lock(Path(f"{database}.lock"), wait=True) as lock:
             _create_database(database, lock)
-        with contextlib.closing(sqlite3.connect(database)) as connection:  # raises at once if it is not a database
+        with contextlib.closing(sqlite3.connect(database)) as connection:  # raises if the file is no database
             connection.execute("SELECT count(*) FROM experiments").close()
     if uri.startswith(POSTGRES_DRIVER):
         import psycopg2
 
-        psycopg2.connect(uri.replace(POSTGRES_DRIVER, "postgresql", 1)).close()  # raises if it does not answer
+        psycopg2.connect(uri.replace(POSTGRES_DRIVER, "postgresql", 1)).close()  # raises if the server does not answer
     client = MlflowClient(tracking_uri=uri)
     client.search_experiments(max_results=1)
     return client
@@ -88,7 +88,7 @@ def _create_database(path: Path, lock: int) -> None:
     """
     if path.exists():
         return
-    for leftover in path.parent.glob(f".{path.name}.part*"):  # of processes that were killed
+    for leftover in path.parent.glob(f".{path.name}.part*"):  # from processes that were killed
         leftover.unlink()
     part = path.with_name(f".{path.name}.part")
     script = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"

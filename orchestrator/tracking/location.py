@@ -1,4 +1,4 @@
-"""Where a store's runs are tracked: its own SQLite database, or what ``MLFLOW_TRACKING_URI`` names."""
+"""Where a store's runs are tracked: in a SQLite database in the store, or where ``MLFLOW_TRACKING_URI`` says."""
 
 from __future__ import annotations
 

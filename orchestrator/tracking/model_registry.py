@@ -48,7 +48,7 @@ def register_model(location: TrackingLocation, cell_id: str, folder: Path, name:
         # The checksum in the name keeps a later version from overwriting an earlier one.
         path = f"model-{file_digest(folder / INDEX)[:8]}"
         attach_folder(client, run, _saved(Path(scratch), folder, example), path, location.artifacts)
-        with contextlib.suppress(MlflowException):  # the name exists already: this becomes its next version
+        with contextlib.suppress(MlflowException):  # the name exists already
             client.create_registered_model(name)
         source = f"{run.artifact_uri}/{path}"
         version = client.create_model_version(name, source=source, run_id=run.run_id, tags={"cell": cell_id})

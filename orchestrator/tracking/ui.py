@@ -66,7 +66,7 @@ def check_port(port: int) -> None:
 def serve_ui(location: TrackingLocation, port: int) -> int:
     """Serve the interface until Ctrl-C, and return the server's exit code."""
     command = ui_command(location, port)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that `finally` is reached
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # `finally` below ends the server
     # The server runs in a new session. So Ctrl-C reaches only this process, and this process ends the server.
     with subprocess.Popen(command, env=ui_environment(), start_new_session=True) as server:
         try:

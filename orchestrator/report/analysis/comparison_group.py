@@ -1,6 +1,6 @@
 """Comparison groups: results of one track, protocol, backbone and domain, which may be compared with each other.
 
-Inside a group, every method has scores by k, test split and seed: accuracies, unless another metric was chosen.
+In a group, every method has scores by k, test split and seed. Scores are accuracies if no other metric was chosen.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _figure(
             for axes, kind in zip(plots, kinds, strict=True)
         ]
         plots[0].set_ylabel(f"mean {group.metric.title} (%)")
-        for axes, own in zip(plots, labels, strict=True):  # names need the final layout
+        for axes, own in zip(plots, labels, strict=True):  # names are placed in the final layout
             label_points(axes, own)
         named = (
             f"Nothing is better for {KINDS[kind]} than {listed([grid.display_names[m] for m in found[kind]], 6)}."

@@ -105,13 +105,13 @@ def plot_means(
 
     ``band``: opacity of a band of ± one deviation around the line; 0 for no band.
     """
-    ys = [mean.mean if mean else float("nan") for mean in means]
+    import numpy as np
+
+    ys = np.array([mean.mean if mean else np.nan for mean in means])
     axes.plot(xs, ys, color=colour, **line)
     if band:
-        stds = [mean.std if mean and mean.std is not None else float("nan") for mean in means]
-        low = [y - std for y, std in zip(ys, stds, strict=True)]
-        high = [y + std for y, std in zip(ys, stds, strict=True)]
-        axes.fill_between(xs, low, high, color=colour, alpha=band, linewidth=0)
+        stds = np.array([mean.std if mean and mean.std is not None else np.nan for mean in means])
+        axes.fill_between(xs, ys - stds, ys + stds, color=colour, alpha=band, linewidth=0)
 
 
 def legend_below(figure: Any, axes: Any, *, columns: int) -> None:

@@ -25,7 +25,7 @@ class PointLabel:
 
 
 def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = False) -> None:
-    """Write every name at the nearest free place beside its point.
+    """Write every name at the nearest free position beside its point.
 
     A thin line joins a name to its point if the two are far apart. The limits of the axes must be final, because this
     function fixes the layout of the figure. ``only_right`` puts all names to the right of their points, as at the ends
@@ -34,7 +34,7 @@ def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = 
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     figure = axes.figure
-    if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):  # the first axes of the figure
+    if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):  # only for the first axes of a figure
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
     renderer, scale = figure.canvas.get_renderer(), figure.dpi / 72

@@ -68,10 +68,10 @@ def _split(found: CellInspection, index: int) -> dict[str, Any]:
     scored = [(result, result.evaluations[index]) for result in (found.result, *found.rivals)]
     return {
         "predictions": predictions,
-        "recorded": recorded,  # in the cell's result
+        "recorded": recorded,  # as in the cell's result
         "digits": digits_of(recorded.total),
         "scored": sorted(scored, key=lambda pair: -pair[1].accuracy),  # results with their evaluations
-        "others": others,  # ids of the cells whose predictions the examples compare with
+        "others": others,  # ids of the cells that the examples are compared with
         "right_alone": predictions.right_alone(others) if others else [],
         "mistakes": predictions.mistakes(),
         "classes": class_table(predictions, classes, f"classes-{index}"),

@@ -77,7 +77,7 @@ def _verdict_groups(
 ) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the title and the verdicts of each track, protocol and backbone, for the first screen of the page.
 
-    All domains together come first, then each domain. Changed protocols have tables of their own.
+    All domains together come first, then each domain. Changed protocols are left out: a table shows their effects.
     """
     groups = [group for group in grid.main_groups if not group.key.ablations]
     places = list(dict.fromkeys(_place(group.key) for group in groups))
@@ -115,7 +115,7 @@ def _view(
         "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",
         # the columns of the matrix, each with the score of every method that was measured at its k
         "verdicts": list(zip(series.verdicts, scores, strict=True)),
-        # its lines, in the order of the largest k: methods that may be the best first, then by mean
+        # the lines of the matrix, in the order of the largest k: methods that may be the best first, then by mean
         "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
         "digits": min((group.digits for group in own), default=2),
         "figure": costs[0] if costs else None,

@@ -80,7 +80,7 @@ _HOW_TO_COMPARE = (
     "docs/field-benchmark.md says what is the same."
 )
 _COLUMNS = (IMAGENET, *TEN, *VARIANTS, *AVERAGES)
-_LEAST_DATASETS = 5  # with fewer, no method can be out at 95 per cent
+_LEAST_DATASETS = 5  # with fewer datasets, no method can be excluded at 95 per cent
 _HERE = "measured here"
 
 

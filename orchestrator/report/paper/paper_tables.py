@@ -139,7 +139,7 @@ class _TableBuilder:
             axis: list(dict.fromkeys(getattr(row.position, axis) for row in rows)) for axis in AXES
         }
         if len(self.axes["shots"]) > 1:
-            self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot has no k, and is printed at each
+            self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot is printed at each k
         self.printed = {row.position: row.accuracy for row in rows}
         self.columns = self._combinations(layout.columns)
         self.blocks = self._combinations([axis for axis in layout.rows if axis != "method"])
@@ -219,7 +219,7 @@ class _TableBuilder:
             if not printed and not (name in METHODS and self.is_measured(label, block)):
                 continue
             kinds: tuple[Kind, ...] = ("published",) if self.protocol is None else _KINDS if printed else _KINDS[:1]
-            self.footnotes.of({"method": name})  # gives these notes their letters before the notes about single numbers
+            self.footnotes.of({"method": name})  # notes about methods get the first letters
             for kind in kinds:
                 entries = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
                 lines[label, name, kind] = entries
@@ -240,7 +240,7 @@ class _TableBuilder:
         """Make one number of one line."""
         position = self._position(values, label)
         published_position = replace(position, method=name)
-        zero_shot = self.printed.get(replace(published_position, shots=0))  # the same number at every k
+        zero_shot = self.printed.get(replace(published_position, shots=0))  # zero-shot has one number for every k
         published = self.printed.get(published_position, zero_shot)
         if kind == "published":
             return replace(number(published), footnotes=self.footnotes.of(vars(published_position)))
@@ -253,7 +253,7 @@ class _TableBuilder:
         seeds = 1 if (self.track, label) in self.protocol.fixed else self.protocol.seeds
         entry = measured(summary, seeds=seeds)
         notes = [_SUBSTITUTE] if self.protocol.has_substitutes(position) else []
-        if self.hide_std and entry.remark:  # a footnote is narrower
+        if self.hide_std and entry.remark:  # a footnote is narrower than a remark
             entry, notes = replace(entry, remark=""), [*notes, _FEWER_SEEDS]
         return replace(entry, footnotes=",".join(map(self.footnotes.letter, notes)))
 

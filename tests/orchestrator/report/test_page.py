@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import load_catalog
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
-from orchestrator.report import SourceRow, arrange_results, terminal_summary
+from orchestrator.report import arrange_results, terminal_summary
 from orchestrator.report import write as report_write
 from orchestrator.report.grid_report import read_finished_results
 from orchestrator.store import Store
