@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -41,15 +42,9 @@ DOMAINS = {"General datasets": "general", "Remote-sensing datasets": "remote_sen
 def printed() -> dict[Key, str]:
     """Return the file itself, read without the project's code."""
     with open(grids_folder() / "published" / "results.csv", encoding="utf-8", newline="") as stream:
+        axes = itemgetter("domain", "backbone", "k", "method", "dataset")
         return {
-            (
-                row["table"].removeprefix("tab:"),
-                row["domain"],
-                row["backbone"],
-                row["k"],
-                row["method"],
-                row["dataset"],
-            ): (f"{float(row['accuracy']):.2f}")
+            (row["table"].removeprefix("tab:"), *axes(row)): f"{float(row['accuracy']):.2f}"
             for row in csv.DictReader(stream)
         }
 
@@ -91,11 +86,7 @@ def lines_of_html(text: str) -> list[list[str]]:
 
 
 def lines_of_latex(text: str) -> list[list[str]]:
-    start = (
-        re.search(r"\\endlastfoot|\\midrule", text)
-        if "\\endlastfoot" not in text
-        else re.search(r"\\endlastfoot", text)
-    )
+    start = re.search(r"\\endlastfoot", text) or re.search(r"\\midrule", text)
     body = re.split(r"\\bottomrule|\\end\{longtable\}", text[start.end() :])[0]
     body = re.sub(r"\\midrule|\\cmidrule\(lr\)\{[^}]*\}", "", body)
     lines, before = [], [""] * 3
@@ -243,10 +234,9 @@ def test_a_mean_is_over_datasets_and_complete_seeds(fewshot: GridResults, beside
 def test_numbers_of_a_switch_stand_in_where_the_protocol_has_no_cell(beside: dict[str, Table]) -> None:
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     entry = entry_of(table, {"k": "16", "method": "BOLT", "accuracy": "measured"}, "Flowers102")
-    (text,) = [text for letter, text in table.footnotes if letter and letter in entry.footnotes.split(",")][:1]
+    letter = entry.footnotes.split(",")[0]
     assert entry.value is not None
-    letter = next(letter for letter, own in table.footnotes if own == text)
-    assert text.startswith("Measured, in part at least, under a change of this protocol")
+    assert dict(table.footnotes)[letter].startswith("Measured, in part at least, under a change of this protocol")
     assert letter not in entry_of(table, {"k": "4", "method": "BOLT", "accuracy": "measured"}, "Flowers102").footnotes
     mean = entry_of(table, {"k": "16", "method": "Tip-Adapter", "accuracy": "measured"}, AVERAGE)
     assert mean.value is None or letter in mean.footnotes.split(",")
