@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.page.rendering import render
 from orchestrator.report.paper.field import field_tables, field_verdicts, sources_table
 from orchestrator.report.paper.paper_tables import published_tables
-from orchestrator.report.paper.published import AVERAGE, published_rows
+from orchestrator.report.paper.published import published_rows, published_verdicts
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
@@ -32,7 +30,7 @@ def write_published(folder: Path) -> Path:
         "The tables of the paper, as printed. Footnotes mark numbers that a fair measurement would not reproduce, and "
         "say why: the authors' code, or the numbers themselves, show it."
     )
-    return _write(folder, published_verdicts(), [*published_tables()], "the printed few-shot accuracies", lede)
+    return _write(folder, paper_verdicts(), [*published_tables()], "the printed few-shot accuracies", lede)
 
 
 def write_field(folder: Path, *, reprinted: bool = False) -> Path:
@@ -65,26 +63,9 @@ def _write(folder: Path, verdicts: Sequence[VerdictSeries], tables: Sequence[Tab
     return page
 
 
-def published_verdicts() -> tuple[VerdictSeries, ...]:
-    """Return a verdict series for each domain and backbone of the few-shot tables, by the rule for measured accuracies.
-
-    Printed accuracies have no seeds, and the tables print no costs.
-    """
-    places: dict[tuple[str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
-    for row in published_rows():
-        if row.track == _TRACK and row.dataset != AVERAGE:
-            by_k = places.setdefault((row.domain, row.backbone), {}).setdefault(row.shots, {})
-            by_k.setdefault(row.method, {})[row.dataset, 0] = row.accuracy
-    return tuple(
-        VerdictSeries(
-            _TRACK,
-            "published",
-            domain,
-            backbone,
-            tuple(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}) for k, scores in sorted(by_k.items())),
-        )
-        for (domain, backbone), by_k in places.items()
-    )
+def paper_verdicts() -> tuple[VerdictSeries, ...]:
+    """Return the verdicts on the paper's few-shot accuracies."""
+    return published_verdicts({row.position: row.accuracy for row in published_rows() if row.track == _TRACK})
 
 
 def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> Table:

@@ -13,9 +13,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import seed_means, summarize
 from orchestrator.analysis.verdict import VerdictSeries
@@ -24,7 +22,7 @@ from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import DASH
-from orchestrator.report.paper.published import read_published
+from orchestrator.report.paper.published import Position, published_verdicts, read_published
 from orchestrator.report.tables.table import Entry, Table, measured
 from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES, harmonic_mean
 from orchestrator.util.identity import slug
@@ -80,7 +78,6 @@ _HOW_TO_COMPARE = (
     "docs/field-benchmark.md says what is the same."
 )
 _COLUMNS = (IMAGENET, *TEN, *VARIANTS, *AVERAGES)
-_LEAST_DATASETS = 5  # with fewer datasets, no method can be excluded at 95 per cent
 _HERE = "measured here"
 
 
@@ -197,26 +194,16 @@ def tables_beside_measured(grid: GridResults) -> list[Table]:
 
 
 def field_verdicts(*, reprinted: bool = False) -> tuple[VerdictSeries, ...]:
-    """Return which methods may be the best by published numbers: a series for each setting, metric and backbone.
+    """Return which methods may be the best by published numbers: a series for each setting and backbone.
 
-    A verdict needs two methods with five datasets each. If several sources have a number of the same method and
-    dataset, the first number in the file counts.
+    If several sources have a number of the same method and dataset, the first number in the file counts.
     """
-    places: dict[Place, dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
+    accuracies: dict[Position, float] = {}
     for number in _shown(reprinted):
         if number.dataset not in AVERAGES and number.metric in ("accuracy", "H"):
-            methods = places.setdefault(number.place, {}).setdefault(number.k, {})
-            methods.setdefault(number.method, {}).setdefault((number.dataset, 0), number.accuracy)
-    every = []
-    for (setting, _, backbone), by_k in places.items():
-        verdicts = []
-        for k, methods in sorted(by_k.items()):
-            scores = {method: own for method, own in methods.items() if len(own) >= _LEAST_DATASETS}
-            if len(scores) > 1:
-                verdicts.append(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}))
-        if verdicts:
-            every.append(VerdictSeries(setting, "published", "eleven", backbone, tuple(verdicts)))
-    return tuple(every)
+            at = Position(number.setting, "eleven", number.backbone, number.k, number.method, number.dataset)
+            accuracies.setdefault(at, number.accuracy)
+    return published_verdicts(accuracies)
 
 
 def _shown(reprinted: bool) -> Iterator[FieldNumber]:

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
+from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.recommendation import Verdict
+from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
@@ -21,6 +24,8 @@ AVERAGE = "Average"
 
 _CORRECT_TABLE = "tab:tta_general_ufm"
 """The paper prints one mean twice, with two values. The value in this table is the mean of the printed accuracies."""
+
+_LEAST_DATASETS = 5  # with fewer datasets, no method can be excluded at 95 per cent
 
 Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 
@@ -164,6 +169,28 @@ def published_accuracy(
 def _accuracies() -> dict[Position, float]:
     correct_last = sorted(published_rows(), key=lambda row: row.table == _CORRECT_TABLE)
     return {row.position: row.accuracy for row in correct_last}
+
+
+def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSeries, ...]:
+    """Return a verdict series for each track, domain and backbone, by the rule for measured accuracies.
+
+    A verdict needs two methods with five datasets each. Published accuracies have neither seeds nor costs.
+    """
+    places: dict[tuple[str, str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
+    for at, accuracy in accuracies.items():
+        if at.dataset != AVERAGE:
+            by_k = places.setdefault((at.track, at.domain, at.backbone), {})
+            by_k.setdefault(at.shots, {}).setdefault(at.method, {})[at.dataset, 0] = accuracy
+    every = []
+    for (track, domain, backbone), by_k in places.items():
+        verdicts = []
+        for k, methods in sorted(by_k.items()):
+            scores = {method: own for method, own in methods.items() if len(own) >= _LEAST_DATASETS}
+            if len(scores) > 1:
+                verdicts.append(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}))
+        if verdicts:
+            every.append(VerdictSeries(track, "published", domain, backbone, tuple(verdicts)))
+    return tuple(every)
 
 
 def read_published(name: str) -> tuple[dict[str, str], ...]:

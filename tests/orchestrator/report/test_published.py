@@ -10,7 +10,7 @@ from orchestrator.report.paper.published import (
     published_rows,
     rows_of_table,
 )
-from orchestrator.report.published_report import published_verdict_table, published_verdicts
+from orchestrator.report.published_report import paper_verdicts, published_verdict_table
 
 
 def test_every_printed_accuracy_is_there() -> None:
@@ -68,7 +68,7 @@ def test_the_best_sets_of_the_printed_few_shot_tables() -> None:
         ("remote_sensing", "ViT-B/32"): {16},
         ("remote_sensing", "ViT-L/14"): {16},
     }
-    answers = published_verdicts()
+    answers = paper_verdicts()
     assert sum(len(answer.verdicts) for answer in answers) == 30
     for answer in answers:
         for verdict in answer.verdicts:
