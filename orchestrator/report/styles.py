@@ -18,7 +18,7 @@ _COLOURS = (
     "#820a8c", "#64465a", "#be3c0a", "#8c5a50", "#bec878", "#96c8be", "#50d2fa", "#a082fa", "#646482",
 )  # fmt: skip
 _MARKERS = "osD^vPX<>phd*"
-_LINES = ("-", "--", "-.", ":")
+LINES = ("-", "--", "-.", ":")
 
 _LIGHTEST, _DARKEST = 0.55, -0.6
 """The share of white (positive) or black (negative) in the colour of a method's first and last variant."""
@@ -56,7 +56,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
             fixed = own.get(name)
             position = _free_position(name, taken) if fixed is None else fixed
             taken.add(position)
-            line = _LINES[position // len(_COLOURS) % len(_LINES)]
+            line = LINES[position // len(_COLOURS) % len(LINES)]
             style = Style(_COLOURS[position % len(_COLOURS)], _MARKERS[position % len(_MARKERS)], line)
         plain = name if name in labels[name] else min(labels[name], key=len)
         if plain != name and not all(label.casefold().startswith(plain.casefold()) for label in labels[name]):
@@ -80,7 +80,7 @@ def _variant(style: Style, position: int, index: int, count: int) -> Style:
     """Return the style of the ``index``-th of ``count`` variants of the method at ``position``."""
     amount = _LIGHTEST + (_DARKEST - _LIGHTEST) * (index / (count - 1) if count > 1 else 0)
     marker = _MARKERS[(position + 1 + index) % len(_MARKERS)]
-    line = _LINES[(_LINES.index(style.line) + index // len(_MARKERS)) % len(_LINES)]
+    line = LINES[(LINES.index(style.line) + index // len(_MARKERS)) % len(LINES)]
     return Style(_mixed(style.colour, amount), marker, line)
 
 

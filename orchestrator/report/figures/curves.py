@@ -14,7 +14,7 @@ from orchestrator.report.analysis.variants import SOURCES, numeric_settings, pai
 from orchestrator.report.figures.drawing import FigureFile, canvas, group_figure, legend_below, plot_means
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.notation import at_k, k_title
-from orchestrator.report.styles import NEUTRAL
+from orchestrator.report.styles import LINES, NEUTRAL
 
 
 def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile | None:
@@ -84,9 +84,6 @@ def band_opacity(group: ComparisonGroup) -> float:
     return 0.16 if len(group.methods) <= 6 else 0.08
 
 
-_LINES = ("-", "--", "-.", ":")
-
-
 def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
     """Draw each method's accuracy against each of its numeric settings, with the other settings unchanged."""
     for name, variants in variants_of(grid, group).items():
@@ -104,7 +101,7 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
                         continue
                     plot_means(
                         axes, xs, means, band=band_opacity(group), colour=style.colour, marker=style.marker or "o",
-                        markersize=4.5, linestyle=_LINES[i % len(_LINES)], label=k_title(k),
+                        markersize=4.5, linestyle=LINES[i % len(LINES)], label=k_title(k),
                     )  # fmt: skip
                     unchanged = group.mean(base, k)
                     if unchanged:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.catalog.location import Location, grids_folder
@@ -24,8 +24,6 @@ AVERAGE = "Average"
 
 _CORRECT_TABLE = "tab:tta_general_ufm"
 """The paper prints one mean twice, with two values. The value in this table is the mean of the printed accuracies."""
-
-_LEAST_DATASETS = 5  # with fewer datasets, no method can be excluded at 95 per cent
 
 Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 
@@ -174,7 +172,7 @@ def _accuracies() -> dict[Position, float]:
 def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSeries, ...]:
     """Return a verdict series for each track, domain and backbone, by the rule for measured accuracies.
 
-    A verdict needs two methods with five datasets each. Published accuracies have neither seeds nor costs.
+    A verdict needs two methods with ``MIN_DATASETS`` datasets each. Published accuracies have neither seeds nor costs.
     """
     places: dict[tuple[str, str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
     for at, accuracy in accuracies.items():
@@ -185,7 +183,7 @@ def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSer
     for (track, domain, backbone), by_k in places.items():
         verdicts = []
         for k, methods in sorted(by_k.items()):
-            scores = {method: own for method, own in methods.items() if len(own) >= _LEAST_DATASETS}
+            scores = {method: own for method, own in methods.items() if len(own) >= MIN_DATASETS}
             if len(scores) > 1:
                 verdicts.append(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}))
         if verdicts:
