@@ -46,8 +46,8 @@ def find_result(store: Store, wanted: str) -> Result:
 def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:
     """Return the :data:`NEAREST` ids that are most similar to ``wanted``, the most similar first.
 
-    First counts how many words (``bolt``, ``k16``, a dataset) an id shares with ``wanted``, then how similar the texts
-    are.
+    An id is more similar if it shares more words (``bolt``, ``k16``, a dataset) with ``wanted``. Among ids that share
+    equally many words, the more similar text comes first.
     """
     wanted = shorten(wanted)
     words = set(_words(wanted))

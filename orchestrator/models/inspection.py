@@ -66,7 +66,7 @@ class SplitPredictions:
         return self._by_confidence(self.predicted != self.labels)
 
     def right_alone(self, others: Sequence[str]) -> list[int]:
-        """Return the indices of the images that this cell classifies correctly, but none of the rivals ``others``.
+        """Return the indices of images that this cell classifies correctly and every rival of ``others`` wrongly.
 
         The most confident prediction comes first.
         """
@@ -74,7 +74,7 @@ class SplitPredictions:
         return self._by_confidence((self.predicted == self.labels) & ~np.any(others_right, axis=0))
 
     def only_one_right(self, rival: str) -> tuple[int, int]:
-        """Return two counts of images that only one of the two classifies correctly: this cell, and ``rival``."""
+        """Return how many images only this cell classifies correctly, and how many only ``rival``."""
         ours_N, theirs_N = self.predicted == self.labels, self.rivals[rival] == self.labels
         return int((ours_N & ~theirs_N).sum()), int((theirs_N & ~ours_N).sum())
 

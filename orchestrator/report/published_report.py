@@ -69,7 +69,10 @@ def paper_verdicts() -> tuple[VerdictSeries, ...]:
 
 
 def published_verdict_table(verdicts: Sequence[VerdictSeries], scores: str) -> Table:
-    """Make a table with a row for each verdict: the methods that may be the best by ``scores``, k, and the datasets."""
+    """Make a table with a row for each verdict: which methods may be the best, k, and the number of datasets.
+
+    ``scores``: what the verdicts compare, for the title of the table.
+    """
     rows = []
     for series in verdicts:
         setting = "" if series.track == _TRACK else series.track

@@ -152,7 +152,7 @@ def _group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
 def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kind[FigureFile]]) -> Figures:
     """Draw the figures of one group.
 
-    ``kinds`` are ``GROUP_FIGURES``. They are an argument because another process may lack a kind that was added here.
+    ``kinds`` are ``GROUP_FIGURES``, passed because another process lacks the kinds that a script has added here.
 
     A group of a changed protocol has no figures, because a table shows what the change does. A group of ablations has
     only figures of variants, if there are any: the other figures would show the same numbers again.

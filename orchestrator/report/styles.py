@@ -40,7 +40,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     its name. If two hashes are the same, the second name in alphabetical order moves to the next free position.
 
     Several labels of one method get shades of its colour, from light to dark in the order given. The colour itself goes
-    to the label that is the method's name, or else to a label that all other labels begin with.
+    to the label that is the method's name, or else to the label with which all other labels begin.
     """
     from bolt.methods import METHODS  # imports torch
 

@@ -2,7 +2,7 @@
 
 Results and failures are the stored records, unchanged. Rows, tables and verdicts are computed from these records alone,
 so that a check can compute them again. The manifest has the size and the checksum of every other file. The archive's
-comment is the checksum of all bytes before it. It detects changed bytes between the files too.
+comment is the checksum of all bytes before the comment, which also detects changed bytes between the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Classifies errors of MLflow, SQLAlchemy, requests and databases: does waiting help, and what does a person read?"""
+"""Classifies errors of MLflow, SQLAlchemy, requests and databases, and says in one line what is wrong."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ CONTENT = "content"
 
 @dataclass(frozen=True)
 class Labels:
-    """What a run says about its cell beside the result.
+    """Names and numbers that a run has beside the result of its cell.
 
     Attributes:
         method: the method's label in this grid; two settings of one method have different labels.

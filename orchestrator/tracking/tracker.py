@@ -26,7 +26,7 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a sync did: numbers of runs."""
+    """The numbers of runs that a sync has added, kept and removed."""
 
     added: int
     kept: int

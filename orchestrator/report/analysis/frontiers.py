@@ -1,4 +1,4 @@
-"""Costs of the methods of a group, and their Pareto frontiers: the methods that none beats at a lower cost."""
+"""Costs of a group's methods, and Pareto frontiers. A method is on the frontier if no cheaper method is better."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class GridResults:
 
     @cached_property
     def shown_verdicts(self) -> tuple[VerdictSeries, ...]:
-        """The verdicts that are read first: over datasets, and on a single dataset where the domain has no other."""
+        """The verdicts to read first: over datasets or, if a domain has only one dataset, about this dataset."""
         over_datasets = [series for series in self.verdicts if not series.dataset]
         alone = {_place(series) for series in over_datasets if all(v.comparison.n == 1 for v in series.verdicts)}
         alone &= {_place(series) for series in self.verdicts if series.dataset}
@@ -94,7 +94,7 @@ class GridResults:
         return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))
 
     def verdict_records(self) -> list[dict[str, Any]]:
-        """Return what ``verdict.json`` holds: every verdict, with the limits of its datasets. See docs/verdict.md."""
+        """Return the records of ``verdict.json`` (docs/verdict.md): verdicts with the text limits of their datasets."""
         records: list[dict[str, Any]] = []
         for series in self.verdicts:
             datasets = {

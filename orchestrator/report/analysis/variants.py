@@ -12,7 +12,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 
 SOURCES = "sources"
-"""The name of the number of sources, beside the names of settings."""
+"""The key of the number of sources among the names of settings."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ MOST_SPOKES = 40
 _WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
 """Inches: width of the dots' figure, its right margin, and the distance between two plots side by side."""
 _METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
-"""Inches: height of a method's line, and the room above and below a plot for its title and the numbers of its axis."""
+"""Inches: height of a method's line, space above a plot for the title, and space below a plot for the axis."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
-"""Orange and purple differ for colour-blind readers too, and are pale enough to read numbers on them."""
+"""Colour-blind readers can tell orange from purple. Both are pale enough to read numbers on them."""
 
 
 def drawn_ks(group: ComparisonGroup) -> list[int]:
@@ -47,7 +47,7 @@ def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> Fi
 
 
 def _methods(group: ComparisonGroup) -> list[str]:
-    """Return the methods of the group that differ from zero-shot anywhere."""
+    """Return the methods of the group without zero-shot itself."""
     return [m for m in group.methods if m not in group.fixed or not group.is_zero_shot(m)]
 
 

@@ -1,4 +1,4 @@
-"""Accuracy against what it costs, with the Pareto frontier: the methods that none beats at a lower cost."""
+"""Draws accuracy against cost. A method is on the Pareto frontier if no cheaper method is better."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def _remark(number: FieldNumber) -> str:
 
 
 def _measured_lines(grid: GridResults) -> dict[Place, list[Line]]:
-    """Return the lines of the grid's own numbers, by table. Variants of one method have separate lines."""
+    """Return the lines that the grid has measured, by setting, metric and backbone. Variants have separate lines."""
     scores: dict[Place, dict[tuple[int, str], dict[str, dict[int, float]]]] = {}
     for group in grid.groups:
         setting = _SETTINGS_OF_TRACKS.get(group.key.track)
@@ -264,7 +264,7 @@ def _metric_of(row: Row) -> tuple[Metric, str]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return the base and the new accuracies of a line of H, from which its averages are made; empty otherwise."""
+    """Return the base and the new accuracies behind a line of harmonic means; empty for other metrics."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 

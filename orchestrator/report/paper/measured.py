@@ -1,4 +1,4 @@
-"""Measured accuracies by position in the paper's tables: under the paper's names, with the means that it prints."""
+"""Measured accuracies by their position in the paper's tables, and the means that the paper prints."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Measured:
 
 @cache
 def paper_backbones() -> tuple[str, ...]:
-    """Return the backbones that the paper's means are over."""
+    """Return the backbones over which the paper averages."""
     return tuple(dict.fromkeys(row.backbone for row in published_rows() if row.backbone != MEAN_BACKBONE))
 
 
 @cache
 def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
-    """Return the datasets that the paper's means of one track and domain are over."""
+    """Return the datasets over which the paper averages on one track and domain."""
     datasets = (row.dataset for row in published_rows() if (row.track, row.domain) == (track, domain))
     return tuple(name for name in dict.fromkeys(datasets) if name != AVERAGE)
 

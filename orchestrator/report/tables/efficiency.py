@@ -1,4 +1,4 @@
-"""What accuracy costs: the methods on the Pareto frontiers, and the images per class that the best methods need."""
+"""Tables of costs: the methods on the Pareto frontiers, and the images per class that the best methods need."""
 
 from __future__ import annotations
 
