@@ -81,17 +81,17 @@ def adopt_checkpoints(
     if dataset is not None:
         catalog.dataset(dataset, "--dataset")
         if len(paths) > 1:
-            raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt them singly")
+            raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt one at a time")
     if not entry.has_matrices:
-        what = f"{backbone} gives features only, and methods with sources read weight matrices by their names"
-        raise UserError(what, where="--backbone", hint="`backbones list` shows the others")
+        what = f"{backbone} gives features only, and methods with sources need weight matrices"
+        raise UserError(what, where="--backbone", hint="`backbones list` shows other backbones")
     candidates: dict[str, tuple[Path, str]] = {}  # dataset -> (checkpoint, note)
     for text in paths:
         name, path, origin = _candidate(text, dataset, catalog, target)
         if name in candidates:
             raise UserError(
                 f"several checkpoints are for {name}: {candidates[name][0]}, {path}",
-                hint="adopt one of them; if another is for another dataset, adopt it by itself with --dataset NAME",
+                hint="adopt one of them; adopt a checkpoint of another dataset separately with --dataset NAME",
             )
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
         if file is not None and file != display_path(target):

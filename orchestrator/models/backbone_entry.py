@@ -56,7 +56,7 @@ def backbone_entry(
     activation that is unknown or contradicts the weights, and a file that does not fit.
     """
     if (pretrained is None) == (file is None):
-        raise UserError("a backbone needs weights of open_clip or a file", hint="--pretrained TAG or --file PATH")
+        raise UserError("a backbone needs weights of open_clip or a file", hint="give --pretrained TAG or --file PATH")
     model, config = _architecture(architecture, pretrained)
     tower = meta_tower(config, architecture)
     shape, how = tower.shape, preprocessing(config, model, str(pretrained or file))
@@ -133,7 +133,7 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
         else:
             raise UserError("the folder has neither open_clip_config.json nor config.json", where=text)
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"it is no CLIP that open_clip can build: {error}", where=text) from None
+        raise UserError(f"this is no CLIP that open_clip can build: {error}", where=text) from None
     weights = _single_file(folder)
     home.mkdir(parents=True, exist_ok=True)
     target = home.absolute() / f"{key}.json"
@@ -228,5 +228,5 @@ def _single_file(path: Path) -> Path:
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where="--file") from None
     if len(files) > 1:
-        raise UserError("these weights are in several files; open_clip reads a backbone from one", where="--file")
+        raise UserError("these weights are in several files, but a backbone needs a single file", where="--file")
     return files[0]

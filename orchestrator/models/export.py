@@ -65,13 +65,13 @@ def check_form(form: Form, backbone: BackboneEntry, learns_tokens: str | None = 
     """
     if form != "adapter" and not backbone.has_matrices:
         what = f"{backbone.name} gives features only, so its models are saved as adapters"
-        raise UserError(what, where="--as", hint="take --as adapter")
+        raise UserError(what, where="--as", hint="use --as adapter")
     if form == "huggingface" and backbone.timm:
         what = f"{backbone.name} is no CLIP of transformers"
-        raise UserError(what, where="--as", hint="take --as adapter, or --as state_dict for open_clip's own names")
+        raise UserError(what, where="--as", hint="use --as adapter, or --as state_dict for open_clip's names")
     if form == "huggingface" and learns_tokens is not None:
         what = f"{learns_tokens} learns tokens of the image tower, and transformers' CLIP cannot hold them"
-        raise UserError(what, where="--as", hint="take --as adapter or --as state_dict")
+        raise UserError(what, where="--as", hint="use --as adapter or --as state_dict")
 
 
 def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
@@ -92,7 +92,7 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
             try:
                 model = model_of(result, measured.adapted, loaded)
             except UnknownClassifier as error:
-                raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
+                raise UserError(f"the model of {cell.method.name} cannot be exported: {error}") from None
     warnings = _compare(result, evaluations, loaded)
     return RestoredModel(model, how, replace(result, evaluations=evaluations).accuracies[0], warnings)
 
@@ -103,14 +103,14 @@ def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
     if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
             f"the cell's dataset {result.cell.dataset.name} is in no catalog file",
-            hint="give the --catalog that its grid was run with",
+            hint="give the --catalog that the grid was run with",
         )
     try:
         yield
     except FileNotFoundError as error:
         raise UserError(
             f"an input of {result.cell.id} is missing: {error}",
-            hint="run its grid on an empty --store, which builds it again, and use that store",
+            hint="run the grid on an empty --store, which builds the input again, and use that store",
         ) from None
 
 
@@ -153,7 +153,7 @@ def compare_saved(model: Model, folder: Path, inputs: CellInputs, pixels: torch.
     if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
         raise UserError(
             f"the model read back from {folder} gives other logits: they differ by up to {difference:g}",
-            hint="do not use it; this is a bug of the project or a fault of the disk",
+            hint="do not use the saved model: this is a bug of the project or a fault of the disk",
         )
     return difference
 
@@ -194,7 +194,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Artifa
         listed = "; ".join(f"{name} {then} then, {now} now" for name, (then, now) in differing.items())
         return (f"{what} ({listed})",)
     raise UserError(
-        f"the model does not score as its cell did: {what}",
+        f"the model has other scores than its cell: {what}",
         hint="device and package versions are the same, so the store or the code has changed since then",
     )
 

@@ -28,7 +28,7 @@ def find_result(store: Store, wanted: str) -> Result:
             raise UserError(
                 f"{wanted} has no result, because it failed: {one_line(failure.error)}",
                 where=store.url,
-                hint="run its grid with --retry-failed, which runs failed cells again",
+                hint="run the cell's grid with --retry-failed, which runs failed cells again",
             )
         near = "\n  ".join(nearest_ids(wanted, ids))
         hint = f"the nearest are\n  {near}" if near else "the store has no results"
@@ -40,7 +40,7 @@ def find_result(store: Store, wanted: str) -> Result:
     try:
         return store.read_result(found[0])
     except ValueError as error:
-        raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run its grid again") from None
+        raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run the cell's grid again") from None
 
 
 def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:

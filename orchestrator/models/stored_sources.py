@@ -125,7 +125,7 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
             raise UserError(
                 f"the source model of {source.dataset} is not in the store",
                 where=store.url,
-                hint="run its grid on an empty --store, which builds it again, and use that store",
+                hint="run the grid on an empty --store, which builds the model again, and use that store",
             )
         found.append(artifact)
     return found

@@ -50,9 +50,9 @@ def read_finished_results(plan: Plan, store: Store) -> GridResults:
     if not plan.done:
         name = plan.grid.name
         raise UserError(
-            f"no cell of the grid is finished in {store.url}, so its report there stays as it is",
+            f"no cell of the grid is finished in {store.url}, so there is nothing to report",
             where=name,
-            hint=f"python -m orchestrator status {name} says how far it is; check --store and the grid's file",
+            hint=f"python -m orchestrator status {name} shows the progress; check --store and the grid file",
         )
     results = read_grid_results(plan, store)
     check_scored(results.rows, results.metric, plan.grid.name)

@@ -59,9 +59,9 @@ def merge_stores(
     Raises ``UserError`` if ``other`` has neither results nor failures, or if both are the same store.
     """
     if (store.files.root, store.files.is_local) == (other.files.root, other.files.is_local):
-        raise UserError("a store cannot be merged into itself", where=other.url, hint="name another one with --store")
+        raise UserError("a store cannot be merged into itself", where=other.url, hint="name another store with --store")
     if not any(other.files.names(folder) for folder in ("results", "failures")):
-        raise UserError("there are no results to take over", where=other.url, hint="give the folder of a store")
+        raise UserError("the store has no results to merge", where=other.url, hint="give the folder of another store")
     ids = sorted(other.result_ids())
     here = store.result_ids()
     mine = {result.cell.id: result for result in store.read_results(name for name in ids if name in here)[0]}

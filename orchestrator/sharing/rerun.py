@@ -60,7 +60,7 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
     """
     bundle = read_bundle(path)
     for file, what in bundle.problems.items():
-        raise UserError(f"the bundle is not intact: {what}", where=file, hint="see: bundle verify")
+        raise UserError(f"the bundle is not intact: {what}", where=file, hint="`bundle verify` lists all problems")
     drawn = random.Random(seed).sample(bundle.results, min(limit, len(bundle.results)))
     loaded = ArtifactCache(settings)
     _check_identities(drawn, loaded)
@@ -96,7 +96,7 @@ def _check_identities(drawn: list[Result], loaded: ArtifactCache) -> None:
             loaded.dataset_entry(ref)
         except UserError:
             hint = "give the --catalog and --data-root that the grid was run with"
-            raise UserError(f"dataset {ref.name} is not the one of the bundle", hint=hint) from None
+            raise UserError(f"dataset {ref.name} differs from that of the bundle", hint=hint) from None
     for backbone in dict.fromkeys(result.cell.backbone for result in drawn):
         loaded.backbone(backbone)
 

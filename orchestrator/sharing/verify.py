@@ -42,7 +42,7 @@ def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
         elif name in computed and (difference := first_difference(name, bundle.files[name], computed[name])):
             bundle.problems[name] = difference
         elif name.startswith("tables/") and name not in computed:
-            bundle.problems[name] = "the results give no such table"
+            bundle.problems[name] = "no such table follows from the results"
     return bundle, list(computed)
 
 

@@ -37,18 +37,18 @@ _REFUSALS = {
         "a new one, `mlflow db upgrade URI` brings an older one up to date (back it up first)"
     ),
     ("attempt to write a readonly database", "unable to open database file"): (
-        "the database of runs may not be written to"
+        "this process may not write to the database of runs"
     ),
     ("error code 401", "UNAUTHENTICATED"): (
         "the tracking server does not accept MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
     ),
-    ("No module named 'mlflow'",): "it is not installed; `pip install 'bolt-orchestrator[engine]'` adds it",
+    ("No module named 'mlflow'",): "MLflow is not installed; `pip install 'bolt-orchestrator[engine]'` adds it",
     ("Invalid Host header",): (
         "the tracking server does not accept the host name in MLFLOW_TRACKING_URI (`mlflow server --allowed-hosts`)"
     ),
     ("error code 403", "PERMISSION_DENIED"): "MLFLOW_TRACKING_USERNAME may not write to this grid's experiment",
     ("password authentication failed", "no password supplied"): (
-        "the tracking database does not accept the password; PGPASSFILE names the file it is read from"
+        "the tracking database does not accept the password; PGPASSFILE names the file with the password"
     ),
 }
 """Parts of an error's text or code -> the message for people. Waiting does not help against any of these errors."""

@@ -60,14 +60,14 @@ def tracking_location(store: Store) -> TrackingLocation:
         raise UserError(
             f"{uri} is not the URI of a tracking store",
             where=URI_VARIABLE,
-            hint="http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE",
+            hint="use http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE",
         )
     artifacts = os.environ.get(ARTIFACTS_VARIABLE)
     if not artifacts:
         raise UserError(
-            "names a database, but not where the artifacts of its runs go",
+            "the tracking address is a database, which cannot hold the artifacts of runs",
             where=URI_VARIABLE,
-            hint=f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server on that database",
+            hint=f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server that uses the database",
         )
     url = artifacts.rstrip("/") if "://" in artifacts else Path(artifacts).absolute().as_uri()
     return TrackingLocation(f"{POSTGRES_DRIVER}://{database}", url, os.environ.get(SERVER_VARIABLE))
