@@ -52,7 +52,7 @@ def test_a_grid_runs_in_one_process(
     done = orchestrator("grid", "smoke", "--local", "--only", "method=zero_shot,tip_adapter")
     assert done.returncode == 0, done.stderr
     assert "6 trials started" in done.stdout
-    assert "it is not installed" in done.stdout
+    assert "MLflow is not installed" in done.stdout
     assert "No module" not in done.stdout + done.stderr
     for words in (["plan", "smoke"], ["report", "smoke"], ["results", "smoke"], ["doctor"], ["status", "smoke"]):
         done = orchestrator(*words)
