@@ -174,5 +174,5 @@ def _looks_like(start: bytes) -> str:
         b"\x89HDF": " (it is an HDF5 file)",
         b"GGUF": " (it is a GGUF file of quantised weights)",
     }
-    found = [hint for begin, hint in kinds.items() if start.lstrip().startswith(begin)]
-    return found[0] if found else "" if start else " (it is empty)"
+    found = (hint for begin, hint in kinds.items() if start.lstrip().startswith(begin))
+    return next(found, "" if start else " (it is empty)")

@@ -61,9 +61,9 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
         raise UnsupportedTower(
             f"only open_clip's VisionTransformer can be adapted, and this image tower is a {type(visual).__name__}"
         )
-    blocks = list(visual.transformer.resblocks)
-    _refuse(
+    fields = _block_fields(
         "image",
+        list(visual.transformer.resblocks),
         {
             "pooling other than the class token": visual.attn_pool is not None or visual.pool_type != "tok",
             "patch dropout": not isinstance(visual.patch_dropout, nn.Identity),
@@ -71,14 +71,13 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
             "no output projection": visual.proj is None,
             "images or patches that are not square": len({*visual.image_size}) + len({*visual.patch_size}) != 2,
         },
-        blocks,
     )
     return TowerShape(
         image_size=visual.image_size[0],
         patch_size=visual.patch_size[0],
         width=visual.conv1.out_channels,
         embed_dim=visual.proj.shape[1],
-        **_shape_of("image", blocks),
+        **fields,
     )
 
 
@@ -91,28 +90,31 @@ def text_shape_from_open_clip(text: nn.Module) -> TextShape:
     tower: Any = text
     if not all(hasattr(tower, part) for part in ("token_embedding", "transformer", "text_projection", "attn_mask")):
         raise UnsupportedTower(f"only open_clip's text transformer can be adapted, and this is a {type(text).__name__}")
-    blocks = list(tower.transformer.resblocks)
     pool = getattr(tower, "pool_type", None) or getattr(tower, "text_pool_type", None)
-    _refuse(
+    fields = _block_fields(
         "text",
+        list(tower.transformer.resblocks),
         {
             "attention without the causal mask": tower.attn_mask is None,
             "pooling other than the end token": pool != "argmax" or getattr(tower, "cls_emb", None) is not None,
             "a projection that is not a plain matrix": not isinstance(tower.text_projection, nn.Parameter),
         },
-        blocks,
     )
     return TextShape(
         context_length=tower.positional_embedding.shape[0],
         vocabulary=tower.token_embedding.num_embeddings,
         width=tower.token_embedding.embedding_dim,
         embed_dim=tower.text_projection.shape[1],
-        **_shape_of("text", blocks),
+        **fields,
     )
 
 
-def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
-    """Raise ``UnsupportedTower`` if ``found`` has unsupported parts, or if blocks are not open_clip's plain blocks."""
+def _block_fields(which: str, blocks: list[Any], found: dict[str, bool]) -> dict[str, Any]:
+    """Return the fields that blocks define.
+
+    Raises ``UnsupportedTower`` if ``found`` has unsupported parts, if the blocks are not open_clip's plain blocks, or
+    if they use neither GELU nor QuickGELU.
+    """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
     unsupported = [what for what, is_there in found.items() if is_there]
@@ -122,12 +124,6 @@ def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
         unsupported.append("layer scale")
     if unsupported:
         raise UnsupportedTower(f"this {which} tower cannot be adapted: it has {', '.join(unsupported)}")
-
-
-def _shape_of(which: str, blocks: list[Any]) -> dict[str, Any]:
-    """Return the fields that blocks define. Raises ``UnsupportedTower`` if they use neither GELU nor QuickGELU."""
-    import open_clip.transformer as open_clip_transformer
-
     mlp, activation = blocks[0].mlp, blocks[0].mlp.gelu
     quick = isinstance(activation, open_clip_transformer.QuickGELU)
     if not quick and not (isinstance(activation, nn.GELU) and activation.approximate == "none"):

@@ -29,7 +29,7 @@ def predict(
     ] = None,
     accuracy: Annotated[
         float | None,
-        typer.Option("--accuracy", metavar="PERCENT", help="wanted of the labels; mark other images as unsure"),
+        typer.Option("--accuracy", metavar="PERCENT", help="wanted accuracy; other images are marked as unsure"),
     ] = None,
     unsure: Annotated[bool, typer.Option("--unsure", help="the same as --accuracy 95")] = False,
 ) -> None:

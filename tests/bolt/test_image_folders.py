@@ -1,4 +1,4 @@
-"""The reader of folders: images, classes and parts as people have them, and what is not used."""
+"""The reader of folders: images, classes, parts, and notes on unused files."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ KINDS = ("hidden", ".cr2", ".nef", "suffix:")
 
 
 def fill(folder: Path, *names: str) -> Path:
-    """Write a file of each name: a picture where the suffix is one, else bytes."""
+    """Write a file for each name: a picture if the suffix is that of an image, otherwise some bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         kind = {".png": "PNG", ".jfif": "JPEG", ".jpe": "JPEG", ".ppm": "PPM"}.get(Path(name).suffix)
@@ -85,7 +85,7 @@ def test_archives_are_called_so(tmp_path: Path) -> None:
 
 
 def test_what_lies_beside_the_classes_and_the_parts_is_counted(tmp_path: Path) -> None:
-    """Images beside class folders, and whatever a folder held that was not used, were left out without a word."""
+    """Earlier, images beside class folders and other unused files were left out without a note."""
     for part in ("train", "test"):
         fill(tmp_path / "ware" / part / "cat", "0.png")
     fill(tmp_path / "ware" / "train", "1.png", "notes.txt")

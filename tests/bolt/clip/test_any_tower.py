@@ -45,7 +45,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def random_model(family: str) -> torch.nn.Module:
-    """A small random model of a family; text sides of SigLIP's kind are no causal transformer."""
+    """Return a small random model of a family. The text side of a SigLIP is not a causal transformer."""
     text = SIGLIP_TEXT if family == "SigLIP" else TEXT
     dims = {"SigLIP": 192}
     if family == "MobileCLIP":  # as in open_clip's own configuration, its head makes the features
@@ -72,7 +72,7 @@ def test_features_and_texts_are_open_clips(family: str) -> None:
 
 
 def test_whatever_asks_for_its_matrices_is_refused() -> None:
-    """LoRA on a tower without named blocks trained nothing and gave no error."""
+    """Earlier, LoRA trained nothing on a tower without named blocks, and gave no error."""
     tower = image_tower_of(random_model("ResNet"))
     with pytest.raises(UnsupportedTower, match="features only"):
         matrix_modules(tower)

@@ -1,4 +1,4 @@
-"""Views of the support and batches of crops: torchvision's bits, keyed draws."""
+"""Views of the support and batches of crops have torchvision's bits, and depend on a key only."""
 
 import math
 
@@ -130,16 +130,11 @@ SIDES = [
 ]  # fmt: skip
 
 
-def _image(height: int, width: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 256, (3, height, width), generator=generator, dtype=torch.uint8)
-
-
 @pytest.mark.parametrize("crop", [SUPPORT_CROP, SOURCE_CROP], ids=["support", "source"])
 @pytest.mark.parametrize("size", [32, 224])
 def test_a_batch_of_crops_equals_torchvision_bit_for_bit(crop: Crop, size: int) -> None:
-    """Photographs, squares, images smaller than the view and of its own size, in one batch."""
-    images = [_image(*sides, seed=number) for number, sides in enumerate(SIDES)]
+    """One batch has photographs, squares, images smaller than the view, and images of the size of the view."""
+    images = [noise(*sides, seed=number) for number, sides in enumerate(SIDES)]
     boxes = [view_box(*sides, "made-up", 0, 1, number, crop) for number, sides in enumerate(SIDES)]
     expected = [augmented_view(image, size, "made-up", 0, 1, number, crop=crop) for number, image in enumerate(images)]
     assert torch.equal(resize_crops(images, boxes, size), torch.stack(expected))
@@ -155,7 +150,7 @@ def test_extreme_pixels_are_clamped_like_torchvision(mirrored: bool) -> None:
 
 
 def test_a_crop_does_not_depend_on_the_rest_of_its_batch() -> None:
-    images = [_image(*sides) for sides in SIDES[:4]]
+    images = [noise(*sides) for sides in SIDES[:4]]
     boxes = [view_box(*sides, "made-up", 1, 2, 3) for sides in SIDES[:4]]
     together = resize_crops(images, boxes, 64)
     alone = [resize_crops([image], [box], 64)[0] for image, box in zip(images, boxes, strict=True)]
@@ -164,6 +159,6 @@ def test_a_crop_does_not_depend_on_the_rest_of_its_batch() -> None:
 
 def test_nothing_waits_for_the_device() -> None:
     """No operation reads a value back to the host."""
-    images = [_image(*sides) for sides in SIDES[:3]]
+    images = [noise(*sides) for sides in SIDES[:3]]
     boxes = [view_box(*sides, "made-up", 1, 2, 3) for sides in SIDES[:3]]
     assert not synchronising_operations(lambda: resize_crops(images, boxes, 32))

@@ -15,7 +15,7 @@ REAL = ("ViT-B-32", "ViT-B-16", "ViT-L-14")
 
 
 def named_tensors(architecture: str) -> dict[str, torch.Tensor]:
-    """Return a real CLIP's parameters without values, without the text transformer's blocks."""
+    """Return the parameters of a real CLIP except those of the text blocks, as tensors without values."""
     config = open_clip.get_model_config(architecture)
     with torch.device("meta"):
         model = open_clip.CLIP(**config)
@@ -99,7 +99,7 @@ def test_nothing_is_trainable_and_the_model_is_untouched() -> None:
 
 
 def test_prompts_are_normalised_before_and_after_the_mean() -> None:
-    """Two prompts of different norms: their directions count alike, and the mean is a unit vector."""
+    """The norm of a prompt's embedding does not matter, and the mean is a unit vector."""
     prompts = torch.tensor([[[3.0, 0.0], [0.0, 40.0]]])
     torch.testing.assert_close(average_prompts(prompts), torch.tensor([[0.5**0.5, 0.5**0.5]]))
 

@@ -1,4 +1,4 @@
-"""Checkpoints of others: every layout against the library that wrote it, and everything that must be refused."""
+"""Checkpoints of other projects: every layout is compared with its library, and unusable files are refused."""
 
 import io
 import json
@@ -60,7 +60,7 @@ def tuned_clip(tuned: dict[str, Tensor]) -> open_clip.CLIP:
 
 
 def their_model(kind: str, activation: str = "quick_gelu") -> Any:
-    """Return a random model of transformers, its biases and gains moved from their neutral start."""
+    """Return a random model of transformers, with random biases and gains too."""
     vision = {**VISION, "hidden_act": activation}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -75,7 +75,7 @@ def their_model(kind: str, activation: str = "quick_gelu") -> Any:
 
 
 def embeddings_of(model: nn.Module, images: Tensor, frozen: ImageTower) -> Tensor:
-    """Return the joint embeddings a model of transformers gives, through the frozen projection where it has none."""
+    """Return the joint embeddings of a model of transformers; a model without projection gets the frozen projection."""
     with torch.no_grad():
         if isinstance(model, CLIPVisionModelWithProjection):
             return model(pixel_values=images).image_embeds
@@ -104,7 +104,7 @@ def test_a_hugging_face_model_embeds_alike(kind: str, frozen: ImageTower, images
 
 
 def test_names_of_older_hugging_face_versions(frozen: ImageTower) -> None:
-    """They wrote ``vision_model.`` before the names of a ``CLIPVisionModel`` too, and a buffer of positions."""
+    """Older versions wrote ``vision_model.`` before the names of a ``CLIPVisionModel``, and a buffer of positions."""
     bare = {n.removeprefix("vision_model."): t for n, t in their_model("CLIPVisionModel").state_dict().items()}
     older = {f"vision_model.{name}": tensor for name, tensor in bare.items()}
     older["vision_model.embeddings.position_ids"] = torch.arange(17)[None]
@@ -114,7 +114,7 @@ def test_names_of_older_hugging_face_versions(frozen: ImageTower) -> None:
 
 @pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
 def test_a_converted_tower_runs_in_transformers(activation: str, images_B3SS: Tensor, tmp_path: Path) -> None:
-    """The way out: tensors and configuration give a model that transformers loads whole and that agrees."""
+    """transformers loads the converted tensors and configuration completely, and its embeddings are equal."""
     tower = ImageTower.from_open_clip(random_clip(quick_gelu=activation == "quick_gelu").visual)
     save_file(to_huggingface(tower.state_dict_open_clip()), tmp_path / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text(json.dumps(config_from_shape(tower.shape)))
@@ -261,7 +261,7 @@ def test_a_pickled_module_is_refused_with_the_way_out(tuned_clip: open_clip.CLIP
 
 
 class Trap:
-    """What runs when a pickle of it is read."""
+    """An object whose pickle touches the file ``witness`` when it is loaded."""
 
     def __init__(self, witness: Path) -> None:
         self.witness = witness
@@ -308,7 +308,7 @@ UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
     "index that leaves": ({"model.safetensors.index.json": INDEX}, "elsewhere.safetensors"),
     "another kind": ({"x.zip": b""}, "it is empty"),
 }  # fmt: skip
-"""What is in a file named ``x``, or else in a folder, and what is said of it."""
+"""Case -> the files of a checkpoint (a single file is named ``x``), and the expected message."""
 
 
 @pytest.mark.parametrize("case", UNREADABLE)

@@ -1,4 +1,4 @@
-"""The one reader of pixels: opacity, bands, depth and range as they are, and damaged metadata."""
+"""The reader of pixels: opacity, bands, depth, range and damaged metadata."""
 
 import io
 import struct
@@ -20,7 +20,7 @@ STORED = {
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
 }  # fmt: skip
-"""EXIF orientation -> what makes the stored pixels of an upright picture."""
+"""EXIF orientation -> the operation that makes the stored pixels from an upright picture."""
 REFLECTANCES = np.random.default_rng(0).integers(200, 3000, (8, 12, 3)).astype(np.uint16)
 
 
@@ -83,7 +83,7 @@ def test_opacity_of_a_half_transparent_png_and_a_16_bit_colour_key_are_kept() ->
 
 
 def png(row: Any, depth: int, kind: int, key: Any = None, extra: bytes = b"") -> bytes:
-    """Make a PNG file of one row of pixels."""
+    """Return a PNG file with one row of pixels."""
     values = np.array(row).astype(">u2" if depth == 16 else "u1")
     header = struct.pack(">IIBBBBB", len(values), 1, depth, kind, 0, 0, 0)
     transparent = chunk(b"tRNS", np.array(key, ">u2").tobytes()) if key is not None else b""
@@ -209,7 +209,7 @@ def test_damaged_exif_does_not_make_a_readable_picture_unreadable(kind: str) -> 
 
 
 def itxt(size: int) -> bytes:
-    """Make a text chunk of a PNG that is larger than Pillow reads."""
+    """Return a text chunk of a PNG that is too large for Pillow."""
     return chunk(b"zTXt", b"workflow\0\0" + zlib.compress(b"x" * size))
 
 
@@ -264,7 +264,7 @@ def test_damaged_segments_do_not_make_a_readable_jpeg_unreadable(extra: bytes) -
     whole = content(Image.new("RGB", (40, 20), RED), "JPEG", exif=exif, quality=95)
     image = open_image(io.BytesIO(whole[:2] + extra + whole[2:]))
     assert np.abs(np.array(pixel(image)) - RED).max() <= 3
-    assert image.size in ((20, 40), (40, 20))  # turned, unless the damaged EXIF comes first
+    assert image.size in ((20, 40), (40, 20))  # not turned if the damaged EXIF comes first
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -308,5 +308,5 @@ def test_a_photograph_of_any_orientation_is_upright(kind: str, orientation: int)
     image = open_image(io.BytesIO(content(as_stored, kind, exif=exif.tobytes(), quality=95)))
     assert image.size == (48, 32)
     assert [pixel(image, at)[0] > 128 for at in ((12, 8), (36, 8), (12, 24), (36, 24))] == [True, False, False, False]
-    if kind not in ("TIFF", "HEIF", "AVIF"):  # whose readers turn the image themselves
+    if kind not in ("TIFF", "HEIF", "AVIF"):  # the readers of these formats turn the image
         assert read_as(image).turned == (orientation != 1)

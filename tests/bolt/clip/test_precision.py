@@ -21,7 +21,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 class _Products(TorchDispatchMode):
-    """Notes the number formats of the matrix products that run in it."""
+    """Records the number formats of the matrix products inside the ``with`` block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def test_the_switches_of_a_gpu_are_set_for_a_step_and_put_back(wanted: Precision
     before = _switches()
     with training_step(wanted, GPU):
         assert _switches() == (switch, switch, True)
-        if wanted != "bfloat16":  # autocast for a GPU warns where there is none
+        if wanted != "bfloat16":  # without a GPU, autocast for a GPU warns
             with forward_pass(wanted, GPU):
                 assert _switches() == (switch, switch, True)
         assert _switches() == (switch, switch, True)

@@ -1,4 +1,4 @@
-"""A linear module after a layer norm or an activation, whose input is computed twice instead of kept; and QuickGELU."""
+"""Linear modules that compute their input again instead of keeping it, and QuickGELU."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def test_an_input_is_kept_where_computing_it_twice_is_not_worth_it(monkeypatch: 
     x = torch.randn(4, 5, 24, requires_grad=True)
 
     def kept(linear: nn.Module) -> int:
-        """Numbers that the backward pass keeps beside the parameters."""
+        """Return how many numbers are kept for the backward pass, without the parameters."""
         own, sizes = {tensor.data_ptr() for tensor in linear.parameters()}, list[int]()
 
         def pack(tensor: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ def test_an_input_is_kept_where_computing_it_twice_is_not_worth_it(monkeypatch: 
         return sum(sizes)
 
     trained, frozen = nn.Linear(24, 6), nn.Linear(24, 6).requires_grad_(False)
-    assert kept(trained) == 2 * x.numel()  # a small one
+    assert kept(trained) == 2 * x.numel()  # x is small
     monkeypatch.setattr(recomputation, "RECOMPUTED_FROM", x.numel())
     assert kept(trained) == x.numel()
-    assert kept(frozen) == x.numel()  # its gradient needs the weight alone
+    assert kept(frozen) == x.numel()  # the gradient of x needs the weight only
 
 
 @pytest.mark.parametrize("module", [nn.GELU(), nn.LayerNorm(24)], ids=["gelu", "layer_norm"])
@@ -70,7 +70,7 @@ def test_there_is_a_second_derivative_for_meta_learning(monkeypatch: pytest.Monk
     x = torch.randn(1, 24, dtype=torch.float64, requires_grad=True)
 
     def function(x: Tensor, weight: Tensor) -> Tensor:
-        return linear_after(module.double(), x, linear)  # gradcheck changes the given weight in place, the module's own
+        return linear_after(module.double(), x, linear)  # gradcheck changes the module's weight in place
 
     assert torch.autograd.gradcheck(function, (x, linear.weight))
     assert torch.autograd.gradgradcheck(function, (x, linear.weight))

@@ -32,7 +32,7 @@ def test_what_is_written_reads_back_and_everybody_may_read_it(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_disk_that_takes_no_more_is_an_error_of_the_system(tmp_path: Path) -> None:
-    """safetensors has an exception of its own for it, which nobody who looks for a full disk would catch."""
+    """safetensors raises an exception of its own, which code that handles a full disk would not catch."""
     path = tmp_path / "a.safetensors"
     done = run_forked([str(path)], LIMITED)
     assert done.stdout.split() == [str(errno.EFBIG), str(path)], done.stderr

@@ -38,7 +38,7 @@ def random_model(family: str, **changes: Any) -> open_clip.CLIP:
     torch.manual_seed(0)
     visual = TimmModel("small_siglip", embed_dim=16, image_size=SIZE, pool="map", proj="none")
     visual.trunk = TRUNKS[family](num_classes=0 if family == "siglip" else 16, **changes)
-    for parameter in visual.parameters():  # so that no bias is zero and each part of the network has a say
+    for parameter in visual.parameters():  # no bias is zero, so every part of the network has an effect
         nn.init.trunc_normal_(parameter, std=0.05) if parameter.ndim > 1 else parameter.data.add_(0.02)
     model.visual = visual
     return model.eval()
@@ -105,7 +105,7 @@ def test_adapters_sit_on_all_parts_of_each_block(backbone: Backbone) -> None:
     [("eva02", {"qkv_fused": True}), ("siglip", {"proj_drop_rate": 0.1}), ("siglip", {"drop_path_rate": 0.1})],
 )
 def test_a_tower_that_passes_a_matrix_by_or_draws_is_frozen(family: str, changes: dict[str, Any]) -> None:
-    """EVA-02 with a fused query-key-value multiplies by the weight itself: a LoRA there would train nothing."""
+    """EVA-02 with fused query-key-value reads the weight without calling the module: a LoRA would train nothing."""
     tower = Backbone.from_open_clip(random_model(family, **changes), tokenize, family).tower
     assert isinstance(tower, FeatureTower)
     assert not isinstance(tower, TimmTower)
@@ -121,7 +121,7 @@ def test_prolip_says_what_it_lacks(backbone: Backbone) -> None:
 def test_a_model_is_saved_in_open_clips_own_names(form: Any, backbone: Backbone, tmp_path: Path) -> None:
     adapted = METHODS["bolt"].adapt(make_task(backbone), METHODS["bolt"].configure(METHODS["bolt"].test_settings))
     model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
-    with pytest.raises(ValueError, match="no CLIP of transformers"):
+    with pytest.raises(ValueError, match="transformers has no CLIP"):
         model.save(tmp_path / "other", "huggingface")
     model.save(tmp_path / "model", form, with_basis=True)
     again = load_model(tmp_path / "model", backbone)

@@ -1,4 +1,4 @@
-"""Copies to a GPU, and batches that a thread reads ahead. Without a GPU nothing is pinned; all else is the same."""
+"""Batches that a thread reads ahead for a GPU. On a machine without a GPU, only the pinning is missing."""
 
 import threading
 

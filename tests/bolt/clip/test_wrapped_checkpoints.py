@@ -1,4 +1,4 @@
-"""Checkpoints as training programs write them: wrappers around and inside of names, averages, LoRAs, and archives."""
+"""Checkpoints as training programs write them: with wrappers in names, averages, LoRAs, and as archives."""
 
 import argparse
 import json
@@ -107,7 +107,7 @@ def pair(rows: int, columns: int, rank: int = 2) -> tuple[Tensor, Tensor]:
 
 
 def peft(frozen: ImageTower, settings: dict[str, Any], path: Path) -> tuple[Path, Tensor]:
-    """Write peft's folder of a LoRA of the first query matrix; returns it and B @ A."""
+    """Write a LoRA of the first query matrix as peft does; return the folder and B @ A."""
     a, b = pair(32, 32)
     query = "base_model.model.vision_model.encoder.layers.0.self_attn.q_proj"
     text = query.replace("vision", "text")
@@ -244,7 +244,7 @@ def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) ->
 
 
 def archive(path: Path, change: Callable[[str, bytes], bytes], **options: Any) -> Path:
-    """Write a checkpoint, and again with members changed."""
+    """Write a checkpoint, then rewrite its archive with changed members."""
     torch.save({"class_embedding": torch.ones(4)}, path / "whole.pt")
     with zipfile.ZipFile(path / "whole.pt") as old, zipfile.ZipFile(path / "x.pt", "w", **options) as new:
         for name in old.namelist():

@@ -36,7 +36,7 @@ NAMES = ["red things", "green things", "blue things"]
 
 
 def pictures(count: int = 4) -> tuple[list[Image.Image], list[int]]:
-    """Noisy images of three colours, none of them square."""
+    """Return noisy images in three colours; no image is square."""
     generator = np.random.default_rng(1)
     images, labels = [], []
     for label in range(len(NAMES)):
@@ -67,7 +67,7 @@ def sources(checkpoints: Path, backbone: Backbone) -> CheckpointSources:
 
 
 def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None = None) -> Model:
-    """Return the method's model of the pictures, at the settings of its own tests."""
+    """Adapt to ``IMAGES`` with a method, with the method's settings for tests."""
     labels = LABELS if "fewshot" in METHODS[method].tracks else None
     start = backbone.tower.state_dict_open_clip() if METHODS[method].meta_recipe else None
     settings = dict(METHODS[method].test_settings)
@@ -230,7 +230,7 @@ def test_checkpoints_on_disk_are_the_sources_they_hold(sources: CheckpointSource
     for name in matrix_names(base):
         mean = torch.stack([vector[name] for vector in vectors]).mean(dim=0)
         torch.testing.assert_close(sources.mean_task_vector(name), mean, rtol=1e-6, atol=1e-7)
-        for asked in (2, 20):  # more than the first reading keeps
+        for asked in (2, 20):  # 20 are more than the first reading keeps
             for found, vector in zip(sources.directions(name, asked), vectors, strict=True):
                 expected = top_directions(vector[name], asked)
                 assert torch.equal(found.u, expected.u)
@@ -303,7 +303,7 @@ def test_coefficients_find_or_bring_their_basis(
 def test_sources_are_found_by_the_digests_of_their_files(
     names: dict[str, int | None], backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
 ) -> None:
-    """Renamed files, names that were swapped, and more files than the model needs."""
+    """Files may be renamed, names may be swapped, and there may be additional files."""
     model = adapted(backbone, "bolt", sources)
     model.save(tmp_path / "model")
     (tmp_path / "files").mkdir()
@@ -376,7 +376,7 @@ def test_transformers_loads_the_folder(backbone: Backbone, sources: CheckpointSo
     tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
     processor = CLIPImageProcessor.from_pretrained(tmp_path / "model")
     ours = normalise(model.pixels(IMAGES), model.about.mean, model.about.std, "cpu")
-    # Their processor resizes with another library than Pillow: a pixel may come out a step of 1 / 255 away.
+    # transformers does not resize with Pillow, so a pixel may differ by 1 / 255.
     theirs = processor(IMAGES, return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(theirs, ours, rtol=0, atol=1.01 / 255 / min(model.about.std))
     with torch.inference_mode():

@@ -48,7 +48,7 @@ def picture(number: int) -> Image.Image:
 
 @pytest.fixture
 def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Six images in nested folders and things that are none; the working folder."""
+    """Make six images and some other files in nested folders, and change to the folder above."""
     for number, name in enumerate(("0.png", "1.png", "a/0.png", "a/b/0.png", "a/b/1.png", "c/ü.png")):
         path = tmp_path / "pics" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def test_the_command_needs_neither_the_engine_nor_its_libraries(model: tuple[Pat
 
 
 def test_the_threshold_keeps_its_promise() -> None:
-    """Of 300 draws, at most one in twenty takes too low a threshold; the interval holds the accuracy of new images."""
+    """In at most 5 % of 300 draws the threshold is too low, and the interval holds the accuracy of new images."""
     generator, chosen, low, outside, runs = np.random.default_rng(1), 0, 0, 0, 300
     grid = np.sort(generator.normal(size=100_000))
     accuracy_from = np.cumsum(expit(2.2 + 3 * grid)[::-1])[::-1] / np.arange(len(grid), 0, -1)

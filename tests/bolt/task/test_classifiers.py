@@ -1,4 +1,4 @@
-"""Classifiers as plain parts: the same bits after writing and reading, new classes, half precision."""
+"""Classifiers: the same bits after saving and loading, new classes, half precision."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Draws of the support: nested, keyed, and those of the field's codes."""
+"""Draws of supports: nested draws, their seeds, and the draws of the field's codes."""
 
 import json
 
@@ -115,7 +115,7 @@ def test_an_imbalanced_draw_is_refused_if_the_whole_pool_is_too_small() -> None:
 
 
 def test_a_fresh_draw_is_the_authors_also_where_a_class_has_exactly_k_images() -> None:
-    """Their sampler: numpy's generator seeded once, the classes in order, ``choice`` for every class of k or more."""
+    """The authors seed numpy's generator once, and call ``choice`` for each class with at least k images, in order."""
     labels = [0] * 6 + [1] * 4 + [2] * 9 + [3] * 3 + [4] * 9
     generator = np.random.RandomState(1)
     expected: set[int] = set()

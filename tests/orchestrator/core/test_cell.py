@@ -58,9 +58,9 @@ cells = st.builds(
 
 
 def test_identities_are_pinned() -> None:
-    """A change here renames every result ever stored: raise FORMAT in orchestrator.util.identity if it is meant."""
+    """A change of these names renames every stored result. If intended, raise FORMAT in orchestrator.util.identity."""
     assert CELL.id == "fewshot.tiny-clip.digits.k4.bolt.s1--cedde211"
-    # The protocol ``published`` no longer pads the basis, so its cells are others than before.
+    # The protocol ``published`` no longer pads the basis, so its cells have new names.
     assert dataclasses.replace(CELL, protocol=PUBLISHED).id == "fewshot.tiny-clip.digits.k4.bolt.s1--aaf4a5b2"
     assert (
         dataclasses.replace(CELL, method=MethodRef("zero_shot", 1, ()), shots=0, seed=0, sources=()).id
@@ -114,7 +114,7 @@ def test_ids_differ_exactly_when_contents_do(one: Cell, other: Cell) -> None:
 
 
 def test_a_method_is_pickled_without_its_hash() -> None:
-    """Texts have other hashes in another process."""
+    """The hash of a text differs between processes."""
     method = MethodRef("bolt", 1, (("rank", 8),))
     before = pickle.dumps(method)
     assert hash(method) == hash(MethodRef("bolt", 1, (("rank", 8.0),)))

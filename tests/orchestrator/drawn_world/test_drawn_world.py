@@ -62,7 +62,7 @@ def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["glyph-inks", "aerial-land", *VARIANTS])
 def test_drawing_a_task_is_repeatable(name: str) -> None:
-    torch.rand(3)  # the global generator's state must not matter
+    torch.rand(3)  # changes the state of the global generator, which must not matter
     images, labels = draw(name, "test")
     assert np.array_equal(images, drawn(name, "test")[0])
     assert np.array_equal(labels, drawn(name, "test")[1])
@@ -123,7 +123,7 @@ def test_the_weights_match_their_config_and_are_small() -> None:
 
 @cache
 def zero_shot_hits(name: str, head_of: str) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether the tiny CLIP names each test picture right, (N,), among the class names and prompts of ``head_of``."""
+    """Return whether the tiny CLIP classifies each test picture correctly, (N,), with the classes of ``head_of``."""
     import open_clip
 
     model, entry = tiny_clip(), catalog()[head_of]

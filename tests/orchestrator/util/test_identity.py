@@ -1,4 +1,4 @@
-"""Canonical encoding: pinned, order-free where order means nothing, and never guessing."""
+"""Canonical encoding: it never changes, ignores the order of mappings, and refuses unknown types."""
 
 import json
 import math
@@ -81,7 +81,7 @@ class Measurement:
 
 
 def test_parts_that_are_equal_in_python_only_keep_texts_of_their_own() -> None:
-    """The texts of frozen parts are cached, and ``1 == 1.0 == True``."""
+    """The cached texts of frozen parts must differ although ``1 == 1.0 == True``."""
     texts = [canonical_json(Measurement(Setting(one), (Setting(one),))) for one in (1, 1.0, True, 1)]
     assert texts == [
         f'{{"others":[{{"value":{one}}}],"setting":{{"value":{one}}}}}' for one in ("1", "1.0", "true", "1")

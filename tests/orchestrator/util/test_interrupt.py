@@ -1,4 +1,4 @@
-"""Ctrl-C in two steps, in processes of their own."""
+"""Ctrl-C in two steps, tested in separate processes."""
 
 import contextlib
 import signal
@@ -35,7 +35,7 @@ except KeyboardInterrupt:
 comes just before a sleep does not end it."""
 WAITS = "print('cleaning', flush=True); wait()"
 ENDS_RAY = f"with delay_interrupt(): {WAITS}"
-"""What takes the first Ctrl-C for later must not take the second."""
+"""Code that delays the first Ctrl-C must not delay the second."""
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
 
 
 def test_the_exit_of_rays_own_handler_becomes_the_first_step() -> None:
-    """SIGTERM while Ray started ended the command with code 15, and did not say how to continue."""
+    """Earlier, SIGTERM during the start of Ray ended the command with code 15, without a word on how to continue."""
     heard: list[str] = []
 
     def terminated_while_ray_starts() -> None:
