@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hosts import PATH, Hosts, missing
+from tests.helpers.hosts import Hosts, missing
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.server,
@@ -73,12 +74,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     made = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
     space = made.stdout.strip()
     assert space.startswith("pid:["), made.stderr
-    # The kernel takes a moment to end them.
-    for _ in range(200):
-        if space not in _spaces():
-            return
-        subprocess.run(["sleep", "0.05"], check=True, env={"PATH": PATH})
-    pytest.fail("processes of the host are left")
+    assert until(lambda: space not in _spaces(), seconds=10), "processes of the host are left"
 
 
 def _spaces() -> set[str]:

@@ -41,8 +41,6 @@ def test_every_field_of_grid_and_catalog_files_has_a_meaning(monkeypatch: pytest
 
 
 def test_every_public_name_of_bolt_is_on_the_page_of_the_library() -> None:
-    import bolt
-
     page = (DOCS / "python.md").read_text(encoding="utf-8")
     assert [name for name in bolt.__all__ if not re.search(rf"\.{name}\b", page)] == []
 

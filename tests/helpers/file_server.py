@@ -90,18 +90,13 @@ def serve(**options: object) -> Iterator[FileServer]:
         def answer(self, *, with_body: bool) -> None:
             name = self.path.partition("?")[0].lstrip("/")
             body = server.files.get(name)
-            if with_body and server.statuses:
-                self.plain(server.statuses.pop(0))
-                return
-            if body is None:
-                self.plain(404)
+            if body is None or (with_body and server.statuses):
+                code = server.statuses.pop(0) if with_body and server.statuses else 404
+                self.plain(code, {"X-Error-Code": server.error_code} if server.error_code else {})
                 return
             start = self.start_of(body)
             if start == len(body) > 0:
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(body)}")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.plain(416, {"Content-Range": f"bytes */{len(body)}"})
                 return
             self.send_response(206 if start else 200)
             if start:
@@ -136,11 +131,10 @@ def serve(**options: object) -> Iterator[FileServer]:
             if stop is not None:
                 server.closing.wait(TIMEOUT)
 
-        def plain(self, code: int) -> None:
+        def plain(self, code: int, headers: Mapping[str, str]) -> None:
             self.send_response(code)
-            if server.error_code:
-                self.send_header("X-Error-Code", server.error_code)
-            self.send_header("Content-Length", "0")
+            for key, value in {**headers, "Content-Length": "0"}.items():
+                self.send_header(key, value)
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
