@@ -28,7 +28,7 @@ from orchestrator.util.errors import UserError
 
 
 class AdaptCommand(TyperCommand):
-    """The command ``adapt``. For an unknown option such as ``--epochs``, it says which methods have such a setting."""
+    """The command ``adapt``. For an unknown option such as ``--epochs``, its error names methods with this setting."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -124,7 +124,7 @@ def adapt(
 
 
 def split_methods(text: str) -> tuple[str, ...]:
-    """``a,b(c=1,d=2)`` -> ``a`` and ``b(c=1,d=2)``."""
+    """Split the text at commas outside of brackets: ``a,b(c=1,d=2)`` into ``a`` and ``b(c=1,d=2)``."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")

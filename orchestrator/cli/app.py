@@ -1,6 +1,6 @@
-"""The command line: every command is imported and registered here, in two lines.
+"""The command line: imports and registers every command, in two lines each.
 
-A command is one function in a file of this folder. It gathers its inputs, calls one function that does the work, and
+A command is a function in a file of this folder. It gathers its inputs, calls one function that does the work, and
 prints the result (docs/adding-a-command.md).
 """
 

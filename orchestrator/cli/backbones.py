@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="List backbones, and add models of 
 
 @app.command("list")
 def list_backbones(catalog: CatalogFiles = None) -> None:
-    """List the backbones and whether their weights are here."""
+    """List the backbones, and whether their weights are on this machine."""
     from orchestrator.catalog import load_catalog, missing_weights
     from orchestrator.catalog.location import display_path
 

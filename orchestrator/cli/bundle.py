@@ -1,4 +1,4 @@
-"""``bundle``: write everything behind a grid's tables into one file, check such a file, measure its cells again."""
+"""``bundle``: write the results behind a grid's tables into one file, check such a file, or measure its cells again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.util.units import human_bytes, pluralize
 
 
 class _CreateByDefault(TyperGroup):
-    """``bundle GRID`` is ``bundle create GRID``."""
+    """The group ``bundle``, in which ``bundle GRID`` is short for ``bundle create GRID``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":
@@ -56,9 +56,9 @@ def create(
 
 @app.command()
 def verify(file: BundlePath) -> None:
-    """Check a bundle and compute its tables and verdict again.
+    """Check a bundle, and compute its tables and verdict again.
 
-    Every difference is named, and the exit code is 1 if there is one. Needs no store.
+    Every difference is printed. The exit code is 1 if there is a difference. No store is needed.
     """
     from orchestrator.sharing.verify import VERDICT, verify_bundle
 
@@ -68,7 +68,7 @@ def verify(file: BundlePath) -> None:
     if computed:
         print_line(f"computed again from the results: {pluralize(len(computed), 'table')}")
         if VERDICT not in computed:
-            print_line("its verdict follows an earlier rule than this version's and is not compared", style="yellow")
+            print_line("its verdict follows an earlier rule, so it is not compared", style="yellow")
     for name, what in bundle.problems.items():
         print_line(f"{name}: {what}", style="red")
     if bundle.version != __version__:
@@ -88,9 +88,9 @@ def rerun(
     *,
     settings: ComputeSettings,
 ) -> None:
-    """Measure drawn cells of a bundle again and compare.
+    """Measure randomly drawn cells of a bundle again, and compare the scores and predictions.
 
-    Artifacts that --store lacks are built there, in this process; no result is written. The exit code is 1 if a score
+    Artifacts that --store lacks are built there, in this process. No result is written. The exit code is 1 if a score
     or a prediction differs.
     """
     from orchestrator.sharing.rerun import rerun_bundle

@@ -52,8 +52,8 @@ def cells(
 ) -> None:
     """List the cells of a grid.
 
-    Each line has a cell's state, accuracy and id, which `inspect` and `export` take. A cell is listed if it matches
-    every filter. Methods that use no support match every --k and --seed, as in `grid --only`.
+    Each line has a cell's state, accuracy and id. The commands `inspect` and `export` take the id. A cell is listed if
+    it matches every filter. Methods that use no support match every --k and --seed, as in `grid --only`.
     """
     from orchestrator.grid.options import select_cells
 
@@ -93,7 +93,7 @@ def cells(
 
 @dataclass(frozen=True)
 class ListedCell:
-    """A cell of a grid with its label there, and its result or its recorded failure, if it has one."""
+    """A cell with its label in a grid, and its result or its recorded failure, if any."""
 
     cell: Cell
     label: str
@@ -102,7 +102,7 @@ class ListedCell:
 
     @property
     def state(self) -> State:
-        """``open`` if the cell has neither a result nor a recorded failure."""
+        """The state of the cell: ``open`` if it has neither a result nor a recorded failure."""
         if self.result is not None:
             return "finished"
         return "open" if self.failure is None else "failed"
@@ -113,7 +113,7 @@ class ListedCell:
         return self.result.accuracies[0] if self.result else None
 
     def record(self) -> dict[str, Any]:
-        """Return the fields that ``cells --json`` prints. Numbers of the result are ``None`` if there is none."""
+        """Return the fields that ``cells --json`` prints. Fields of the result are ``None`` without a result."""
         cell, result, failure = self.cell, self.result, self.failure
         return {
             "id": cell.id,
@@ -142,7 +142,7 @@ class ListedCell:
 
 
 def list_cells(grid: Grid, cells: Sequence[Cell], store: Store) -> list[ListedCell]:
-    """Look up the result or failure of each cell. A damaged result is moved aside, and its cell is open again."""
+    """Return each cell with its result or failure. A damaged result is renamed, so that its cell is open again."""
     done, failed, _ = store.read_outcomes([cell.id for cell in cells])
     results, failures = {result.cell.id: result for result in done}, {failure.id: failure for failure in failed}
     return [ListedCell(cell, grid.label(cell), results.get(cell.id), failures.get(cell.id)) for cell in cells]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datasets.")
 
 DEFAULT_CATALOG = Path("catalog.yaml")
-"""The catalog file that ``data add`` writes where neither an option nor ``bolt.yaml`` names one."""
+"""The catalog file that ``data add`` writes if neither an option nor ``bolt.yaml`` names a catalog file."""
 
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
@@ -47,7 +47,7 @@ def list_datasets(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """List datasets: state, size, and how to get them."""
+    """List datasets with their state, their size, and how to get them."""
     from orchestrator.catalog import load_catalog
     from orchestrator.datasets.listing import datasets_view
 
@@ -73,7 +73,7 @@ def prepare(
 ) -> None:
     """Fetch datasets.
 
-    A dataset is complete or absent; the same command continues an interrupted download.
+    The same command continues an interrupted download.
     """
     from orchestrator.catalog import DATA_VARIABLE, load_catalog
     from orchestrator.datasets.prepare import by_hand_error, check_space, plan_preparation, prepare_one
@@ -101,7 +101,7 @@ def prepare(
             print_line(f"error: {error}")
             continue
         if record is None:
-            print_line(f"{job.entry.name} is there: another command prepared it meanwhile")
+            print_line(f"{job.entry.name} is there: another command has prepared it")
             continue
         counts = ", ".join(f"{count} {part}" for part, count in record.manifest.counts.items())
         size = human_bytes(record.bytes)
@@ -127,7 +127,7 @@ def verify(
 ) -> None:
     """Decode and count every image of datasets.
 
-    Exit code 1 if an image cannot be decoded, or if the images are not those that were added.
+    The exit code is 1 if an image cannot be decoded, or if the images have changed since the dataset was added.
     """
     from orchestrator.catalog import load_catalog
     from orchestrator.datasets.changes import changed_data
@@ -161,7 +161,7 @@ def verify(
             print_line(f"{change}", console, "yellow")
         changed = changed or change is not None or bool(found.differs and not entry.is_own)
     if unreadable:
-        print_line("no grid reads a dataset with such images: repair them, or exclude them with --exclude-broken")
+        print_line("no grid runs on a dataset with broken images: repair them, or exclude them with --exclude-broken")
     if unreadable or changed:
         raise typer.Exit(1)
 
@@ -190,12 +190,12 @@ def add(
     ] = None,
     exclude_broken: ExcludeBroken = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="accept the images of a dataset that was added before as they are now")
+        bool, typer.Option("--replace", help="replace a dataset of this name whose images have changed")
     ] = False,
 ) -> None:
     """Add your own images to a catalog file, and write a grid file that measures methods on them.
 
-    Every image is decoded and checked first.
+    First, every image is decoded and checked.
     """
     from orchestrator.catalog import DATA_VARIABLE
     from orchestrator.cli.project import remember, write_grid_file
@@ -226,15 +226,15 @@ def add(
     for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):
         print_line(line)
     if kept:
-        print_line(f"{grid} was there with other text and is as it was; remove it first to have it written")
+        print_line(f"{grid} exists with other text and was not changed; remove it first to have it written")
 
 
 def _chosen(
     names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None, set_: Sequence[str] | None
 ) -> list[DatasetEntry]:
-    """Return the named datasets, those of named domains and those of a grid, each once.
+    """Return each once: the named datasets, the datasets of named domains, and the datasets of a grid.
 
-    Raises ``UserError`` for an unknown name, or if nothing is named.
+    Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
     """
     chosen = _of_grid(grid, catalog, root, set_) if grid else []
     for name in names or ():

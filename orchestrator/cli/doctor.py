@@ -24,7 +24,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "ray", "mlflow", "scikit-
 
 
 def machine(store_url: str) -> dict[str, str]:
-    """Return Python, packages, processors, memory, accelerators, and whether the store can be written to."""
+    """Return a line on each of Python, packages, processors, memory, accelerators and the store."""
     import psutil
 
     from orchestrator.util.machine import usable_processors
@@ -41,12 +41,14 @@ def machine(store_url: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a grid needs of this machine.
+    """The inputs and the disk space that a grid needs on this machine.
 
     Attributes:
-        problems: backbones, datasets and checkpoints -> what is missing; ``None`` for what is there.
-        fetched: backbones -> that ``grid`` fetches their weights.
-        cells, needed, free: cells to do, bytes of the artifacts to build, and free bytes if the store's disk is local.
+        problems: the error for each backbone, dataset and checkpoint; ``None`` if it is there.
+        fetched: a sentence for each backbone whose weights ``grid`` will fetch.
+        cells: number of cells to do.
+        needed: bytes of the artifacts to build.
+        free: free bytes on the store's disk; ``None`` for a remote store.
     """
 
     problems: dict[str, UserError | None]
@@ -66,13 +68,13 @@ class Needs:
         return self.fits and not any(self.problems.values())
 
     def state(self, name: str) -> str:
-        """Return ``there``, or what is missing."""
+        """Return ``there``, or a sentence on what is missing."""
         problem = self.problems[name]
         return str(problem) if problem is not None else self.fetched.get(name, "there")
 
 
 def needs_of(workspace: Workspace) -> Needs:
-    """Look up the grid's backbones, datasets and checkpoints, and the space that its artifacts take."""
+    """Return the state of the grid's backbones, datasets and checkpoints, and the space that its artifacts need."""
     from orchestrator.artifacts.load_backbone import has_weights
     from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
     from orchestrator.catalog.text_sizes import download_bytes
@@ -93,7 +95,7 @@ def needs_of(workspace: Workspace) -> Needs:
 
 
 def needs_view(workspace: Workspace, needs: Needs) -> RenderableType:
-    """Return a table of the grid's backbones, datasets and checkpoints with what is missing."""
+    """Return a table with the state of the grid's backbones, datasets and checkpoints."""
     grid, table = workspace.grid, Table("needs", "state", box=None, pad_edge=False, header_style="bold")
     for name in needs.problems:
         state = needs.state(name)
@@ -129,7 +131,7 @@ def _store_line(url: str) -> str:
     from orchestrator.store import Store
 
     store = Store(url)
-    if store.files.is_local and not Path(store.files.root).exists():  # it is not made just to be looked at
+    if store.files.is_local and not Path(store.files.root).exists():  # the check must not make the folder
         above = nearest_existing(Path(store.files.root))
         if not os.access(above, os.W_OK):
             return f"{url} cannot be made in {above}"
@@ -152,7 +154,7 @@ def doctor(
 ) -> None:
     """Show what this machine has, and what a grid needs.
 
-    Exit code 1 if the grid cannot run here.
+    The exit code is 1 if the grid cannot run here.
     """
     here = machine(settings.store_url)
     workspace = None if grid is None else open_workspace(grid, settings)

@@ -31,7 +31,8 @@ def export(
 ) -> None:
     """Save a finished cell's model.
 
-    Its accuracy is compared with the recorded one, and the saved model is read back and compared.
+    The model's accuracy is compared with the recorded accuracy. The saved model is read back, and its logits are
+    compared.
     """
     from orchestrator.artifacts.spec import ArtifactCache
     from orchestrator.models.export import COMPARED_IMAGES, check_form, example_image, restore_model, save_model
@@ -39,7 +40,7 @@ def export(
 
     if with_basis and form != "adapter":
         raise UserError(
-            f"the form {form} holds the merged tower and no basis",
+            f"the form {form} holds the merged tower, without a basis",
             where="--with-basis",
             hint="leave it out, or take --as adapter",
         )
@@ -49,7 +50,7 @@ def export(
     check_form(form, backbone)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
-        raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
+        raise UserError(f"{folder} is there already", where="-o", hint="name a new folder")
     made = restore_model(result, loaded)
     if made.model.tower.prompts is not None:
         check_form(form, backbone, result.cell.method.name)

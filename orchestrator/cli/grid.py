@@ -1,4 +1,4 @@
-"""``grid`` and ``plan``: run a grid, or show what it would take."""
+"""``grid`` and ``plan``: run a grid, or show its cells, artifacts and estimated time."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
-DiskBudget = Annotated[int | None, _size("--disk-budget", "what the artifacts may take, e.g. 200GB")]
+DiskBudget = Annotated[int | None, _size("--disk-budget", "largest size of the artifacts to build, e.g. 200GB")]
 GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
 Race = Annotated[
     bool | None,
     typer.Option(
-        "--race/--no-race", help="stop measuring methods that cannot be the best any more, or measure them all"
+        "--race/--no-race", help="stop measuring methods that cannot be the best any more, or measure all methods"
     ),
 ]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="run cells that are recorded as failed again")]
 
 
 @with_settings
@@ -81,7 +81,7 @@ def grid(
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
     if local and cell_limit is not None:
-        raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
+        raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     race = workspace.grid.race if race is None else race
     if plan:
@@ -113,7 +113,7 @@ def plan(
     *,
     settings: StoreSettings,
 ) -> None:
-    """Show what a grid holds and what it would take.
+    """Show the cells and artifacts of a grid, and the time and space that they need.
 
     Nothing runs.
     """

@@ -1,4 +1,4 @@
-"""``inspect``: write a page about one finished cell: other methods, mistakes, training, coefficients and sources."""
+"""``inspect``: write a page about one finished cell, with other methods, mistakes, training and sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.store.files import Files
 
 CELL_PAGES = "reports/cells"
-"""Folder of the pages in the store."""
+"""The folder of these pages in the store."""
 
 
 @with_settings
@@ -33,8 +33,9 @@ def inspect(
 ) -> None:
     """Write a page about one finished cell.
 
-    It shows every method that was measured on the same images, the images that only this one classifies correctly,
-    its most confident mistakes, accuracy by class, the training, coefficients and the overlap of the sources.
+    The page compares the cell with every method that was measured on the same images. It shows the images that only
+    this cell classifies correctly, its most confident mistakes, accuracy by class, the training, coefficients and the
+    overlap of the sources.
     """
     from orchestrator.artifacts.images import Images
     from orchestrator.artifacts.spec import ArtifactCache
@@ -65,9 +66,9 @@ def inspect(
 
 
 def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Addresses of the reports that have the cell, by grid, and of the pages of its rivals, by cell.
+    """Return the links to reports with the cell, by grid, and to the pages of its rivals, by cell.
 
-    A page outside the store links to pages of a store on this machine only.
+    A page outside the store has links only if the store is on this machine.
     """
     if output is not None and not files.is_local:
         return {}, {}

@@ -1,4 +1,4 @@
-"""``merge``: take over the results of another store."""
+"""``merge``: copy the results of another store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def merge(
     ],
     store: StoreUrl = DEFAULT_STORE,
 ) -> None:
-    """Take over the results of another store.
+    """Copy the results of another store.
 
-    Results come with their adapters and predictions, failures with their logs. Nothing in --store is overwritten: a
-    cell with other scores in the two stores is named as a conflict, and the exit code is 1. The command can be killed
-    and repeated.
+    Results are copied with their adapters and predictions, failures with their logs. Nothing in --store is overwritten.
+    A cell with different scores in the two stores is printed as a conflict, and the exit code is 1. The command can be
+    killed and repeated.
     """
     from orchestrator.sharing.merge import BATCH, merge_stores
     from orchestrator.store import Store

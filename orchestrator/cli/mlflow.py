@@ -26,7 +26,8 @@ def sync(
 ) -> None:
     """Make the runs in MLflow equal to the results.
 
-    Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
+    Missing runs are added. Runs without a result and duplicate runs are removed. The command cannot run while the grid
+    runs.
     """
     from orchestrator.report.grid_report import read_finished_results, write_grid_report
     from orchestrator.store.lease import grid_lease
@@ -38,7 +39,7 @@ def sync(
     database = runs.location.database if rebuild else None
     if rebuild and database is None:
         raise UserError(
-            f"{runs.location.uri} holds the runs of others too",
+            f"{runs.location.uri} may hold runs of other stores",
             where="--rebuild",
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
@@ -46,7 +47,7 @@ def sync(
         grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)
         page = write_grid_report(grid_results, workspace.store, metric)
         if database is not None and (aside := move_aside(database)) is not None:
-            print_line(f"MLflow: the old database is {aside}")
+            print_line(f"MLflow: the old database was moved to {aside}")
             print_line(
                 "  run `sync` for the other grids of this store, and `export --register` again for registered models"
             )
@@ -62,7 +63,7 @@ def ui(
 ) -> None:
     """Serve MLflow's web interface for a store.
 
-    It listens on this machine's loopback address only.
+    The server listens on this machine's loopback address only.
     """
     from orchestrator.store import Store
     from orchestrator.tracking.location import tracking_location

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the run settings made from them."""
+"""Options that several commands share, and the run settings that are made from the options."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "runs"
 
 MOST_THREADS = 1024
-"""More threads than that crash PyTorch's thread pool."""
+"""The largest number of threads. More threads crash PyTorch's thread pool."""
 
 PLAIN_WIDTH = 150
 """Width, in columns, of a table that is printed to a file or a pipe."""
 
 PROJECT_FILE = Path("bolt.yaml")
-"""In the working folder; ``project.py`` reads and writes it."""
+"""The project file in the working folder, which ``project.py`` reads and writes."""
 
 Form = Literal["adapter", "state_dict", "huggingface"]
 """The forms of :mod:`bolt.model.saving`, repeated here because importing that module takes seconds."""
 
 
 def store_url(store: str) -> str:
-    """Return the store's URL, unchanged, or the absolute path of its folder.
+    """Return a URL unchanged, and a folder as its absolute path.
 
-    Raises ``UserError`` for an empty name, and for a URL whose ``//`` is missing (``s3:BUCKET``).
+    Raises ``UserError`` for an empty name, and for a URL without ``//`` (``s3:BUCKET``).
     """
     if not store.strip():
         raise UserError(
@@ -55,16 +55,16 @@ def store_url(store: str) -> str:
 
 
 def expanded(path: Path | None) -> Path | None:
-    """Return the path with the user's home folder in the place of ``~``."""
+    """Return the path with ``~`` replaced by the user's home folder."""
     return path and path.expanduser()
 
 
 JSON_FORMAT = 1
-"""Version of what ``--json`` prints. A field may be added within a version; none is removed or changes its meaning."""
+"""Version of the output of ``--json``. Within a version, fields may be added, but not removed or changed in meaning."""
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """Print what a command found, for programs: one JSON object with its ``format``."""
+    """Print the record, with its ``format``, as one JSON object for programs."""
     typer.echo(json.dumps({"format": JSON_FORMAT, **record}, indent=1))
 
 
@@ -76,7 +76,7 @@ def check_device(device: str | None) -> str | None:
 
 
 def image_reading(bands: str | None, range_: str | None) -> Reading:
-    """Return how ``--bands`` and ``--range`` ask to read images. Raises ``UserError`` for a wrong form."""
+    """Return the way to read images that ``--bands`` and ``--range`` ask for. Raises ``UserError`` for invalid text."""
     from bolt.clip.image_files import Reading
 
     reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
@@ -171,10 +171,10 @@ ComputeSettings = Annotated[RunSettings, compute_settings]
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter ``settings`` by the options that the settings are made from, for Typer.
+    """Return the command with its parameter ``settings`` replaced by the options for the settings, for Typer.
 
-    The type of ``settings`` names the function that makes them: :func:`store_settings` or :func:`compute_settings`. The
-    options are the parameters of that function.
+    The annotation of ``settings`` names the function that makes the settings: :func:`store_settings` or
+    :func:`compute_settings`. The options are the parameters of this function.
     """
     own = signature(command, eval_str=True).parameters
     make = own["settings"].annotation.__metadata__[0]

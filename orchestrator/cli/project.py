@@ -1,6 +1,6 @@
-"""``bolt.yaml`` in the working folder: the catalog files, data root and store that every command takes by default.
+"""``bolt.yaml`` in the working folder: the default catalog files, data root and store of every command.
 
-``data add`` writes it. An option or an environment variable of a command wins over it.
+``data add`` writes the file. An option or an environment variable of a command overrides a default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.catalog import DatasetEntry
     from orchestrator.datasets.adding import Added
 
-_HEADER = "# What every command takes by default; an option of a command wins. Written by `data add`.\n"
+_HEADER = "# Defaults of every command; an option of a command overrides them. Written by `data add`.\n"
 _GRID_HEADER = (
     "# Written by `data add`; edit it as you like. `tiny-clip` was trained on drawings only: for results on\n"
     "# photographs, write backbones: [vit-b-32]. Methods that need source models take the other datasets of the\n"
@@ -38,9 +38,9 @@ class Project(StrictModel):
     """The fields of ``bolt.yaml``.
 
     Attributes:
-        catalog: catalog files of the user; paths are relative to the file's folder.
+        catalog: the user's catalog files, as paths relative to the folder of ``bolt.yaml``.
         data_root: the folder of the datasets.
-        store: where artifacts and results are kept.
+        store: the folder or URL of artifacts and results.
     """
 
     catalog: Names = ()
@@ -53,7 +53,7 @@ class Project(StrictModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def missing_options(self, catalog: Sequence[Path], data_root: Path) -> list[str | Path]:
-        """Return the options that a command with these catalog files and this data root needs besides ``bolt.yaml``."""
+        """Return the options with which a command uses these catalog files and this data root despite ``bolt.yaml``."""
         from orchestrator.datasets.listing import catalog_options
 
         named = {Path(file).absolute() for file in self.catalog}
@@ -64,16 +64,16 @@ class Project(StrictModel):
 
 
 def read_project() -> Project:
-    """Return the project file of the working folder; empty if there is none. Raises ``UserError`` for a wrong one."""
+    """Return the fields of ``bolt.yaml``; empty if it does not exist. Raises ``UserError`` if the file is invalid."""
     if not PROJECT_FILE.is_file():
         return Project()
     return validated(Project, read_mapping(PROJECT_FILE), Location.of(PROJECT_FILE))
 
 
 def remember(catalog: Sequence[Path], data_root: Path) -> Project:
-    """Note the catalog files and the data root in ``bolt.yaml``, unless it has a data root already.
+    """Add the catalog files to ``bolt.yaml``, and the data root unless there is one; return the project.
 
-    Returns the project as it is now. A folder that cannot be written to has no project file.
+    If the working folder cannot be written to, the project is returned unchanged.
     """
     before = read_project()
     files = tuple(dict.fromkeys((*before.catalog, *map(_relative, catalog))))
@@ -88,10 +88,10 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
 
 
 def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
-    """Write the grid of an added dataset next to its catalog file. Return its path, and whether another was there.
+    """Write the grid file of an added dataset beside the catalog file. Return its path, and whether it was kept.
 
-    That one stays, unless ``data add`` wrote it and nobody edited it. Raises ``UserError`` if the file cannot be
-    written.
+    An existing file is kept unless ``data add`` wrote it and nobody has edited it. Raises ``UserError`` if the file
+    cannot be written.
     """
     name = added.entry.name
     path = catalog_file.with_name(f"{name}.yaml")
@@ -120,13 +120,13 @@ def _grid_text(entry: DatasetEntry) -> str:
 
 
 def _relative(path: Path) -> str:
-    """Return a path below the working folder relative to it, any other one absolute."""
+    """Return a path below the working folder as a relative path, and any other path as an absolute path."""
     absolute = path.expanduser().absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
 def set_defaults(context: typer.Context) -> None:
-    """Make the fields of ``bolt.yaml`` the defaults of every command's options of the same names."""
+    """Make the fields of ``bolt.yaml`` the defaults of the options with the same names, for every command."""
     context.default_map = _for_commands(context.command, read_project().fields)
 
 

@@ -16,7 +16,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
 FIELD = "eleven"
-"""What stands after ``report --published`` for the numbers of the field, on its eleven datasets."""
+"""The word after ``report --published`` that asks for the field's published numbers on its eleven datasets."""
 
 
 @with_settings
@@ -25,10 +25,10 @@ def report(
     set_: SetValues = None,
     published: Annotated[
         bool,
-        typer.Option("--published", help="the paper's tables alone, or with 'eleven' what the field has published"),
+        typer.Option("--published", help="the paper's tables alone, or with 'eleven' the field's published numbers"),
     ] = False,
     reprinted: Annotated[
-        bool, typer.Option("--reprinted", help="with --published eleven: numbers too that a source has from elsewhere")
+        bool, typer.Option("--reprinted", help="with --published eleven: include numbers that a source reprints")
     ] = False,
     output: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def report(
             hint=f"for example: report demo, report --published, report --published {FIELD}",
         )
     if reprinted and not (published and grid):
-        raise UserError(f"it is for --published {FIELD}", where="--reprinted", hint="leave it out")
+        raise UserError(f"this option needs --published {FIELD}", where="--reprinted", hint="leave it out")
     if published and metric:
         raise UserError("published numbers are accuracies", where="--metric", hint="leave it out")
     if published or grid is None:
@@ -86,12 +86,12 @@ def results(
 ) -> None:
     """Write a grid's results as a table.
 
-    It has one row for each finished cell and test split. docs/results.md describes the columns.
+    The table has one row for each finished cell and test split. docs/results.md describes the columns.
     """
     from orchestrator.sharing.frames import FORMATS, metric_records, result_rows, row_records
 
     if format_ == "parquet" and output is None:
-        raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
+        raise UserError("Parquet is a binary format and is not printed", where="--format", hint="name a file with -o")
     seen = results_overrides(grid, settings, set_)
     if metrics:
         records, unscored = metric_records(grid, settings, seen)

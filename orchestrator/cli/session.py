@@ -43,10 +43,10 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         check_disk_space(plan, store, options.disk_budget)
-        check_inputs(plan)  # the whole plan's, even for a race, which may leave some of them out
+        check_inputs(plan)  # of the whole plan, although a race may not need all of them
         if plan.todo and not options.local:
             check_ray()
-        if options.address is None:  # the nodes of a cluster have caches of their own
+        if options.address is None:  # the nodes of a cluster fetch weights into their caches
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)
         print_line(f"{grid.name}: {grid.title}", console, "bold")
@@ -68,7 +68,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
             try:
                 with two_step_interrupt(progress.stopping), progress, runs.track_in_background(console) as tracker:
                     plan, built, started = execute(plan, settings, options, counter, tracker.put)
-            except KeyboardInterrupt:  # the progress view has printed how to continue
+            except KeyboardInterrupt:  # the progress display has printed how to continue
                 return EXIT_CODE
         else:
             status.write("ended", Snapshot(before=len(plan.done), failed=len(plan.failed), race=plan.race_line))

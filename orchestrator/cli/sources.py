@@ -1,4 +1,4 @@
-"""``sources``: list the source models, adopt checkpoints from elsewhere, verify them, and hand them out as files."""
+"""``sources``: list source models, adopt checkpoints of other projects, verify them, and export source models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_sources(
 ) -> None:
     """List the source model of every backbone and dataset.
 
-    It is an adopted file, a model fine-tuned in this store, or still to fine-tune.
+    A source model is an adopted file, was fine-tuned in this store, or is still to be fine-tuned.
     """
     from orchestrator.catalog import load_catalog
     from orchestrator.models.stored_sources import source_table
@@ -51,7 +51,7 @@ def adopt(
 ) -> None:
     """Use fine-tuned checkpoints as sources.
 
-    They are checked and added to a catalog file, which grids then take with --catalog.
+    The checkpoints are checked and added to a catalog file. Grids use them with --catalog.
     """
     from orchestrator.models.adoption import adopt_checkpoints
 
@@ -69,7 +69,7 @@ def export(
 ) -> None:
     """Copy the source models of a store into a folder.
 
-    A model that was exported as an adapter finds its source models there, whatever their names and order.
+    A model that was exported as an adapter recognizes its source models in the folder by their content.
     """
     from orchestrator.models.stored_sources import export_sources
     from orchestrator.store import Store
@@ -78,7 +78,7 @@ def export(
     written = export_sources(Store(store), folder, backbone=backbone, cell=cell)
     for path in written:
         print_line(f"  {path}")
-    print_line(f"{pluralize(len(written), 'source model')} written to {folder}; they are read by:")
+    print_line(f"{pluralize(len(written), 'source model')} written to {folder}. Python code to read them:")
     print_line(f'  sources = bolt.load_sources("{folder}", backbone)')
 
 
@@ -91,7 +91,7 @@ def verify(
 ) -> None:
     """Check every adopted checkpoint again.
 
-    Its accuracy is measured where the dataset's images are on this machine.
+    The accuracy of a checkpoint is measured if the images of its dataset are on this machine.
     """
     from orchestrator.models.adoption import verify_checkpoints
 

@@ -1,4 +1,4 @@
-"""``status``: how far the run of a grid is, or every run of a store."""
+"""``status``: show the progress of a grid, or of every run of a store."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def status(
     *,
     settings: StoreSettings,
 ) -> None:
-    """Show how far a grid is, or all runs of a store.
+    """Show the progress of a grid, or of all runs of a store.
 
-    With a grid: the progress of its run, and its finished, failed and open cells.
+    For a grid, the progress of its run and the finished, failed and open cells are shown.
     """
     from orchestrator.progress.status_view import status_view, store_view
     from orchestrator.progress.status_view import watch as watch_run
@@ -51,7 +51,7 @@ def status(
 
 
 def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:
-    """Return a grid's cells by state, and its last run; without a grid, the last runs of the store."""
+    """Return the counts of a grid's cells by state and its last run; without a grid, the last runs of the store."""
     from orchestrator.progress.status_file import read_status
     from orchestrator.sharing.grid_listing import list_grid
 

@@ -1,4 +1,4 @@
-"""What a command works on: a grid, the catalog, a store, the settings and the folder of datasets."""
+"""The workspace of a command: a grid, the catalog, a store and the settings."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a command about a grid works on.
+    """The grid, catalog, store and settings of a command about a grid.
 
     Attributes:
-        grid: the cells to measure, with the names that people gave them.
+        grid: the cells to measure, with their labels.
         catalog: every dataset, domain and backbone that the grid may name.
-        store: where artifacts and results are kept.
-        settings: where things are and what to compute with; nothing in it changes a number.
+        store: the store of artifacts and results.
+        settings: paths, threads and the device. No setting changes a number.
     """
 
     grid: Grid
@@ -38,16 +38,16 @@ class Workspace:
     settings: RunSettings
 
     def plan(self, *, retry_failed: bool = False, raced: bool = False) -> Plan:
-        """Compare the grid with the store as it is now. Failed cells count as open if retried."""
+        """Compare the grid with the store, and return the plan. With ``retry_failed``, failed cells are open."""
         from orchestrator.planning.plan import make_plan
 
         data = self.settings.data_folder
         return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
 
     def results_plan(self, metric: MetricName | None = None) -> Plan:
-        """Return the plan to read results with: that of a race if the last run was one.
+        """Return the plan to read results with, which is the plan of a race if the last run was a race.
 
-        ``metric``: what methods are compared by, instead of what the grid or its tracks name.
+        ``metric``: compares methods, instead of the metric of the grid or its tracks.
         """
         from orchestrator.progress.status_file import was_raced
 
@@ -63,11 +63,11 @@ def open_workspace(
     overrides: list[str] | None = None,
     limit: int | None = None,
 ) -> Workspace:
-    """Read the catalog and the grid, and open the store.
+    """Read the catalog and the grid, open the store, and return the workspace.
 
     ``overrides``: values of ``--set``. A command that reads results takes them from :func:`results_overrides`.
 
-    Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
+    Raises ``UserError`` for an invalid grid, catalog file or option.
     """
     from orchestrator.sharing.grid_listing import expand_grid
     from orchestrator.store import Store
@@ -79,14 +79,14 @@ def open_workspace(
 
 
 def results_overrides(grid: str, settings: RunSettings, given: list[str] | None) -> list[str]:
-    """Return the values of ``--set`` to read results with: those given, else those of the last run, with a note."""
+    """Return the given values of ``--set``. Without any, print a note and return the values of the last run."""
     from orchestrator.progress.status_file import set_values
     from orchestrator.store import Store
 
     values = set_values(Store(settings.store_url).files, grid, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))
-        note = f"note: the last run of {Path(grid).stem} had {same}, and so has this; --set '' is without"
+        note = f"note: {same} is taken from the last run of {Path(grid).stem}; --set '' takes no value"
         typer.echo(printable(note), err=True)
     return values
 
@@ -101,5 +101,5 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
             raise UserError(
                 f"the store {store.url} lies in the images of dataset {entry.name}, {images}",
                 where="--store",
-                hint="give a folder of its own",
+                hint="give a folder outside of the images",
             )

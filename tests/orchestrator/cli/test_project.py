@@ -135,10 +135,10 @@ def test_the_grid_file_of_a_dataset_is_kept_once_it_is_edited(folder: Path) -> N
     written = grid.read_text()
     assert yaml.safe_load(written)["blocks"][0]["datasets"] == ["ware"]
     write_photographs(folder / "pictures" / "ware", 30)
-    assert "is as it was" not in run("data", "add", "pictures/ware", "--replace")
+    assert "was not changed" not in run("data", "add", "pictures/ware", "--replace")
     assert yaml.safe_load(grid.read_text())["blocks"][0]["shots"] == [1, 4, 16], "nobody had edited it"
     grid.write_text(written + "# mine\n")
-    assert "ware.yaml was there with other text and is as it was" in run("data", "add", "pictures/ware", "--replace")
+    assert "ware.yaml exists with other text and was not changed" in run("data", "add", "pictures/ware", "--replace")
     assert grid.read_text() == written + "# mine\n"
 
 
