@@ -197,10 +197,9 @@ class Comparison:
         noun = self.unit
         if self.more_seeds is not None:
             return f"about {pluralize(self.more_seeds, 'more seed')} on each dataset would settle it"
-        if self.scope == "datasets" and self.more is not None and self.more <= MANY:
-            return f"about {pluralize(self.more, 'more dataset')} like these would settle it"
         if self.more is not None and self.more <= MANY:
-            return f"about {pluralize(self.more, f'more {noun}')} would settle it"
+            alike = " like these" * (self.scope == "datasets")
+            return f"about {pluralize(self.more, f'more {noun}')}{alike} would settle it"
         if self.more is not None:
             return f"some are nearly equal, and more {noun}s will hardly separate them"
         if any(pair.n < 2 for pair in self.pairs):

@@ -202,16 +202,8 @@ def _group_mean_row(groups: Sequence[Row], mean: GroupMean) -> Row:
     )
 
 
-def rows_of(results: Sequence[Result], label_of: LabelOf, published_of: PublishedOf | None = None) -> pd.DataFrame:
-    """Return the rows of ``results`` as a data frame with the columns of :class:`Row`.
-
-    Without results, it has no rows.
-    """
-    return frame_of(row_list(results, labels_of((r.cell for r in results), label_of), published_of))
-
-
 def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return ``rows`` as a data frame."""
+    """Return ``rows`` as a data frame with the fields of :class:`Row` as columns."""
     import pandas as pd
 
     return pd.DataFrame({field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)})

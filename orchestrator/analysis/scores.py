@@ -59,13 +59,11 @@ def scores_of(
             if (key := (result.cell.id, evaluation.dataset)) not in values:
                 continue
             chosen, value = values[key]
-            frozen = zero_shot.get(_place(result.cell, evaluation))
-            if chosen == "accuracy":
-                scores[key] = Score(chosen, value, evaluation.accuracy_zero_shot)
-            elif frozen is not None and _same_images(evaluation, frozen[0]):
-                scores[key] = Score(chosen, value, frozen[1])
-            else:
-                scores[key] = Score(chosen, value, None)
+            frozen = evaluation.accuracy_zero_shot if chosen == "accuracy" else None
+            found = zero_shot.get(_place(result.cell, evaluation))
+            if frozen is None and found is not None and _same_images(evaluation, found[0]):
+                frozen = found[1]
+            scores[key] = Score(chosen, value, frozen)
     return scores
 
 

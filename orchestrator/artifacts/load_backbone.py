@@ -105,15 +105,8 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower_shape import UnsupportedTower
 
-    known = None if weights_path(entry) or swapped else tag_uses_quick_gelu(_architecture(entry), _weights(entry))
-    if known not in (None, entry.quick_gelu):
-        raise UserError(
-            f"backbone {entry.name}: the weights {_weights(entry)} were trained with "
-            f"{'QuickGELU' if known else 'plain GELU'}, as open_clip lists them, but the catalog entry says otherwise",
-            hint=f"write quick_gelu: {'true' if known else 'false'}",
-        )
     if weights_path(entry) is None:
-        _check_resize(entry)
+        _check_listed(entry, swapped)
     text = TextSide(entry)
     load_again = None if keep_text else text.load
     try:
@@ -212,17 +205,25 @@ def _weights(entry: BackboneEntry) -> str:
     return str(weights_path(entry) or entry.weights.pretrained)
 
 
-def _check_resize(entry: BackboneEntry) -> None:
-    """Raise ``UserError`` if open_clip lists another resizing for the weights than the catalog entry."""
+def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
+    """Raise ``UserError`` if open_clip lists another activation or resizing for the weights than the catalog entry.
+
+    If the activation is ``swapped`` on purpose, only the resizing is compared.
+    """
     import open_clip
 
-    listed = open_clip.get_pretrained_cfg(_architecture(entry), _weights(entry)) or {}
-    for name, known in (("resize", listed.get("resize_mode")), ("interpolation", listed.get("interpolation"))):
-        if known and known != getattr(entry, name):
+    architecture, weights = _architecture(entry), _weights(entry)
+    listed = open_clip.get_pretrained_cfg(architecture, weights) or {}
+    known = {"resize": listed.get("resize_mode"), "interpolation": listed.get("interpolation")}
+    if not swapped:
+        known["quick_gelu"] = tag_uses_quick_gelu(architecture, weights)
+    for name, value in known.items():
+        if value is not None and value != getattr(entry, name):
+            shown, stated = str(value).lower(), str(getattr(entry, name)).lower()
             raise UserError(
-                f"backbone {entry.name}: open_clip lists {name} {known} for the weights {_weights(entry)}, and its "
-                f"catalog entry says {getattr(entry, name)}",
-                hint=f"write {name}: {known}",
+                f"backbone {entry.name}: open_clip lists {name} {shown} for the weights {weights}, but its catalog "
+                f"entry says {stated}",
+                hint=f"write {name}: {shown}",
             )
 
 

@@ -60,12 +60,8 @@ class MetaStart(ArtifactSpec):
     def gflops(self, catalog: Catalog) -> float:
         passes = 2 if self.recipe.variant == "maml" else 1
         of_episode = self.recipe.support * self.recipe.inner_steps + self.recipe.query
-        images = TRAINING_FACTOR * passes * self._episodes * of_episode
+        images = TRAINING_FACTOR * passes * self.recipe.steps * self.recipe.tasks_per_step * of_episode
         return images * catalog.backbone(self.backbone.name).gflops_per_image
-
-    @property
-    def _episodes(self) -> int:
-        return self.recipe.steps * self.recipe.tasks_per_step
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
         """Meta-learn the tower into ``tower.safetensors``.

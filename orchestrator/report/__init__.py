@@ -7,9 +7,8 @@ pages, and ``write`` writes everything into a folder. Start reading in ``registr
 
 from __future__ import annotations
 
-from orchestrator.analysis.rows import rows_of
 from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.terminal import terminal_summary
 from orchestrator.report.write import write_report
 
-__all__ = ["arrange_results", "rows_of", "terminal_summary", "write_report"]
+__all__ = ["arrange_results", "terminal_summary", "write_report"]

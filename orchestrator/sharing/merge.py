@@ -103,7 +103,7 @@ def _merge_cell(
     """
     name = f"results/{cell_id}"
     content, predictions = other.files.read_many([f"{name}.json", f"{name}.npz"])
-    parts = other.files.read_many([f"adapters/{cell_id}/{file}" for file in adapter_files], most=None)
+    parts = other.files.read_many([f"adapters/{cell_id}/{file}" for file in adapter_files])
     if content is None:
         return MergedCell(cell_id, "gone")
     try:

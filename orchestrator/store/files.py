@@ -161,26 +161,26 @@ class Files:
 
     # -- reading and writing ---------------------------------------------------------------------------------------
 
-    def read(self, name: str, most: int | None = LARGEST) -> bytes:
+    def read(self, name: str) -> bytes:
         """Return the content of a file.
 
         Raises ``FileNotFoundError`` if it does not exist, and ``UserError`` for a link out of the store and for a local
-        file of more than ``most`` bytes.
+        file of more than ``LARGEST`` bytes.
         """
         with translate_errors(self.url):
             if self.is_local:
                 size = self.path_inside(name).stat().st_size
-                if most is not None and size > most:
+                if size > LARGEST:
                     what = f"{self.location(name)} has {size / 2**20:.0f} MiB, far more than a file of this kind has"
                     raise UserError(what, where=self.url, hint="move it away; a missing result is measured again")
             return bytes(self._fs.cat_file(self.path(name), **self._reading))
 
-    def read_many(self, names: Sequence[str], most: int | None = LARGEST) -> list[bytes | None]:
+    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
         """Return the contents of many files, in order; ``None`` for a file that does not exist."""
 
         def read_or_none(name: str) -> bytes | None:
             with contextlib.suppress(FileNotFoundError):
-                return self.read(name, most)
+                return self.read(name)
             return None
 
         return self.map(read_or_none, names)

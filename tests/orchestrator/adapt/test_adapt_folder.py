@@ -46,7 +46,7 @@ METHODS = ("linear_probe(epochs=2, search='fixed')", "gda(views=1)", "zero_shot"
 def adapt(
     place: Path, methods: tuple[str, ...] = METHODS, said: io.StringIO | None = None, **changes: object
 ) -> Adaptation:
-    """Run the command's work on ``place/ware``, with the store in ``place/runs``."""
+    """Adapt to the images in ``place/ware``, with the store in ``place/runs``."""
     data_root = str(changes.pop("data_root")) if "data_root" in changes else None
     catalog = tuple(str(file) for file in place.glob("catalog.yaml"))
     settings = RunSettings(
@@ -61,7 +61,7 @@ def adapt(
 
 
 def accuracy_of(model: Path, folder: Path) -> float:
-    """Accuracy of a saved model, in per cent, by the words of its classes."""
+    """Return the accuracy of a saved model, in per cent. Classes are compared by name."""
     loaded = bolt.load_model(model)
     files = sorted(folder.rglob("*.jpg"))
     words = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
@@ -100,7 +100,7 @@ def test_the_page_says_what_was_chosen_what_to_expect_and_how_to_predict(with_te
 
 
 def test_the_model_card_says_what_to_expect_and_how_to_load(with_test: tuple[Path, Adaptation]) -> None:
-    """A model of ``adapt`` had no card, although one of ``export`` had."""
+    """Models of ``adapt`` once had no card, unlike models of ``export``."""
     folder, done = with_test
     card = ModelCard.load(folder / "model" / CARD)
     (score,) = card.data.eval_results or []
@@ -141,7 +141,7 @@ def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path
 
 @pytest.mark.slow
 def test_training_images_are_enough_and_a_killed_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted twice, the third run builds only the folds that are missing."""
+    """After two interrupted runs, the third run builds only the missing folds."""
     write_photographs(tmp_path / "ware", 4)
     build = HeldOutFold.build
     built: list[str] = []
@@ -191,7 +191,7 @@ def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_
 
 
 def test_cheap_candidates_always_run_and_a_model_at_chance_is_called_one(tmp_path: Path) -> None:
-    """With little time, only zero-shot was tried; its model at chance was written without a warning."""
+    """With little time, ``adapt`` once tried zero-shot only, and wrote its model at chance without a warning."""
     for label in range(3):
         (tmp_path / "ware" / f"noise {label}").mkdir(parents=True)
         for number in range(4):
@@ -203,7 +203,7 @@ def test_cheap_candidates_always_run_and_a_model_at_chance_is_called_one(tmp_pat
     assert tried == ["zero_shot", "logistic_probe"]
     assert all("did not fit" in trial.left_out for trial in done.trials if not trial.is_measured)
     assert done.images.chance == pytest.approx(100 / 3)
-    assert not done.suspects  # its guesses questioned nearly every label
+    assert not done.suspects  # a model at chance once questioned nearly every label
     for text in (said.getvalue(), (tmp_path / "model.html").read_text(), (tmp_path / "model" / CARD).read_text()):
         assert "not clearly better than chance" in text
         assert "33.3 %" in text
@@ -211,7 +211,7 @@ def test_cheap_candidates_always_run_and_a_model_at_chance_is_called_one(tmp_pat
 
 
 def test_a_second_process_waits_for_the_first_and_says_so(tmp_path: Path) -> None:
-    """Both wrote the working folder at once, and the second failed with a missing file."""
+    """Two processes once wrote into the working folder at once, and the second failed with a missing file."""
     write_photographs(tmp_path / "ware", 2)
     said, held = io.StringIO(), threading.Event()
 
@@ -233,7 +233,7 @@ def test_a_second_process_waits_for_the_first_and_says_so(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_copies_raise_no_promised_accuracy_and_are_listed(tmp_path: Path) -> None:
-    """Noise, each image four times: a copy in another fold told its class, and 100 % were promised."""
+    """The images are noise, each in four copies. A copy in another fold reveals the class; 100 % were once promised."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 16, 16, 3), dtype=np.uint8)
     for label in range(2):
         (tmp_path / "ware" / f"kind {label}").mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_a_wrong_label_is_asked_about_with_its_picture(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_classes_that_share_a_vector_are_named(tmp_path: Path) -> None:
-    """The tiny CLIP does not know two of these words, so both get the same vector."""
+    """The tiny CLIP does not know two of these words, so both words get the same vector."""
     for name in ("airplane", "bird", "red"):
         (tmp_path / "ware" / name).mkdir(parents=True)
         for number in range(2):
@@ -415,7 +415,7 @@ def test_a_full_disk_loses_no_finished_fold(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
-    """Named after datasets of the catalog; those of an earlier folder are forgotten."""
+    """Files are named after datasets of the catalog. The sources of an earlier run are forgotten."""
     write_photographs(tmp_path / "ware", 2)
     tiny = load_backbone(load_catalog().backbones["tiny-clip"], "cpu").tower.state_dict_open_clip()
     for folder, names in (("first", ("glyph-digits", "glyph-inks")), ("second", ("aerial-land", "aerial-water"))):
@@ -434,7 +434,7 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_sources_of_a_domain_are_fine_tuned_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test features of a source were left out, as if they were the user's own, and no source could be built."""
+    """The test features of a source were once left out like those of the user's images, so no source could be built."""
     monkeypatch.chdir(tmp_path)  # `data add` writes bolt.yaml
     write_photographs(tmp_path / "ware", 2)
     for number, name in enumerate(("cups", "tools")):

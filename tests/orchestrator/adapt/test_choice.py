@@ -1,4 +1,4 @@
-"""The choice among candidates, what it promises, its folds, and labels that may be wrong."""
+"""The choice among candidates, the promised accuracy, the folds, and labels that may be wrong."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_the_most_accurate_is_chosen_and_of_equals_the_first() -> None:
 
 
 def test_among_equally_good_candidates_the_expectation_is_lowered_to_what_they_are_worth() -> None:
-    """Twenty coins: the best has more heads than half, and a new throw has half of them."""
+    """The best of twenty coins shows more than half heads, but half of its new throws are heads."""
     coins = np.random.default_rng(0).random((20, 200)) < 0.5
     found = choose(list(coins), 4)
     raw = 100 * coins.mean(axis=1).max()
@@ -87,6 +87,6 @@ def test_confident_right_labels_are_not_suspect() -> None:
 
 
 def test_a_class_that_is_never_sure_needs_less_to_be_likely() -> None:
-    """Class 1 has a mean probability of 0.4 for its own images, so 0.45 makes an image of class 0 one of it."""
+    """The threshold of class 1 is 0.4, so an image of class 0 with probability 0.45 for class 1 is suspect."""
     probabilities_NC = np.array([[0.9, 0.1], [0.9, 0.1], [0.45, 0.55], [0.6, 0.4], [0.6, 0.4]], np.float32)
     assert suspect_labels(probabilities_NC, np.array([0, 0, 0, 1, 1])) == [(2, 1)]

@@ -1,4 +1,4 @@
-"""The user's folder as a dataset: what is said of broken images, now and when the command continues."""
+"""The user's folder as a dataset: the notes on broken images, in the first run and in a continued run."""
 
 from pathlib import Path
 

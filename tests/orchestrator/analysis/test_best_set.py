@@ -121,7 +121,7 @@ def test_the_number_of_datasets_for_level_has_a_power_of_80_percent() -> None:
 
 
 def test_only_pairs_with_the_first_method_say_how_many_datasets_are_missing() -> None:
-    """b and c are nearly equal, which does not matter for which method is best."""
+    """Methods b and c are nearly equal, but neither is the first method, so their pair does not count."""
     lead, noise = np.random.default_rng(1).normal(0, 3, (2, 8))
     lead, noise = lead - lead.mean(), noise - noise.mean()
     comparison = best_set(scores_of({"a": 70 + lead, "b": 68 - lead / 2, "c": 67.9 + noise}))
@@ -229,7 +229,7 @@ def test_one_method_and_none() -> None:
 
 
 def test_the_test_is_chosen_by_the_number_of_datasets() -> None:
-    """One huge difference hides the lead from the t-test of seven datasets; flips do not mind it."""
+    """One huge difference hides the lead from the t-test on seven datasets, but not from the test by flips."""
     lead = [*np.linspace(1, 2, JOINT_FROM - 2), 80.0]
     scores = scores_of({"a": np.array(lead) + 10, "b": np.full(len(lead), 10.0)})
     assert best_set(scores).outcome == "undecided"
@@ -248,7 +248,7 @@ def test_contradicting_tests_exclude_nothing() -> None:
 
 
 def test_a_method_that_skewed_rivals_exclude_is_named_as_doubtful() -> None:
-    """The rivals of a are a little better on most datasets and much worse on two, each on others."""
+    """Each rival of a is a little better on most datasets, and much worse on two datasets."""
     steady = spread(70, 16, 0.1)
     rivals = {}
     for place in range(5):
@@ -266,7 +266,7 @@ def test_a_method_that_skewed_rivals_exclude_is_named_as_doubtful() -> None:
 
 
 def test_methods_that_are_out_stop_counting() -> None:
-    """With 5 datasets b loses to a at p = 0.015: too much among six methods, and enough once four of them are out."""
+    """On 5 datasets, b loses to a at p = 0.015, which excludes b only after four of the six methods are excluded."""
     lead = np.array([0.4, 1.1, 2.0, 2.6, 3.1])
     far = {f"m{i}": spread(30, datasets=5, seed=i) for i in range(4)}
     p = stats.ttest_1samp(lead, 0, alternative="greater").pvalue
@@ -277,7 +277,7 @@ def test_methods_that_are_out_stop_counting() -> None:
 
 
 def test_pairs_on_few_shared_datasets_are_tested_beside_the_joint_test() -> None:
-    """b ran on 6 of 10 datasets. It is out by a t-test, and the joint test excludes c, whatever b did."""
+    """Method b ran on 6 of 10 datasets, so a t-test excludes it. The joint test on 10 datasets excludes c."""
     columns = {"a": spread(70, 10, 0.5), "b": spread(64, 10, 0.5, seed=1), "c": spread(67, 10, 0.5, seed=2)}
     scores = scores_of(columns)
     for place in range(4):

@@ -30,7 +30,7 @@ def test_the_best_of_three_methods_is_in_the_set_of_many_datasets(datasets: int)
 
 
 def test_two_methods_use_the_whole_level() -> None:
-    """With two methods the test is exact, so the set misses the best one in 4.5 % of draws and not in fewer."""
+    """With two methods the test is exact, so the set misses the best method in 4.5 % of draws."""
     scores = EQUAL["normal"](np.random.default_rng(0), (4000, 2, 7))
     assert covers(best_sets(scores)) == pytest.approx(1 - LEVEL, abs=0.011)
 
@@ -58,7 +58,7 @@ def test_two_level_leaders_stay_together() -> None:
 
 
 def test_uneven_leads_and_skew_need_the_joint_test() -> None:
-    """Student's t-tests in one step hardly find the uneven lead, and keep the best method less often with skew."""
+    """Student's t-tests in one step rarely find the uneven lead, and lose the best method more often under skew."""
     uneven = LEADS["a lead of 3; the others lose 20 points more on 10 % of datasets"]
     scores = uneven(np.random.default_rng(3), (300, 6, 8))
     assert alone(best_sets(scores, one_step)) < 0.1 < 0.7 < alone(best_sets(scores))

@@ -57,7 +57,7 @@ def test_calibration_equals_its_definition(seed: int) -> None:
 
 @pytest.mark.parametrize(("seed", "value"), [(0, 8.248745650), (1, 6.299474835), (2, 9.562105686), (3, 7.627094537)])
 def test_the_calibration_error_equals_that_of_torchmetrics(seed: int, value: float) -> None:
-    """Its ``multiclass_calibration_error`` (1.9.0, 15 bins, l1) computes in float32.
+    """The values are from ``multiclass_calibration_error`` of torchmetrics 1.9.0 (15 bins, l1), which uses float32.
 
     Stored probabilities on the edge of two bins are left out, because float32 rounds them into either.
     """
@@ -90,7 +90,7 @@ def test_one_class_and_certain_predictions_have_values() -> None:
 
 
 def test_intervals_hold_the_truth() -> None:
-    """Over 300 draws of 300 images; the two that have none would not."""
+    """Over 300 draws of 300 images. The two metrics without intervals would fail this test."""
     found = metric_coverage(np.random.default_rng(1), 300, 300)
     assert found["share_at_95"] < 0.9
     assert all(share >= 0.95 - 0.038 for name, share in found.items() if name not in WITHOUT_INTERVAL), found

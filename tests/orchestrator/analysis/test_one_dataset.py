@@ -33,7 +33,7 @@ def test_mean_squares_by_hand() -> None:
 
 
 def test_the_parts_estimate_the_variance_of_the_mean() -> None:
-    """Over many draws of seeds and images, the mean estimate is the variance that the differences really have."""
+    """Over many draws of seeds and images, the mean estimate equals the true variance of the differences."""
     rng = np.random.default_rng(0)
     seeds, images, differences, estimates = 4, 50, [], []
     for _ in range(1500):
@@ -140,7 +140,7 @@ def test_one_method_and_none() -> None:
 
 
 def test_balanced_accuracy_on_one_dataset_holds_the_truth() -> None:
-    """Two methods of equal recalls, one class three times as frequent and much easier: the interval holds 0."""
+    """Two methods have equal recalls, and one class is more frequent and easier. The interval must contain 0."""
     rng, held, draws = np.random.default_rng(5), [], 400
     recall_N = np.repeat([0.9, 0.4], [225, 75])
     labels_N = np.repeat(np.array([0, 1], dtype=np.uint16), [225, 75])

@@ -24,7 +24,7 @@ COSTS = {
 
 
 def comparison(behind: Mapping[str, float], *, level: bool = False, beaten: Sequence[str] = ()) -> Comparison:
-    """Return a comparison of methods so many points behind the first one.
+    """Return a comparison of methods that are ``behind`` the first method by these points.
 
     All pairs of the best set are level or undecided.
     """

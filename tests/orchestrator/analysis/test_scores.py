@@ -25,7 +25,7 @@ DATASETS = ("ants", "bees", "cats", "dogs", "elks", "foxes", "goats", "hares")
 
 
 def measured(track: str = "fewshot") -> tuple[list[Result], dict[str, tuple[StoredPredictions, ...]]]:
-    """Three methods on eight datasets of a frequent and a rare class. LoRA is better on the frequent one alone."""
+    """Return results of three methods on eight datasets. LoRA is better on the frequent class alone."""
     results, predictions = [], {}
     for name, share in METHODS.items():
         for number, dataset in enumerate(DATASETS):
@@ -49,7 +49,7 @@ ZERO_SHOT = [(round(150 * 0.45) + n % 3 + 25 - n % 2) / 2 for n in range(len(DAT
 
 
 def arranged(metric: MetricName | None, track: str = "fewshot", lost: int = 0) -> GridResults:
-    """The grid's results by a metric; the first results have lost their predictions."""
+    """Return the arranged results by a metric. The first ``lost`` results have no predictions."""
     results, predictions = measured(track)
 
     def read(asked: Sequence[Result]) -> Mapping[str, Sequence[StoredPredictions]]:
@@ -79,7 +79,7 @@ def test_rows_have_the_score_of_their_predictions(metric: MetricName) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_verdict_compares_the_scores(metric: MetricName) -> None:
-    """A lead is positive for the better method, and the first method is the better one, also where less is better."""
+    """The first method is the best, and leads of better methods are positive, even if lower values are better."""
     grid = arranged(metric)
     answer = next(answer for answer in grid.verdicts if not answer.dataset)
     comparison = answer.verdicts[0].comparison

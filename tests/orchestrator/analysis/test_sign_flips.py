@@ -13,7 +13,7 @@ from tests.orchestrator.analysis.test_paired_tests import transformed
 
 
 def enumerated_p(rivals: list[list[float]]) -> float:
-    """The share of flips whose largest statistic reaches the observed one; each rival has one lead for each dataset."""
+    """Return the share of flips whose largest statistic reaches the observed one. Each rival has a lead per dataset."""
     reached, observed = 0, max(transformed(np.array(lead)) for lead in rivals)
     for signs in itertools.product([1, -1], repeat=len(rivals[0])):
         largest = max(transformed(np.array([s * x for s, x in zip(signs, lead, strict=True)])) for lead in rivals)
@@ -56,7 +56,7 @@ def test_many_datasets_use_the_same_4096_flips_each_time() -> None:
 
 
 def test_random_flips_agree_with_all_of_them() -> None:
-    """A lead on twelve datasets beside four on which the pair is equal: those change no statistic."""
+    """Four datasets without a difference change no statistic of a lead on twelve datasets."""
     lead = np.random.default_rng(3).normal(0.5, 1, 12)
     exact, drawn = (joint_p(flipped_statistics(np.append(lead, [np.nan] * more)[None])) for more in (0, 4))
     assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact / 4096))

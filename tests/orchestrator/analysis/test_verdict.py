@@ -117,7 +117,7 @@ def test_protocols_that_change_another_one_take_no_part() -> None:
 def test_a_changed_protocol_without_its_base_stands_for_itself(
     elsewhere: dict[str, str],
 ) -> None:
-    """As where one domain was published under other switches."""
+    """For example, one domain was published under other switches."""
     changed = replace(ROW, protocol="published+activation=as_trained", **elsewhere)  # type: ignore[arg-type]
     base = replace(ROW, protocol="published")
     assert comparable_rows([base, changed], ()) == [base, changed]
@@ -140,7 +140,7 @@ def test_groups_and_verdicts_of_a_changed_protocol_stand_where_its_base_is_not()
 
 
 def test_answers_are_marked_by_their_own_track() -> None:
-    """Alpha may see test labels on the track tta alone, so few-shot answers of the same protocol are not marked."""
+    """Alpha sees test labels only on the track tta, so few-shot verdicts of the same protocol are not marked."""
     seeing = STRICT.with_switches(tta_alpha="test_labels")
     results = [result(cell("bolt", name, protocol=seeing), 60.0) for name in DATASETS]
     results += [result(cell("bolt", name, protocol=seeing, track="tta", k=0), 60.0) for name in DATASETS]

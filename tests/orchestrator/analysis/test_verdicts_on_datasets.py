@@ -1,4 +1,4 @@
-"""Answers about single datasets, from the predictions that a store keeps with results."""
+"""Verdicts on single datasets, from the stored predictions of results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_cells_that_were_scored_on_different_images_are_not_compared(tmp_path: P
 
 
 def test_an_imbalanced_dataset_is_judged_by_balanced_accuracy(tmp_path: Path) -> None:
-    """The linear probe is right on nearly all images of the frequent class, and on few of the rare one."""
+    """The linear probe is right on nearly all images of the frequent class, and on few images of the rare class."""
     results = []
     for name, counts in {"bolt": (600, 180), "linear_probe": (790, 20)}.items():
         for seed in (0, 1, 2):

@@ -1,4 +1,4 @@
-"""Trainings of artifacts that are killed: they go on from their last snapshot and end with the same bits."""
+"""A killed training continues from its last snapshot and ends with the same bits."""
 
 import json
 import shutil
@@ -72,14 +72,14 @@ def settings_of(store: str, folder: Path) -> RunSettings:
 
 
 def train_here(folder: str, store: str) -> None:
-    """Do what the processes of these tests do."""
+    """Train the source model in this process, as the child processes of these tests do."""
     model, _ = source_model(Path(folder), Store(store))
     build(model, settings_of(store, Path(folder)))
 
 
 @pytest.fixture(scope="module")
 def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store with everything a source model is made from."""
+    """Return a store with all inputs of a source model."""
     folder = tmp_path_factory.mktemp("inputs")
     store = Store(folder / "store")
     artifacts.build(source_model(folder, store)[1], settings_of(store.url, folder))
@@ -88,7 +88,7 @@ def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, object]]:
-    """Return the tower of a training that nothing interrupts, and what is noted of it."""
+    """Return the tower and the recorded facts of an uninterrupted training."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     shutil.copytree(inputs, folder / "store")
     build(source_model(folder, Store(folder / "store"))[0], settings_of(str(folder / "store"), folder))
@@ -119,7 +119,7 @@ def test_after_fine_tuning_the_pretrained_backbone_is_loaded_again(inputs: Path,
 
 @pytest.fixture
 def killed(inputs: Path, tmp_path: Path) -> Path:
-    """Return a store whose source model was being trained, past its first epoch, when the process was killed."""
+    """Return a store in which the training of a source model was killed after its first epoch."""
     store = tmp_path / "store"
     shutil.copytree(inputs, store)
     model, _ = source_model(tmp_path, Store(store))
@@ -140,7 +140,7 @@ def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_b
     state = snapshots_of(model, killed).load()
     assert state is not None
     assert 0 <= state["epoch"] < EPOCHS
-    state["curve"][0]["train_loss"] = 123.0  # a mark that only a training which goes on from here carries to its end
+    state["curve"][0]["train_loss"] = 123.0  # only a training that continues from this snapshot keeps this value
     snapshots_of(model, killed).save_if_due(lambda: state, 0.0)
     build(model, settings_of(str(killed), tmp_path))
     tower, meta = result(tmp_path, killed)
@@ -279,7 +279,7 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
     with store.building(address, {}) as builder:
         assert store.build_progress(address) == ""
         half_way(builder)
-        with Store(tmp_path).building(address, {}):  # what a builder that was killed has said is not believed
+        with Store(tmp_path).building(address, {}):  # the progress of a killed builder is not shown
             assert store.build_progress(address) == ""
         half_way(builder)
     assert store.build_progress(address) == ""

@@ -78,7 +78,7 @@ def test_a_backbone_from_the_store_imports_no_open_clip(tiny: BackboneRef, tmp_p
 
 
 def test_builds_on_the_cpu_do_not_drop_what_builds_on_the_best_device_have_loaded(tmp_path: Path) -> None:
-    """A grid's images are built on the CPU, between features that need the tower: it was loaded again for each."""
+    """Builds of images on the CPU, between builds that need the tower, once made the process load the tower again."""
     settings = RunSettings(str(tmp_path))
     loaded = artifact_cache(settings)
     artifact_cache(replace(settings, device="cpu"))
@@ -88,7 +88,7 @@ def test_builds_on_the_cpu_do_not_drop_what_builds_on_the_best_device_have_loade
 
 
 def test_a_dataset_added_to_a_catalog_file_is_found_by_a_process_that_has_loaded_the_file(tmp_path: Path) -> None:
-    """Two ``grid --local`` in one process: the second one's dataset was unknown."""
+    """In a process that ran ``grid --local`` twice, the dataset of the second grid was once unknown."""
     file = tmp_path / "catalog.yaml"
     file.write_text("prompts: {ware: ['ware {}']}\n")
     settings = RunSettings(str(tmp_path), catalog_files=(str(file),))

@@ -31,7 +31,7 @@ CAP = 64
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a dataset of photographs that are larger than the tiny CLIP needs, and smaller than a ViT-B/32 does."""
+    """Return a folder with photographs that are larger than the tiny CLIP needs, and smaller than ViT-B/32 needs."""
     folder = tmp_path_factory.mktemp("photographs")
     for split, numbers in (("train", range(4)), ("test", range(4, 6))):
         for name in CLASSES:

@@ -1,4 +1,4 @@
-"""What a method cannot know: test labels, the target's own model, and (at test time) any label at all."""
+"""A method learns neither test labels nor the target's own model, and at test time no label at all."""
 
 import shutil
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import DATASETS, FINE_TUNING, World, build_world, grid_text, tiny
 
 OF_METHODS = ("fewshot", "tta", "tta_stream", "tta_image", "meta")
-"""The tracks of the small world, which has each method on each of its own."""
+"""The tracks of the small world."""
 EVERY = sorted((name, track) for name, method in METHODS.items() for track in OF_METHODS if track in method.tracks)
 
 
@@ -68,7 +68,7 @@ def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifac
 
 @pytest.fixture(scope="module")
 def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[World], ArtifactCache]:
-    """Return a function that copies a world's store and replaces the labels of every test split by others."""
+    """Return a function that copies a world's store and replaces the labels of every test split."""
 
     @cache
     def with_wrong_test_labels(store: str) -> ArtifactCache:
@@ -109,7 +109,7 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
 def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
     world: World, with_own_model: tuple[ArtifactCache, ArtifactCache], name: str
 ) -> None:
-    """Neither directly nor through the domain's total, which contains the target's own task vector."""
+    """The target's own task vector must not leak through the domain's total, which contains it."""
     cell = world.pick(name, "fewshot" if "fewshot" in METHODS[name].tracks else min(METHODS[name].tracks))
     assert cell.dataset.name not in {source.dataset for source in cell.sources}
     good, noisy = with_own_model
@@ -120,7 +120,7 @@ def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
 
 @pytest.fixture(scope="module")
 def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactCache, ArtifactCache]:
-    """Two stores that also hold the target's own model and a domain total with it: a good model, and noise."""
+    """Return two stores with the target's own model in the domain total. In one store the model is noise."""
     folder = tmp_path_factory.mktemp("own-model")
     (folder / "wide.yaml").write_text(grid_text(datasets=DATASETS[:2]))
     wide = load_grid(folder / "wide.yaml", world.catalog)
@@ -152,7 +152,7 @@ def is_total(spec: ArtifactSpec) -> bool:
 def test_the_noise_is_in_the_total_of_methods(
     world: World, with_own_model: tuple[ArtifactCache, ArtifactCache]
 ) -> None:
-    """The test above would notice neither a total without the target nor a model that is not in it."""
+    """Without this test, the test above could pass because the total lacks the target's model."""
     cell = world.pick("bolt")
     found = [SourceSet(loaded, cell.backbone, cell.sources)._total for loaded in with_own_model]
     towers = []
@@ -171,7 +171,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
         if track not in method.tracks or not method.uses_support:
             continue
         if track == "tta" and not method.changes_tower:
-            continue  # it is given no crops
+            continue  # this method gets no crops
         cell = world.pick(name, track)
         task = make_task(CellInputs(cell, world.loaded))
         assert task.oracle is None
@@ -194,7 +194,7 @@ def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accurac
 
 
 def test_the_test_split_is_found_by_the_poisoning(world: World, poisoned: Callable[[World], ArtifactCache]) -> None:
-    """The poisoned store differs where it should: the test above would not notice a glob that finds nothing."""
+    """Without this test, the test above could pass because no file was poisoned."""
     cell = world.pick("zero_shot")
     spec = Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))
     right, wrong = world.loaded.get(spec).labels, poisoned(world).get(spec).labels

@@ -37,7 +37,7 @@ def turned(cell: Cell, **switches: Any) -> Cell:
 
 
 def prepare(world: World, cell: Cell) -> None:
-    """Build what a cell reads beyond its sources, which are built."""
+    """Build the artifacts that a cell reads, except its sources, which exist."""
     for spec in with_inputs(cell_artifacts(cell, world.catalog).specs):
         build(spec, world.settings)
 
@@ -183,7 +183,7 @@ def test_published_supports_of_the_ood_track_come_from_the_test_split_and_are_no
     (other,) = result_of(world, turned(cell, ood_support="test")).evaluations
     # The largest support is left out, not the cell's own two a class, so that every k is scored on the same images.
     assert strict.total - other.total == 16 * 8
-    without_support = replace(world.pick("zero_shot"), track="ood")  # no support is drawn for it, and none left out
+    without_support = replace(world.pick("zero_shot"), track="ood")  # without a support, all test images are scored
     (all_images,) = result_of(world, turned(without_support, ood_support="test")).evaluations
     assert all_images.total == strict.total
 
@@ -229,7 +229,7 @@ def in_bfloat16(cell: Cell) -> Cell:
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each pass through the image tower ran in bfloat16. They compute in float32, which is faster here."""
+    """Record for each pass through the tower whether it asks for bfloat16. It computes in float32, which is faster."""
     found: list[bool] = []
     encode = ImageTower._encode
 

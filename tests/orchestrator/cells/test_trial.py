@@ -1,4 +1,4 @@
-"""Stages and cells through the real parts, in this process: three drawn datasets and the shipped tiny CLIP."""
+"""Artifacts and cells through the real parts, in this process, on three drawn datasets with the tiny CLIP."""
 
 import os
 import shutil
@@ -72,7 +72,7 @@ def test_a_plan_counts_what_is_there(world: World) -> None:
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(world: World) -> None:
-    """It once covered the open cells' sources only, and a resumed run built another one."""
+    """The total once covered the sources of open cells only, so a resumed run built another total."""
     models = source_models(world.grid, world.catalog, None)
     totals = {
         spec
@@ -135,7 +135,7 @@ def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(worl
 
 
 def test_towers_made_of_the_same_sources_are_scored_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells of bolt_pooled that choose the same scale share predictions, and give what they give in a fresh process."""
+    """Cells of bolt_pooled with the same scale share predictions, which are equal to those of a fresh process."""
     cells = [world.pick("bolt_pooled", shots=shots) for shots in (1, 2)]
     alone = [measure(cell, ArtifactCache(world.settings)) for cell in cells]
     scored: list[int] = []
@@ -178,10 +178,10 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(world:
 
 
 def test_what_cells_of_another_target_made_of_their_sources_is_freed(world: World, loaded: ArtifactCache) -> None:
-    """Two sets of sources are kept for their bases, and each held its cells' stacked task vectors, too."""
+    """A process keeps two sets of sources for their bases. Each set once kept stacked task vectors too."""
 
     class Stacks:
-        """Gigabytes, with larger towers."""
+        """Stands for task vectors, which take gigabytes with larger towers."""
 
     sources = CellInputs(world.pick("bolt"), loaded).sources
     stacks = weakref.ref(sources.cached("stacks", Stacks))
@@ -237,7 +237,7 @@ def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(world: W
 
 @pytest.fixture
 def broken_methods() -> Iterator[None]:
-    """Methods that go wrong, registered for one test."""
+    """Register methods that fail, for one test."""
 
     def raises(task: Task, settings: object) -> Adapted:
         raise RuntimeError("the method's own bug")
@@ -278,7 +278,7 @@ def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, 
 
 @pytest.mark.usefixtures("broken_methods")
 def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(world: World, tmp_path: Path) -> None:
-    """Damage in the middle of a run is seen by its next reader only; the cell is not to blame, a method's bug is."""
+    """A failure by a damaged artifact is retried, because the cell did not cause it. A method's bug is not retried."""
     made = replace(world.settings, store_url=str(tmp_path / "store"))
     shutil.copytree(world.settings.store_url, made.store_url)
     store, cell = Store(made.store_url), world.pick("tip_adapter")
@@ -341,7 +341,7 @@ def test_a_cell_of_another_code_version_is_refused(world: World, loaded: Artifac
 
 
 def test_scoring_a_source_leaves_the_backbone_as_it_is(world: World, artifacts: BuiltArtifacts, tmp_path: Path) -> None:
-    """Its weights were once loaded into tensors shared with the backbone; every later task vector was zero."""
+    """The source's weights were once loaded into tensors of the backbone, so every later task vector was zero."""
     made = RunSettings(str(tmp_path), device="cpu")
     backbone = world.grid.cells[0].backbone
     before = ArtifactCache(made).backbone(backbone).tower.state_dict_open_clip()

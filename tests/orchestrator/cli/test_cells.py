@@ -28,7 +28,7 @@ def grid() -> Grid:
 
 @pytest.fixture
 def listed(grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Listed:
-    """What ``cells smoke --json`` prints on a store where the first cell has finished and the second has failed."""
+    """Return the output of ``cells smoke --json`` if the first cell has finished and the second has failed."""
     store = Store(tmp_path)
     store.write_result(drawn(grid.cells[0], grid.label(grid.cells[0]), load_catalog()))
     for cell in grid.cells[:2]:  # an old failure of a finished cell does not count

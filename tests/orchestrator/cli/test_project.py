@@ -1,4 +1,4 @@
-"""``bolt.yaml``: written by ``data add``, the default of every command's options, and checked like any other file."""
+"""``bolt.yaml`` is written by ``data add``, gives the defaults of options, and is checked like other files."""
 
 import errno
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.helpers.photographs import break_file, write_photographs
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of the commands, with two datasets that are not added yet."""
+    """Return the working folder of the commands, with two folders of images that are not yet datasets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     for variable in ("BOLT_STORE", "BOLT_DATA"):
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str) -> str:
-    """The output of a command that ends with exit code 0."""
+    """Run a command, which must succeed, and return its output."""
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code == 0, (done.output, done.exception)
     return done.output

@@ -1,4 +1,4 @@
-"""What a cell takes, by the nearest finished cells."""
+"""The predicted seconds and memory of cells."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", 
 
 
 def work(cell: Cell, gflop: float) -> Work:
-    """The work of a cell that counts so many operations."""
+    """Return the work of a cell with this many 10^9 operations."""
     return CostModel(lambda cell: gflop).work(cell)
 
 
 def measured(*done: tuple[Cell, float, float]) -> CostModel:
-    """A cost model that has learned: cell, operations, seconds."""
+    """Return a cost model that has learned from these (cell, operations, seconds)."""
     costs = CostModel()
     for cell, gflop, seconds in done:
         costs.learn(work(cell, gflop), seconds)
@@ -27,7 +27,7 @@ def measured(*done: tuple[Cell, float, float]) -> CostModel:
 
 
 def on_gpu(cell: Cell, mebibytes: float) -> Result:
-    """A result of a cell that ran on a GPU."""
+    """Return the result of a cell that took this memory on a GPU."""
     result = samples.result(cell)
     manifest = replace(result.manifest, device="NVIDIA H100")
     return replace(result, manifest=manifest, details={RESERVED_MEMORY: mebibytes})
@@ -43,12 +43,12 @@ def test_seconds_grow_with_the_operations_within_a_group() -> None:
     ("cell", "gflop", "seconds"),
     [
         (BOLT, 10, 1.0),
-        (replace(BOLT, shots=2), 10, 2.0),  # k = 1 is nearer to 2 than 4 is, as ratios go
+        (replace(BOLT, shots=2), 10, 2.0),  # by ratio, k = 1 is nearer to 2 than k = 4 is
         (replace(BOLT, shots=16), 10, 1.0),  # k = 4 is the nearest
         (replace(BOLT, track="ood"), 10, 1.0),  # the same method at the same k on another track
         (samples.cell(backbone="large"), 100, 10.0),  # on another backbone, by operations
         (LORA, 12, 1.2),  # another method on this backbone, at this k
-        (samples.cell(method="tip_adapter"), 0, 0.5),  # one that reads features is like others that do
+        (samples.cell(method="tip_adapter"), 0, 0.5),  # another method that reads features only
         (samples.cell(method="lora", backbone="large"), 10, 1.0),  # any cell
     ],
 )
@@ -64,7 +64,7 @@ def test_without_similar_cells_there_is_no_prediction() -> None:
 
 
 def test_old_measurements_fade() -> None:
-    """Earlier results may be of another machine; this run's own soon outweigh them."""
+    """Earlier results may be from another machine, so the results of this run soon outweigh them."""
     costs = measured(*[(BOLT, 10, 100.0)] * 200, *[(BOLT, 10, 1.0)] * 60)
     predicted = costs.predict(work(BOLT, 10))
     assert predicted is not None

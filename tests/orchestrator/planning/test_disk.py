@@ -1,4 +1,4 @@
-"""What a plan takes on disk, and the refusal to start what cannot fit."""
+"""The disk space that a plan needs, and the refusal to start a plan without enough space."""
 
 import shutil
 from dataclasses import replace
@@ -12,7 +12,7 @@ from bolt.methods import METHODS
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.spec import build
 from orchestrator.artifacts.support_images import SupportImages
-from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog import Catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, disk_line, free_bytes
@@ -23,11 +23,6 @@ from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.command import options, orchestrator, run_local
 from tests.orchestrator.conftest import grid_text
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +104,7 @@ def test_test_time_adaptation_counts_two_strong_views_per_image_and_epoch(plan: 
     epochs = cell.method.settings_dict()["epochs"]
     assert isinstance(epochs, int)
     trained = METHODS["bolt"].training_forwards * 2 * images * epochs
-    forwards = images * (1 + epochs) + trained + images  # looks and weak views, strong views, the score
+    forwards = images * (1 + epochs) + trained + images  # un-augmented and weak views, strong views, and scoring
     gflop = forwards * catalog.backbone(cell.backbone.name).gflops_per_image
     assert cell_gflops(cell, catalog) == pytest.approx(gflop)
 

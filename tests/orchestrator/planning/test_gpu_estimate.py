@@ -1,4 +1,4 @@
-"""The hours that a plan takes on a kind of GPU."""
+"""The estimated hours of a plan on a kind of GPU."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bolt.methods import METHODS
-from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog import Catalog
 from orchestrator.cli.app import app
 from orchestrator.grid import load_grid
 from orchestrator.planning.cost import cell_gflops
@@ -18,11 +18,6 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.machine import Gpu
 
 ONLY = ("backbone=vit-l-14,vit-b-32", "dataset=dtd", "k=1,16", "seed=1,2")
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +65,7 @@ def test_larger_towers_sustain_more_operations_a_second() -> None:
 
 
 def test_the_speed_of_this_machines_gpus_is_that_of_their_kind() -> None:
-    """The first estimate of a run assumed 20 TFLOP/s of any GPU."""
+    """The first estimate of a run once assumed 20 TFLOP/s for any GPU."""
     a100, t4, other = (Gpu(0, name, None, 0, 1) for name in ("NVIDIA A100-SXM4-40GB", "Tesla T4", "Made-up 9"))
     assert assumed_gpu_tflops([a100]) == pytest.approx(0.20 * 156, rel=0.02)
     assert assumed_gpu_tflops([a100, t4]) == assumed_gpu_tflops([t4]) < 8.1
@@ -92,7 +87,7 @@ def test_hours_are_those_of_cells_and_missing_artifacts_at_each_towers_rate(plan
 
 
 def test_a_step_counts_what_its_method_says(plan: Plan, catalog: Catalog) -> None:
-    """BOLT's step was counted like one of full fine-tuning, three forward passes."""
+    """A training step of BOLT once counted as three forward passes, as in full fine-tuning."""
     lora, bitfit, svf = (
         next(c for c in plan.todo if c.method.name == name and c.shots == 16 and c.backbone.name == "vit-l-14")
         for name in ("lora", "bitfit", "svf")

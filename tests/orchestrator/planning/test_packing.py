@@ -1,4 +1,4 @@
-"""What share of a GPU a cell requests, and why."""
+"""The share of a GPU that a cell asks for."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from bolt.clip.input_size import InputSize
 from bolt.methods import METHODS
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog import Catalog
 from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.events import Resources
@@ -24,13 +24,8 @@ from tests.orchestrator.planning.test_cost import on_gpu
 GPU = 80 * 1024.0
 
 
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
-
-
 def cell(method: str = "linear_probe", shots: int = 4, dataset: str = "glyph-digits", seed: int = 1) -> Cell:
-    """A cell of the shipped tiny backbone, whose sizes the catalog knows."""
+    """Return a cell of the shipped tiny backbone, whose sizes are in the catalog."""
     made = samples.cell(seed, method=method, shots=shots, dataset=dataset, backbone="tiny-clip")
     return replace(made, method=MethodRef(method, METHODS[method].version, ()))
 
@@ -52,7 +47,7 @@ def test_without_measurements_shares_are_assumed_and_marked_as_assumed(catalog: 
 def test_a_cell_that_was_not_measured_asks_for_what_training_all_weights_takes(
     catalog: Catalog, backbone: str, gpu_gib: float, sources: int, share: float
 ) -> None:
-    """On an H200, reserved at B/32 with 16 sources: BOLT 1.5 GiB, LoRA 1.4, full fine-tuning 2.3, aTLAS 6.7."""
+    """Measured on an H200 at B/32 with 16 sources: BOLT reserves 1.5 GiB, LoRA 1.4, full fine-tuning 2.3, aTLAS 6.7."""
     named = tuple(SourceRef(f"source-{number}", "") for number in range(sources))
     unmeasured = replace(cell("atlas"), backbone=BackboneRef(backbone, ""), sources=named)
     assert Packing(catalog, gpu_mib=gpu_gib * 1024).share(unmeasured) == share

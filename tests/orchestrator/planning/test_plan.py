@@ -1,4 +1,4 @@
-"""The plan: what is done, failed and open, in which order, and what is missing."""
+"""The plan: finished, failed and open cells, their order, and missing artifacts."""
 
 import io
 import json
@@ -21,11 +21,6 @@ from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 from tests.helpers.synthetic_results import drawn
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +58,7 @@ def test_a_cell_whose_worker_died_runs_again_without_retry_failed(grid: Grid, ca
 
 
 def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Catalog) -> None:
-    """Cells of one grid share their parts, and the plan counts on it; cells that were read from results do not."""
+    """The plan compares parts of cells by object. Cells that were read from results do not share objects."""
     grid = load_grid("demo", catalog)
     sources = source_models(grid, catalog, None)
     read = [Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) for cell in grid.cells]
@@ -120,7 +115,7 @@ def test_missing_datasets_have_one_list_and_one_command(
 
 
 def test_cells_that_share_what_a_worker_keeps_follow_one_another(catalog: Catalog) -> None:
-    """A process keeps what the last method made of its sources, and the images of the last support."""
+    """A process keeps the last method's values from its sources, and the images of the last support."""
     only = ("dataset=glyph-digits,glyph-inks", "method=atlas,bolt,linear_probe", "track=fewshot")
     cells = in_running_order(reversed(load_grid("demo", catalog, only=only).cells))
     sources = [(cell.dataset.name, cell.method) for cell in cells]
@@ -142,7 +137,7 @@ blocks:
 
 
 def test_a_plan_names_the_command_that_fetches_what_is_missing(tmp_path: Path) -> None:
-    """It once sent the reader to another command, with a name that this command did not know."""
+    """The message once named another command, with an argument that this command did not know."""
     (tmp_path / "mine.yaml").write_text(GRID)
     catalog, store = load_catalog(), Store(tmp_path / "runs")
     plan = make_plan(load_grid(tmp_path / "mine.yaml", catalog), catalog, store)

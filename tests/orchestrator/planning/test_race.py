@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.estimate import race_range
@@ -30,11 +30,6 @@ blocks:
     methods: [zero_shot, linear_probe, tip_adapter, bolt]
 """
 MEANS = {"zero_shot": 30.0, "linear_probe": 60.0, "tip_adapter": 60.2, "bolt": 40.0}
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
 
 
 @pytest.fixture

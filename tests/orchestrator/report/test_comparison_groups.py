@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from bolt.protocol import PUBLISHED
-from orchestrator.analysis.rows import labels_of
+from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.core.cell import Cell, DatasetRef
-from orchestrator.report import rows_of
 from orchestrator.report.analysis.grid_results import arrange_results
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.accuracy import main_table
@@ -17,13 +16,10 @@ from tests.helpers.small_results import ZERO_SHOT, arrange, cell, grid, is_cell,
 
 def test_rows_hold_one_line_per_evaluation() -> None:
     of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch"))
-    frame = rows_of([result(of, 61.0, 42.0)], label, lambda row: 40.0 if row.evaluated_on == "sketch" else None)
-    assert list(frame["evaluated_on"]) == ["imagenet", "sketch"]
-    assert list(frame["gain"]) == [11.0, -8.0]
-    assert frame["delta"].tolist()[1] == pytest.approx(2.0)
-    assert math.isnan(frame["delta"].tolist()[0])
-    assert (frame["method"] == "BOLT").all()
-    assert set(frame["cell_id"]) == {of.id}
+    published = {"sketch": 40.0}
+    rows = row_list([result(of, 61.0, 42.0)], {of.id: "BOLT"}, lambda row: published.get(row.evaluated_on))
+    assert [(row.evaluated_on, row.gain, row.delta) for row in rows] == [("imagenet", 11, None), ("sketch", -8, 2)]
+    assert {(row.method, row.cell_id) for row in rows} == {("BOLT", of.id)}
 
 
 def test_cells_that_differ_are_never_averaged_under_one_label() -> None:

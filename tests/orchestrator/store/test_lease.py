@@ -1,4 +1,4 @@
-"""One driver per grid and store: locks, leases, drivers that were killed, other machines."""
+"""Only one driver runs a grid: leases, killed drivers, and drivers on other machines."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ with grid_lease(Files(sys.argv[1]), "demo", lambda line: print(line, flush=True)
 
 
 def driver(url: Path | str) -> subprocess.Popen[str]:
-    """A driver that drives until its input ends."""
+    """Start a process that holds the lease until its input ends."""
     words = [sys.executable, "-c", DRIVER, str(url)]
     started = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert started.stdout.readline() == "driving\n"
@@ -113,7 +113,7 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
 
         def noticed() -> bool:
             if not said:
-                files.write(NAME, json.dumps(theirs).encode())  # in case it was overwritten at that very moment
+                files.write(NAME, json.dumps(theirs).encode())  # the driver may have overwritten it meanwhile
             return bool(said)
 
         wait_for(noticed)
@@ -122,7 +122,7 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
 
 
 def race_for_a_lease(store: str | Path, many: int) -> list[str]:
-    """What so many that try to take one lease at the same moment get: an error, or an empty text."""
+    """Take one lease from many threads at once; return each thread's error, or an empty text."""
     end = threading.Barrier(many)
 
     def take(number: int) -> str:

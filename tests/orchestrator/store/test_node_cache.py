@@ -1,4 +1,4 @@
-"""This machine's copies of artifacts: fetched once for all processes, checked, and kept while somebody uses them."""
+"""The cache of this machine: files are fetched once for all processes, checked, and kept while they are used."""
 
 import errno
 import hashlib
@@ -43,7 +43,7 @@ sys.stdin.read()
 
 
 def process(root: Path, log: Path, letter: str, seconds: float = 0.0) -> subprocess.Popen[str]:
-    """A process that gets one content, taking so long to fetch it, and lives until its input ends."""
+    """Start a process that fetches one content in ``seconds``, and lives until its input ends."""
     words = [sys.executable, "-c", PROCESS, str(root), str(log), letter, str(seconds)]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -53,7 +53,7 @@ def digest_of(content: bytes) -> str:
 
 
 def get(cache: NodeCache, content: bytes, given: list[bytes] | None = None) -> Path:
-    """``content`` through a cache; what is fetched is ``given``, one after the other, and then the content."""
+    """Get ``content`` through a cache. The fetches return the contents ``given`` in turn, and then ``content``."""
     rest = list(given or [])
     return cache.get(digest_of(content), len(content), lambda part: _write(part, rest.pop(0) if rest else content))
 
@@ -78,7 +78,7 @@ def remove_links(root: Path) -> None:
 
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """Ended by the test, or afterwards."""
+    """Return a list for started processes, which are killed after the test."""
     started: list[subprocess.Popen[str]] = []
     yield started
     for one in started:
@@ -142,7 +142,7 @@ def test_what_a_living_process_was_given_stays(tmp_path: Path, processes: list[s
     processes.append(process(root, tmp_path / "log", "a"))
     stdout = processes[0].stdout
     assert Path(stdout.readline().strip()).read_bytes() == ONE
-    get(NodeCache(root, limit=1000), TWO)  # larger than it may be, rather than taken from under somebody
+    get(NodeCache(root, limit=1000), TWO)  # the cache exceeds its limit, because a file in use must stay
     assert contents(root) == {ONE, TWO}
     processes[0].communicate("")
     get(NodeCache(root, limit=2000), THREE)

@@ -1,4 +1,4 @@
-"""Predictions beside the results: their bytes, damage to them, and results that were written without them."""
+"""Stored predictions: their bytes, damaged files, and results without predictions."""
 
 import io
 import json
@@ -98,7 +98,7 @@ def test_damage_after_a_result_was_read_is_noticed(store: Store) -> None:
 
 
 def format_2() -> str:
-    """The result as the previous format writes it."""
+    """Return the text of the result in the previous format."""
     data = json.loads(RESULT.to_json())
     del data["predictions"], data["sha256"]
     data["manifest"]["cuda_graphs"] = True  # an option of earlier versions
@@ -123,7 +123,7 @@ def test_a_result_has_every_field() -> None:
 
 
 def spoil(**changes: object) -> bytes:
-    """The file with other arrays, as a faulty program could write it."""
+    """Return a predictions file in which some arrays are replaced."""
     (split,) = parse_predictions(CONTENT, RESULT.evaluations)
     arrays = {name: getattr(split, name) for name in ("labels", "predicted", "probability")} | changes
     stream = io.BytesIO()
@@ -145,7 +145,7 @@ def spoil(**changes: object) -> bytes:
     ids=["empty", "no zip", "pickled", "too short", "another type", "other counts", "no split"],
 )
 def test_a_file_that_disagrees_with_its_result_is_refused(store: Store, content: bytes) -> None:
-    """Even if its checksum is the recorded one."""
+    """The file is refused although its checksum is the recorded one."""
     wrong = replace(RESULT, predictions=predictions_file(content))
     store.write_result(wrong, content)
     assert store.read_predictions([wrong]) == {}

@@ -51,7 +51,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """A server of S3's on loopback."""
+    """Start an S3 server on loopback."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -62,7 +62,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client with an empty bucket; the store's environment points at it."""
+    """Return a client with an empty bucket, and set the environment of the store to its server."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, FOLDER: str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
@@ -77,7 +77,7 @@ def s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def keys(client: Any, folder: str = "") -> list[str]:
-    """Names in the store, below a folder."""
+    """Return the names of objects below a folder of the store."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"runs/{folder}")
     return [one["Key"].removeprefix("runs/") for page in pages for one in page.get("Contents", [])]
 
@@ -94,13 +94,13 @@ ONLY = ["dataset=amounts", "method=zero_shot,tip_adapter,bolt_pooled", "seed=1"]
 
 
 def grid(folder: Path, *more: str) -> list[str]:
-    """The words of the ``grid`` command on three cells of the mini grid."""
+    """Return the arguments of the ``grid`` command for three cells of the mini grid."""
     only = [word for value in ONLY for word in ("--only", value)]
     return command.arguments(folder, *only, *more, store=URL)[3:]
 
 
 def scores_in(texts: list[str]) -> dict[str, object]:
-    """Cell id -> everything a result says about accuracy and training; times left out."""
+    """Return by cell id the fields of a result about accuracy and training, without times."""
     found = [json.loads(text) for text in texts]
     return {
         one["id"]: (one["evaluations"], one["curves"], one["details"], one["trainable_parameters"]) for one in found
@@ -108,7 +108,7 @@ def scores_in(texts: list[str]) -> dict[str, object]:
 
 
 def measured_in_a_folder(folder: Path) -> dict[str, object]:
-    """The same cells in a folder and in this process, where nothing goes wrong."""
+    """Return the results of the same cells from a run without faults in a local store."""
     files, images, store = [folder / "own.yaml"], folder / "images", folder / "runs"
     settings = RunSettings(str(store), device="cpu", catalog_files=(str(files[0]),), data_root=str(images))
     catalog = load_catalog(files)
@@ -234,12 +234,11 @@ def test_a_damaged_object_is_found(
         found.path("numbers.bin")
     assert store.artifact(ADDRESS) is None
     build(store)
-    rebuilt = store.artifact(ADDRESS)
-    rebuilt.verify()
+    assert store.is_intact(ADDRESS)
 
 
 def test_a_bucket_that_was_copied_keeps_its_artifacts(s3: Any) -> None:
-    """Tags of contents are a server's own; another tag alone is no damage."""
+    """Each server makes its own tags, so another tag alone is no damage."""
     build(Store(URL))
     manifest = json.loads(body(s3, f"{ADDRESS}/manifest.json"))
     assert manifest["tags"]["numbers.bin"]
@@ -285,7 +284,7 @@ def test_more_results_than_a_page_and_those_of_others_are_read(s3: Any, monkeypa
     assert cells[1].id not in store.result_ids()
     copies = local_folder(Files(URL), "results")
     one = copies / f"{cells[5].id}.json"
-    one.write_bytes(one.read_bytes()[:100])  # a copy that is not what the store has is not believed
+    one.write_bytes(one.read_bytes()[:100])  # a local copy with other content is not used
     assert Store(URL).read_results(cell.id for cell in cells)[0] == found
 
 
@@ -383,7 +382,7 @@ def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pyt
 
 
 def refused(url: str, match: str) -> None:
-    """Every first touch of a store says the same: planning, driving, building."""
+    """Expect that reading, driving and building report an unusable store with the same message."""
     with pytest.raises(UserError, match=match) as caught:
         Store(url).read_results([samples.cell(1).id])
     assert len(str(caught.value).splitlines()) <= 2
@@ -426,7 +425,7 @@ def test_a_command_says_it_in_a_line_before_any_work(s3: Any, tmp_path: Path) ->
 
 
 def test_a_store_that_goes_away_is_an_error_of_the_system(s3: Any) -> None:
-    """So that what goes on without a disk (a status, a snapshot) goes on without a store."""
+    """The error is an OSError, so that code which tolerates a full disk tolerates an unavailable store."""
     gone = Files("s3://nobody-has-this/runs")
     with pytest.raises(OSError, match="no such bucket"):
         gone.write("a", b"")

@@ -1,4 +1,4 @@
-"""The store: whole or not at all, one identity per address, nothing half-built taken for whole."""
+"""The store: artifacts are complete or absent, and an address has one identity."""
 
 import errno
 import hashlib
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,7 +17,6 @@ import pytest
 
 from orchestrator.sharing.merge import merge_stores
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
-from orchestrator.store.artifact import discard
 from orchestrator.store.errors import StoreUnavailable, is_store_error, retry_store
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
@@ -84,7 +84,7 @@ with Store(sys.argv[1]).building({ADDRESS!r}, {IDENTITY!r}) as builder:
 
 
 def test_what_a_killed_builder_of_this_machine_left_goes_with_the_next_build(tmp_path: Path) -> None:
-    """It once lay there for a day, however often the artifact was built."""
+    """The files of a killed builder once stayed for a day, although the artifact was built again."""
     killed = subprocess.run([sys.executable, "-c", KILLED_BUILDER, str(tmp_path)], cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
     (left,) = (tmp_path / ADDRESS).iterdir()
@@ -109,33 +109,24 @@ def test_another_identity_at_the_same_address_is_an_error_not_a_rebuild(tmp_path
 def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: Path, damage: bytes) -> None:
     store = Store(tmp_path)
     build(store)
-    found = store.artifact(ADDRESS)
-    found.path("numbers.bin").write_bytes(damage)
-    with pytest.raises(CorruptArtifact):
-        found.verify()
-    discard(store.files, ADDRESS)
+    store.artifact(ADDRESS).path("numbers.bin").write_bytes(damage)
+    assert not store.is_intact(ADDRESS)
     assert store.artifact(ADDRESS) is None
     build(store)
-    rebuilt = store.artifact(ADDRESS)
-    rebuilt.verify()
+    assert store.is_intact(ADDRESS)
 
 
-def test_a_truncated_manifest_is_corrupt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[:50], lambda text: json.dumps({**json.loads(text), "identity": float("nan")})],
+    ids=["truncated", "its identity is NaN, which Python reads although it is no JSON"],
+)
+def test_a_damaged_manifest_is_corrupt_and_not_the_users_error(tmp_path: Path, damage: Callable[[str], str]) -> None:
     store = Store(tmp_path)
     build(store)
     manifest = tmp_path / ADDRESS / "manifest.json"
-    manifest.write_text(manifest.read_text()[:50])
-    with pytest.raises(CorruptArtifact):
-        store.artifact(ADDRESS)
-
-
-def test_a_manifest_whose_identity_is_no_number_is_corrupt_and_not_the_users_error(tmp_path: Path) -> None:
-    """NaN is no JSON, but Python reads it; comparing identities then raised what nobody caught."""
-    store = Store(tmp_path)
-    build(store)
-    manifest = tmp_path / ADDRESS / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "identity": float("nan")}))
-    with pytest.raises(CorruptArtifact, match="has no identity"):
+    manifest.write_text(damage(manifest.read_text()))
+    with pytest.raises(CorruptArtifact, match="cannot be read"):
         store.artifact(ADDRESS, IDENTITY)
 
 
@@ -154,25 +145,24 @@ def test_a_hostile_manifest_reads_nothing_outside_of_its_artifact(tmp_path: Path
     (tmp_path / "secret").write_text(SECRET)
     if isinstance(stored, str):
         stored = stored.replace("{outside}", str(tmp_path / "secret"))
+    refuse_manifest(tmp_path, "secret", [stored, len(SECRET), hashlib.sha256(SECRET.encode()).hexdigest()])
+
+
+def refuse_manifest(tmp_path: Path, name: str, entry: object) -> None:
+    """Expect that an artifact whose manifest lists one file with this entry is corrupt."""
     store = Store(tmp_path / "store")
-    entry = [stored, len(SECRET), hashlib.sha256(SECRET.encode()).hexdigest()]
-    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"secret": entry}}
+    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {name: entry}}
     store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
     with pytest.raises(CorruptArtifact, match="cannot be read"):
         store.artifact(ADDRESS)
 
 
-@pytest.mark.parametrize(
-    "entry", [[], ["a"], ["{own}", -1, "0" * 64], ["{own}", True, "0" * 64], ["{own}", 1, "x"], "ab"]
-)
+OWN = f"{ADDRESS}/1-a/n"
+
+
+@pytest.mark.parametrize("entry", [[], ["a"], [OWN, -1, "0" * 64], [OWN, True, "0" * 64], [OWN, 1, "x"], "ab"])
 def test_a_manifest_that_no_builder_wrote_is_corrupt(tmp_path: Path, entry: object) -> None:
-    store = Store(tmp_path)
-    if isinstance(entry, list):
-        entry = [f"{ADDRESS}/1-a/n" if part == "{own}" else part for part in entry]
-    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"n": entry}}
-    store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
-    with pytest.raises(CorruptArtifact, match="cannot be read"):
-        store.artifact(ADDRESS)
+    refuse_manifest(tmp_path, "n", entry)
 
 
 @pytest.mark.parametrize("linked", ["numbers.bin", "attempt", "kind"])
@@ -223,7 +213,7 @@ def test_a_record_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None
     (tmp_path / "results").mkdir()
     for name in ("x.json", "x.npz"):
         with (tmp_path / "results" / name).open("wb") as stream:
-            stream.truncate(2**31)  # takes no place on the disk
+            stream.truncate(2**31)  # a sparse file takes no space on the disk
         with pytest.raises(UserError, match="2048 MiB"):
             store.files.read(f"results/{name}")
     with pytest.raises(UserError, match="2048 MiB"):
@@ -276,15 +266,10 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path:
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_an_unknown_kind_of_store_is_a_users_error() -> None:
+@pytest.mark.parametrize("url", ["nosuchscheme://bucket", f"/tmp/{'x' * 300}", "/tmp/\0"])
+def test_a_store_that_cannot_exist_is_a_users_error(url: str) -> None:
     with pytest.raises(UserError, match="cannot use"):
-        Store("nosuchscheme://bucket")
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "\0"])
-def test_a_folder_name_that_no_file_system_allows_is_a_users_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="cannot use"):
-        Store(tmp_path / name)
+        Store(url)
 
 
 def test_a_disk_that_is_away_is_an_error_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
