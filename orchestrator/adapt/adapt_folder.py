@@ -61,7 +61,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     backbone = catalog.backbone(request.backbone, "--backbone")
     check_request(request, catalog, layout.parts.values())
     candidates = read_candidates(request, backbone)
-    form: Form = request.form if backbone.has_matrices else "adapter"  # the file of a model cannot hold another tower
+    form: Form = request.form if backbone.has_matrices else "adapter"  # other towers are saved as adapters only
     for each in candidates:
         learns_tokens = isinstance(each.settings, DeepPromptSettings)
         check_form(form, backbone, each.method.name if learns_tokens else None)
