@@ -47,7 +47,7 @@ def add(
     pretrained: Annotated[str | None, typer.Option("--pretrained", metavar="TAG", help="weights of open_clip")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="weights in open_clip's layout")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="its key; by default made from the architecture and the weights")
+        str | None, typer.Option("--name", help="name of the backbone; by default made from architecture and weights")
     ] = None,
     quick_gelu: Annotated[
         bool | None, typer.Option("--quick-gelu/--gelu", help="the activation the weights were trained with")

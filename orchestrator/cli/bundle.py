@@ -84,7 +84,7 @@ def verify(file: BundlePath) -> None:
 def rerun(
     file: BundlePath,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="number of cells to draw")] = 3,
-    seed: Annotated[int, typer.Option("--seed", help="of the draw")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="seed of the draw")] = 0,
     *,
     settings: ComputeSettings,
 ) -> None:

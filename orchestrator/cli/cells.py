@@ -45,7 +45,7 @@ def cells(
     protocol: Annotated[Names, _filter("cells of this protocol")] = None,
     finished: Annotated[bool, typer.Option("--finished", help="cells with a result")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="cells whose last attempt failed")] = False,
-    open_: Annotated[bool, typer.Option("--open", help="cells with neither")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="cells with neither a result nor a failure")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print a JSON list with all fields")] = False,
     *,
     settings: StoreSettings,

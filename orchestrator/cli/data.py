@@ -170,12 +170,12 @@ def verify(
 def add(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH...", help="a folder of images, a table of them, tar shards, or hf:OWNER/NAME"),
+        typer.Argument(metavar="PATH...", help="a folder or a table of images, tar shards, or hf:OWNER/NAME"),
     ],
     catalog: CatalogFiles = None,
-    name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
-    title: Annotated[str | None, typer.Option("--title", help="its name in tables")] = None,
-    domain: Annotated[str, typer.Option("--domain", help="the domain it belongs to")] = "own",
+    name: Annotated[str | None, typer.Option("--name", help="name of the dataset; by default the folder's")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="name of the dataset in tables")] = None,
+    domain: Annotated[str, typer.Option("--domain", help="domain of the dataset")] = "own",
     template: Templates = None,
     words: WordTable = None,
     bands: Bands = None,
@@ -183,7 +183,7 @@ def add(
     mirrorable: Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     data_root: Annotated[
-        Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="where the files of hf:OWNER/NAME are put")
+        Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder for the files of hf:OWNER/NAME")
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option("--column", metavar="KEY=NAME", help="a table's column of path, label or split")
@@ -208,7 +208,7 @@ def add(
     files = catalog or [DEFAULT_CATALOG]
     columns = dict(text.partition("=")[::2] for text in column or ())
     if not {"path", "label", "split"} >= columns.keys() or "" in columns.values():
-        raise UserError(f"needs path=NAME, label=NAME or split=NAME, not {' '.join(column or ())}", where="--column")
+        raise UserError(f"give path=NAME, label=NAME or split=NAME, not {' '.join(column or ())}", where="--column")
     options = DatasetOptions(
         name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace,
         words=words, columns=columns, reading=image_reading(bands, range_),

@@ -147,7 +147,7 @@ def _store_line(url: str) -> str:
 
 @with_settings
 def doctor(
-    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="say what this grid would need")] = None,
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="also show what this grid needs")] = None,
     as_json: AsJson = False,
     *,
     settings: StoreSettings,

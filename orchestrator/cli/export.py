@@ -21,10 +21,10 @@ def export(
         Path | None, typer.Option("-o", "--output", help="a new folder; by default exports/CELL.FORM")
     ] = None,
     with_basis: Annotated[
-        bool, typer.Option("--with-basis", help="an adapter with the basis of its coefficients")
+        bool, typer.Option("--with-basis", help="store the basis of the coefficients in the adapter")
     ] = False,
     register: Annotated[
-        str | None, typer.Option("--register", metavar="NAME", help="register it in MLflow under this name")
+        str | None, typer.Option("--register", metavar="NAME", help="register the model in MLflow under this name")
     ] = None,
     *,
     settings: ComputeSettings,

@@ -116,7 +116,7 @@ CatalogFiles = Annotated[
     list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
 ]
 OwnCatalog = Annotated[
-    list[Path], typer.Option("--catalog", help="your catalog file; entries are added to the last one given")
+    list[Path], typer.Option("--catalog", help="your catalog file; of several, the last one gets the new entries")
 ]
 Templates = Annotated[
     list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
@@ -142,7 +142,7 @@ Device = Annotated[
 ]
 Metric = Annotated[
     MetricName | None,
-    typer.Option("--metric", help="compare by it instead of accuracy (imbalanced: balanced_accuracy)"),
+    typer.Option("--metric", help="compare methods by this metric; default accuracy (imbalanced: balanced_accuracy)"),
 ]
 FormOption = Annotated[Form, typer.Option("--as", help="the form of the model")]
 

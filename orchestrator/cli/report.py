@@ -75,7 +75,7 @@ def report(
 def results(
     grid: GridName,
     set_: SetValues = None,
-    format_: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="of the table")] = "csv",
+    format_: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="format of the table")] = "csv",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="balanced accuracy, F1, calibration and others, from stored predictions")

@@ -43,11 +43,11 @@ def list_sources(
 @app.command()
 def adopt(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="files, folders, or hf:OWNER/NAME[@REVISION]")],
-    backbone: Annotated[str, typer.Option("--backbone", metavar="B", help="what they were fine-tuned from")],
+    backbone: Annotated[str, typer.Option("--backbone", metavar="B", help="backbone of the fine-tuning")],
     catalog: OwnCatalog,
-    dataset: Annotated[str | None, typer.Option("--dataset", metavar="D", help="what it was fine-tuned on")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="D", help="dataset of the fine-tuning")] = None,
     copy: Annotated[bool, typer.Option("--copy", help="copy the files beside the catalog file")] = False,
-    note: Annotated[str, typer.Option("--note", help="where they come from")] = "",
+    note: Annotated[str, typer.Option("--note", help="origin of the checkpoints")] = "",
 ) -> None:
     """Use fine-tuned checkpoints as sources.
 
@@ -60,7 +60,7 @@ def adopt(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="where the files go")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder for the files")],
     backbone: OneBackbone = None,
     cell: Annotated[
         str | None, typer.Option("--cell", metavar="CELL", help="only the source models of this finished cell")
