@@ -32,7 +32,7 @@ from bolt.methods.common.merging import required_sources
 from bolt.protocol import Precision
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted
-from bolt.training.loop import Curve, MetricsCallback, fit, plain_recipe
+from bolt.training.loop import Curve, MetricsCallback, PlainRecipe, fit
 from bolt.util.ranges import AtLeast1, Checked, Fraction, Positive
 
 _BATCHES = 2
@@ -87,7 +87,7 @@ def minimise_entropy(
     with torch.no_grad():
         composition.coefficients.fill_(settings.initial)
     in_step = _BATCHES * settings.batch_size
-    recipe = plain_recipe(settings.steps, in_step, settings.learning_rate, schedule="constant")
+    recipe = PlainRecipe(settings.steps, in_step, settings.learning_rate, schedule="constant")
 
     def loss_of_rows(step: int, rows: Tensor) -> Tensor:
         return summed_entropy(logits_of(rows), settings.batch_size)

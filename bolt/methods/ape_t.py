@@ -30,12 +30,12 @@ from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, FeatureCache, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import TrainingRecipe
+from bolt.training.loop import PlainRecipe
 from bolt.util.ranges import Share
 
 
 @dataclass(frozen=True)
-class ApeTSettings(TrainingRecipe, CacheSettings):
+class ApeTSettings(PlainRecipe, CacheSettings):
     """The cache, the choice of channels and the training recipe.
 
     Attributes:
@@ -53,8 +53,6 @@ class ApeTSettings(TrainingRecipe, CacheSettings):
     learning_rate: float = 1e-3
     weight_decay: float = 0.1
     epsilon: float = 1e-3
-    warmup_fraction: float = 0.0
-    clip_norm: float = 0.0
 
 
 def adapt(task: Task, settings: ApeTSettings) -> Adapted:

@@ -124,11 +124,6 @@ def _last_view(settings: AutoSettings) -> int:
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 
 
-def _source_directions(settings: AutoSettings, width: int, sources: int) -> int:
-    """Return the largest number of directions that a candidate reads."""
-    return max(each.method.source_directions(each.settings, width, sources) for each in settings.parsed)
-
-
 def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
     """Return the passes of all candidates on all folds, plus those of the costliest candidate on the whole support."""
     on_all = [each.tower_passes(support_size) for each in settings.parsed]
@@ -144,10 +139,6 @@ def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
         text_training=max(each.text_training for each in on_all)
         + settings.folds * sum(each.text_training for each in on_folds),
     )
-
-
-def _reads_sources(settings: AutoSettings) -> bool:
-    return any(each.uses_sources for each in settings.parsed)
 
 
 _PRESETS: dict[str, dict[str, Sequence[str]]] = {
@@ -166,10 +157,12 @@ register(
     tracks=frozenset({"fewshot", "ood"}),
     presets=_PRESETS,
     uses_sources=True,
-    reads_sources=_reads_sources,
+    reads_sources=lambda settings: any(each.uses_sources for each in settings.parsed),
     uses_mean_task_vector=True,
     changes_tower=True,
-    source_directions=_source_directions,
+    source_directions=lambda settings, width, sources: max(
+        each.method.source_directions(each.settings, width, sources) for each in settings.parsed
+    ),
     support_feature_views=_last_view,
     trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
     reads_matrices=lambda settings: any(each.method.needs_matrices(each.settings) for each in settings.parsed),

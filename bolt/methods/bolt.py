@@ -35,16 +35,11 @@ from bolt.training.trainable import Trainable
 
 
 @dataclass(frozen=True)
-class BoltPooledSettings(PooledStartSettings):
-    """The settings of the pooled start."""
-
-
-@dataclass(frozen=True)
 class BoltSettings(TrainingRecipe, PooledStartSettings):
     """The settings of the pooled start and the training recipe; the defaults are the paper's."""
 
 
-def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
+def adapt_pooled(task: Task, settings: PooledStartSettings) -> Adapted:
     """Return the pooled start; nothing is trained."""
     start = pooled_start(task, settings)
     return Adapted(
@@ -125,7 +120,7 @@ register(
     palette=6,
     summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
     paper=PAPER,
-    settings_class=BoltPooledSettings,
+    settings_class=PooledStartSettings,
     adapt=adapt_pooled,
     tracks=frozenset({"fewshot", "ood", "tta"}),
     track_defaults={"tta": {"alpha_by": "mutual_information"}},

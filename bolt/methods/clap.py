@@ -44,7 +44,7 @@ from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import plain_recipe
+from bolt.training.loop import PlainRecipe
 from bolt.training.objectives import cross_entropy
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
@@ -95,7 +95,7 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
         zero_shot = LinearClassifier(F.normalize(text_CD, dim=-1), scale=scale)
         lambda_C = class_weights(zero_shot(pool_PD).softmax(dim=-1), labels_P)
     batches = max(1, len(task.support) // settings.batch_size)
-    recipe = plain_recipe(settings.epochs, settings.batch_size, settings.learning_rate)
+    recipe = PlainRecipe(settings.epochs, settings.batch_size, settings.learning_rate)
 
     def classifier() -> LinearClassifier:
         return LinearClassifier(F.normalize(prototypes_CD, dim=-1), scale=scale)

@@ -44,7 +44,7 @@ from bolt.seeds import torch_generator
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import Schedule, plain_recipe
+from bolt.training.loop import PlainRecipe, Schedule
 from bolt.training.objectives import cross_entropy
 from bolt.util.ranges import AtLeast0, AtLeast1, AtLeast2, Checked, Fraction, NotNegative, Positive
 
@@ -132,7 +132,7 @@ def train_head(
     labels_S = torch.cat([labels_M, torch.arange(len(head_CD)).to(labels_M)])
     weight_CD = head_CD.clone().requires_grad_()
     steps = math.gcd(settings.iterations, _STEPS_PER_EPOCH)
-    recipe = plain_recipe(settings.iterations // steps, in_batch, settings.learning_rate, settings.weight_decay)
+    recipe = PlainRecipe(settings.iterations // steps, in_batch, settings.learning_rate, settings.weight_decay)
 
     def loss_of_rows(epoch: int, batch: Tensor) -> Tensor:
         batch = to_device(batch, samples_SD.device)

@@ -36,12 +36,12 @@ from bolt.methods.common.frozen_features import train_on_features
 from bolt.methods.dmn import DmnSettings, support_memory
 from bolt.task.classifiers import TrainedMemoryClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import TrainingRecipe
+from bolt.training.loop import PlainRecipe
 from bolt.util.ranges import AtLeast1, NotNegative
 
 
 @dataclass(frozen=True)
-class DmnTrainedSettings(TrainingRecipe):
+class DmnTrainedSettings(PlainRecipe):
     """The training recipe, the sharpness of the memory and the weight of its probabilities.
 
     Attributes:
@@ -57,8 +57,6 @@ class DmnTrainedSettings(TrainingRecipe):
     batch_size: int = 128
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
-    warmup_fraction: float = 0.0
-    clip_norm: float = 0.0
 
 
 def adapt(task: Task, settings: DmnTrainedSettings) -> Adapted:

@@ -64,7 +64,7 @@ from bolt.seeds import torch_generator
 from bolt.task.classifiers import append_one
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import fit_task
-from bolt.training.loop import Diverged, plain_recipe
+from bolt.training.loop import Diverged, PlainRecipe
 from bolt.training.objectives import cross_entropy
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, AtLeast2, Below1, Checked, NotNegative, Positive
 
@@ -259,7 +259,7 @@ def _train_as_published(
     blend.alpha_C.requires_grad_()
     # The authors' code clips the gradient of (w, b) alone; the training loop would clip it together with alpha's.
     blend.weight_CE.register_hook(lambda gradient: gradient / gradient.norm().clamp_min(1.0))  # type: ignore[no-untyped-call]
-    recipe = plain_recipe(settings.steps, 32, rates[0], settings.weight_decay)
+    recipe = PlainRecipe(settings.steps, 32, rates[0], settings.weight_decay)
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         rows = rows.to(views.labels_N.device)

@@ -32,7 +32,7 @@ from bolt.clip.tower_changes import replace_tensors
 from bolt.clip.tower_shape import UnsupportedTower
 from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import Curve, MetricsCallback, fit, plain_recipe
+from bolt.training.loop import Curve, MetricsCallback, PlainRecipe, fit
 from bolt.training.objectives import cross_entropy
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
@@ -88,7 +88,7 @@ def train_projection(
         distance = (projection_WD - start_WD).square().sum()
         return cross_entropy(classify(features_NW @ projection_WD), labels_N) + weight * distance
 
-    recipe = plain_recipe(settings.steps, size, settings.learning_rate, epsilon=settings.epsilon)
+    recipe = PlainRecipe(settings.steps, size, settings.learning_rate, epsilon=settings.epsilon)
     return fit([projection_WD], loss_of_rows, lambda step: torch.arange(size), recipe, report=report)
 
 

@@ -33,9 +33,10 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register
+from bolt.methods.zero import entropies
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, fit_task, trainable_tower
-from bolt.training.loop import Curve, plain_recipe
+from bolt.training.loop import Curve, PlainRecipe
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
 _WATCHED_BATCHES = 4
@@ -58,8 +59,7 @@ class TentSettings(Checked):
 
 def mean_entropy(logits_BC: Tensor) -> Tensor:
     """Return the mean entropy of the softmax, in nats. For a saturated softmax the result is zero, not NaN."""
-    log_p_BC = logits_BC.float().log_softmax(dim=-1)
-    return -(log_p_BC.exp() * log_p_BC).sum(dim=-1).mean()
+    return entropies(logits_BC.float()).mean()
 
 
 def minimise_entropy(
@@ -85,7 +85,7 @@ def minimise_entropy(
         parameters,
         lambda epoch, rows: mean_entropy(logits_of(rows)),
         order,
-        plain_recipe(settings.epochs, settings.batch_size, settings.learning_rate),
+        PlainRecipe(settings.epochs, settings.batch_size, settings.learning_rate),
         make,
         schedule=lambda step, steps_per_epoch: settings.learning_rate,
         precision=task.backbone.precision,

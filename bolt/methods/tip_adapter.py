@@ -16,7 +16,7 @@ Shape legend: N support images, B batch, C classes, D joint embedding width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -34,12 +34,7 @@ PUBLISHED_ALPHA, PUBLISHED_BETA = 2.0, 1.0
 PUBLISHED_RECIPE = TrainingRecipe(epochs=20, batch_size=32, learning_rate=1e-3, warmup_fraction=0.0)
 
 
-@dataclass(frozen=True)
-class TipAdapterSettings(CacheSettings):
-    """The settings of the cache."""
-
-
-def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
+def adapt(task: Task, settings: CacheSettings) -> Adapted:
     """Build the cache, and choose alpha and beta as the settings and the protocol say."""
     if task.protocol.tip_adapter == "as_published":
         return _adapt_as_published(task)
@@ -76,7 +71,7 @@ register(
     palette=2,
     summary="adds a key-value cache of the support images to the text head",
     paper="https://arxiv.org/abs/2207.09519",
-    settings_class=TipAdapterSettings,
+    settings_class=CacheSettings,
     adapt=adapt,
     version=2,
     baseline_crop=True,

@@ -28,11 +28,11 @@ from bolt.methods.base import register
 from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import TrainingRecipe
+from bolt.training.loop import PlainRecipe
 
 
 @dataclass(frozen=True)
-class TipAdapterFSettings(TrainingRecipe, CacheSettings):
+class TipAdapterFSettings(PlainRecipe, CacheSettings):
     """The settings of the cache and the training recipe; the defaults are the official ones."""
 
     epochs: int = 20
@@ -40,8 +40,6 @@ class TipAdapterFSettings(TrainingRecipe, CacheSettings):
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     epsilon: float = 1e-4
-    warmup_fraction: float = 0.0
-    clip_norm: float = 0.0
 
 
 def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:

@@ -31,13 +31,13 @@ from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import TowerPasses, register_tower_training
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train, trainable_tower
-from bolt.training.loop import TrainingRecipe
+from bolt.training.loop import PlainRecipe, TrainingRecipe
 from bolt.training.trainable import Trainable
 from bolt.util.ranges import AtLeast2, Range
 
 
 @dataclass(frozen=True)
-class TwoStageSettings(TrainingRecipe):
+class TwoStageSettings(PlainRecipe):
     """The recipe of both stages together, and the layer norms that stage 1 trains.
 
     Attributes:
@@ -48,8 +48,6 @@ class TwoStageSettings(TrainingRecipe):
     epochs: AtLeast2 = 96
     learning_rate: float = 2e-4
     weight_decay: float = 1e-2
-    warmup_fraction: float = 0.0
-    clip_norm: float = 0.0
     first_stage: Annotated[float, Range("in (0, 1)", lambda value: 0 < value < 1)] = 0.6
     layer_norms: Literal["all", "in_blocks"] = "all"
 

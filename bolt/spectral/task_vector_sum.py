@@ -43,7 +43,7 @@ def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) ->
 
     The result contains nothing of a held-out model. The sum holds multiples of ``GRID`` that were added without
     rounding, so subtracting a task vector gives, bit for bit, the sum that never contained it. (A plain float64 sum of
-    float32 values has this property only if their magnitudes spread over less than 29 bits.)
+    float32 values is sure to have this property only if their magnitudes spread over less than 29 bits.)
 
     Args:
         total_f64: sum over all sources of the domain, made by :func:`add_task_vector`.

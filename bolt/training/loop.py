@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -67,12 +67,12 @@ class TrainingRecipe(Checked):
         return self.epochs * math.ceil(math.ceil(rows / self.batch_size) / self.accumulate)
 
 
-def plain_recipe(
-    epochs: int, batch_size: int, learning_rate: float, weight_decay: float = 0.0, **fields: Any
-) -> TrainingRecipe:
-    """Return a recipe without warm-up and gradient clipping. ``fields`` sets further fields of the recipe."""
-    plain = TrainingRecipe(epochs, batch_size, learning_rate, weight_decay, warmup_fraction=0.0, clip_norm=0.0)
-    return replace(plain, **fields)
+@dataclass(frozen=True)
+class PlainRecipe(TrainingRecipe):
+    """A training recipe without warm-up and gradient clipping."""
+
+    warmup_fraction: float = 0.0
+    clip_norm: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) ->
 
 def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Return AdamW with its usual betas, and the recipe's epsilon and weight decay."""
-    fused = _supports_fused([tensor for group in groups for tensor in group["params"]])
+    fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
     return torch.optim.AdamW(
         groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=fused
     )
@@ -240,10 +240,6 @@ def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -
     if late:
         return learning_rate(recipe.learning_rate, step - 1, total, warmup) if step else recipe.learning_rate
     return learning_rate(recipe.learning_rate, step, total, warmup)
-
-
-def _supports_fused(tensors: Sequence[Tensor]) -> bool:
-    return all(tensor.is_floating_point() and tensor.device.type in ("cpu", "cuda") for tensor in tensors)
 
 
 def _training_state(

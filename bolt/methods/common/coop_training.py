@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from bolt.methods.base import TowerPasses
-from bolt.training.loop import Schedule, TrainingRecipe, fused_on_gpu, plain_recipe
+from bolt.training.loop import PlainRecipe, Schedule, TrainingRecipe, fused_on_gpu
 from bolt.util.ranges import AtLeast1, Checked, NotNegative, Positive
 
 WARMUP_RATE = 1e-5
@@ -65,7 +65,7 @@ class CoopTrainingSettings(Checked):
 
     def recipe(self, epochs: int) -> TrainingRecipe:
         """Return the training recipe of this number of epochs."""
-        return plain_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
+        return PlainRecipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
 
     def passes(self, epochs: int, images: int) -> TowerPasses:
         """Return what a training of this many epochs on so many images takes through both towers."""

@@ -61,11 +61,6 @@ class MergingSettings(Checked):
     alphas: Annotated[tuple[float, ...], NOT_EMPTY] = tuple(step / 10 for step in range(1, 31))
 
 
-def merging_passes(support_size: int, settings: MergingSettings) -> TowerPasses:
-    """Return how many images are encoded to choose the scale."""
-    return TowerPasses(forward=images_scored(settings.alphas, support_size))
-
-
 def adapt_by_merging(
     task: Task, settings: MergingSettings, merge: Callable[[Sources], Mapping[str, Tensor]]
 ) -> Adapted:
@@ -98,7 +93,7 @@ register_merging = partial(
     uses_mean_task_vector=True,
     changes_tower=True,
     names_new_classes=True,
-    tower_passes=merging_passes,
+    tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
     test_settings={"alphas": (0.3, 1.0)},
 )
 """Registers a merging method. The fields above are the same for all merging methods."""

@@ -67,7 +67,7 @@ class SmallNetwork:
 
     @property
     def coefficients(self) -> list[list[float]]:
-        """Per tensor, those of both sources."""
+        """Return the coefficients of both sources, by tensor."""
         rows: list[list[float]] = self.composition.coefficients.detach().squeeze(-1).T.tolist()
         return rows
 
@@ -145,7 +145,7 @@ def test_few_images_are_enough(classes: int, per_class: int, backbone: Backbone)
     task = make_task(backbone, classes=classes, per_class=per_class, unlabelled=True, shots=1)
     adapted = ADAMERGING.adapt(task, AdaMergingSettings(3, 4))
     assert torch.isfinite(logits_of(task, adapted)).all()
-    if classes == 1:  # the entropy is zero, and so is its gradient
+    if classes == 1:  # the entropy and its gradient are zero
         assert torch.equal(adapted.coefficients["lambda"], torch.full_like(adapted.coefficients["lambda"], 0.3))
         assert adapted.details["share_of_commonest_class"] == 1
 

@@ -41,7 +41,7 @@ def test_channels_weights_and_logits_are_the_official_ones(backbone: Backbone) -
 
 
 def test_the_search_gives_the_official_alpha_and_beta(backbone: Backbone) -> None:
-    """The official search has gamma in an outer loop; here its best one is given."""
+    """The official search has gamma in an outer loop. Here the best gamma of that loop is given."""
     beta, alpha, gamma = vector("ape/grid_best").tolist()
     cache = refine(build_cache(world_task(backbone), 1, 2.0, 1.0), replace(FIXED, gamma=gamma))
     queries, labels = vector("world/test"), vector("world/test_labels")

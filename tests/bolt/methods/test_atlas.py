@@ -1,4 +1,4 @@
-"""aTLAS: which tensors it composes, how long it trains, and what the published protocol breaks."""
+"""aTLAS: the composed tensors, the length of training, and the deviations under the published protocol."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ TINY = AtlasSettings(epochs=2, batch_size=8)
 
 
 def counted(task: Task) -> tuple[Task, list[int]]:
-    """Return the task, and the numbers of images that it is asked for."""
+    """Return the task, and a list that collects the image numbers that a method reads."""
     seen: list[int] = []
     pixels = task.support.pixels
 
@@ -60,7 +60,7 @@ def test_training_lowers_the_loss(backbone: Backbone) -> None:
 
 
 def test_the_classifier_of_an_epoch_stays_what_it_was(backbone: Backbone) -> None:
-    """The composed weights are rewritten in place; a tower that was handed out must not follow."""
+    """The composed weights are rewritten in place, but a tower that was returned must not change."""
     towers: list[Adapted] = []
     copies: list[dict[str, Tensor]] = []
 
@@ -135,7 +135,7 @@ def test_partitions_update_matrices_and_embeddings_alone(backbone: Backbone) -> 
 
 
 def test_partitions_are_what_the_map_says(backbone: Backbone) -> None:
-    """The projection too, which the tower keeps transposed and the task vectors do not."""
+    """The projection is included, which the tower has transposed and the task vectors have not."""
     task = make_task(backbone)
     base = backbone.tower.state_dict_open_clip()
     flat = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}
@@ -167,7 +167,6 @@ def test_tensors_of_one_shape_share_a_map() -> None:
     [(10, 1, 128, 129, 11), (10, 1, 64, 65, 11), (47, 16, 128, 2, 12), (100, 16, 128, 1, 13)],
 )
 def test_oversampling_is_the_official_one(classes: int, shots: int, batch_size: int, copies: int, batches: int) -> None:
-    """TV13."""
     rows = classes * shots
     assert oversampling(rows, batch_size, 10) == copies
     assert -(-rows * copies // batch_size) == batches
@@ -189,7 +188,7 @@ def test_an_epoch_has_ten_batches_and_the_work_counts_them(backbone: Backbone) -
 
 @pytest.mark.parametrize(("scale", "norm"), [(1.0, 1.0), (65536.0, 1 / 65536)])
 def test_clipping_scaled_gradients_shortens_the_step(scale: float, norm: float) -> None:
-    """TV18: a gradient (3, 4, 0), SGD at rate 1."""
+    """The gradient is (3, 4, 0), and the step is that of SGD at rate 1."""
     weight = torch.zeros(3, requires_grad=True)
     weight.grad = torch.tensor([3.0, 4.0, 0.0])
     clip_gradient([weight], 1.0, scale)
@@ -199,7 +198,7 @@ def test_clipping_scaled_gradients_shortens_the_step(scale: float, norm: float) 
 
 
 def test_one_batch_an_epoch_never_steps_as_published(backbone: Backbone) -> None:
-    """Twelve images are one batch of 32; with two batches a step, the published loop stays where it started."""
+    """Twelve images are a single batch. With two batches per step, the published loop makes no step."""
     settings = AtlasSettings(epochs=2, accumulate=2)
     broken = adapt(make_task(backbone, protocol=STRICT.with_switches(atlas="as_published")), settings)
     sound = adapt(make_task(backbone), settings)

@@ -1,4 +1,4 @@
-"""The choice among methods: what it picks, what it may see, and how its candidates are written."""
+"""The choice among methods: the chosen candidate, the rows that it may depend on, and the form of candidates."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ PROBE, ZERO_SHOT = "logistic_probe(c=1.0)", "zero_shot"
 
 
 def test_it_takes_what_is_best_on_held_out_images_and_says_so(backbone: Backbone) -> None:
-    """With a text head that knows nothing the probe wins, and with images that say nothing the text head wins."""
+    """With a random text head the probe wins, and with random images the text head wins."""
     blind = clip_like(backbone, shots=8, text_error=30.0)
     chosen = adapt(blind.task, AutoSettings((ZERO_SHOT, PROBE)))
     assert chosen.details["chosen"] == PROBE
@@ -42,7 +42,7 @@ def test_with_one_image_a_class_the_first_candidate_is_taken(backbone: Backbone)
 
 
 def test_no_candidate_sees_a_held_out_image_or_its_label(backbone: Backbone) -> None:
-    """Other pixels, features and labels of the held-out rows leave the classifier of the other rows as it is."""
+    """The classifier does not depend on the pixels, features and labels of the held-out rows."""
     task = make_task(backbone, shots=4, sources=RandomSources(backbone))
     held_out = torch.tensor([0, 1, 2])
 

@@ -1,4 +1,4 @@
-"""BitFit: the biases it trains, and the optimiser's numbers of the official code."""
+"""BitFit: which biases are trained, and the official code's numbers of the optimiser."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import PROJECTION, matrix_names
 from bolt.methods import METHODS
-from bolt.methods.bolt import BoltPooledSettings, BoltSettings
+from bolt.methods.bolt import BoltSettings
 from bolt.methods.common.pooled_start import PooledStartSettings, pooled_start
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
@@ -73,7 +73,7 @@ def test_the_training_free_method_is_bolts_start(backbone: Backbone) -> None:
 
 
 def test_the_curve_is_that_of_the_tower_in_training(backbone: Backbone) -> None:
-    """What is scored after the last epoch is what comes out; before, it is something else."""
+    """The classifier after the last epoch equals the result; those after earlier epochs differ from it."""
     seen: list[Tensor] = []
     task = make_task(backbone)
     _, logits = run("bolt", replace(task, after_epoch=lambda epoch, make: seen.append(logits_of(task, make()))))
@@ -83,8 +83,8 @@ def test_the_curve_is_that_of_the_tower_in_training(backbone: Backbone) -> None:
 
 
 def test_the_best_epoch_is_by_the_mean_over_batches(monkeypatch: pytest.MonkeyPatch, backbone: Backbone) -> None:
-    """Twelve images in batches of 8 and 4: epoch 1 has the lowest loss an image, epoch 2 the lowest loss a batch."""
-    extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 2.6), 3: (9.0, 9.0)}  # of the full batches, of the partial one
+    """Twelve images are batches of 8 and 4. Epoch 1 has the lowest mean loss over images, epoch 2 over batches."""
+    extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 2.6), 3: (9.0, 9.0)}  # for the full and the partial batch
     calls, snapshots = count(), list[Tensor]()
 
     def made_up(logits: Tensor, labels: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def test_one_source_starts_at_its_singular_values(backbone: Backbone) -> None:
 
 
 def test_the_smallest_of_equally_good_scales_wins(backbone: Backbone) -> None:
-    """Sources so weak that no scale changes a prediction: every candidate ties."""
+    """The sources are so weak that no scale changes a prediction, so all candidates tie."""
     task = make_task(backbone, sources=RandomSources(backbone, scale=1e-9))
     assert pooled_start(task, PooledStartSettings(top_k=2, alphas=(10.0, 5.0, 7.0))).alpha.scale == 5.0
 
@@ -166,7 +166,7 @@ def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> No
     alphas = (1.0, 3.0, 10.0, 30.0)
     correct = []
     for alpha in alphas:
-        adapted = METHODS["bolt_pooled"].adapt(task, BoltPooledSettings(top_k=2, alphas=(alpha,)))
+        adapted = METHODS["bolt_pooled"].adapt(task, PooledStartSettings(top_k=2, alphas=(alpha,)))
         correct.append(int((logits_of(task, adapted).argmax(dim=-1) == labels).sum()))
     assert len(set(correct)) > 1, "the example must tell the scales apart"
     chosen = pooled_start(task, PooledStartSettings(top_k=2, alphas=alphas))
@@ -175,7 +175,7 @@ def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> No
 
 @pytest.mark.parametrize(("alpha_views", "views"), [("plain", [0]), ("augmented", [1, 2, 3])])
 def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, views: list[int], backbone: Backbone) -> None:
-    """Augmented: a new draw for every candidate, as from the authors' loader. Plain: made once for all of them."""
+    """``augmented`` reads a new view for every candidate; ``plain`` reads the un-augmented view once for all."""
     task = make_task(backbone, protocol=STRICT.with_switches(alpha_views=alpha_views))
     seen: list[int] = []
     pixels = task.support.pixels
@@ -196,10 +196,10 @@ def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> 
 
 
 def informative(task: Task, alphas: Sequence[float], rows: Tensor, pixels: Any) -> float:
-    """Return the scale with the most mutual information, from all probabilities at once in float64."""
+    """Return the scale with the highest mutual information, from all probabilities at once in float64."""
     scores = []
     for alpha in alphas:
-        adapted = METHODS["bolt_pooled"].adapt(task, BoltPooledSettings(top_k=2, alphas=(alpha,)))
+        adapted = METHODS["bolt_pooled"].adapt(task, PooledStartSettings(top_k=2, alphas=(alpha,)))
         logits = adapted.classify(task.backbone.encode_images(pixels(0, rows), adapted.tower))
         p = logits.double().softmax(dim=-1)
         mean = p.mean(dim=0)
@@ -294,7 +294,7 @@ def test_coefficients_that_could_never_move_are_refused(backbone: Backbone) -> N
 
 
 class Signed(RandomSources):
-    """Sources every other pooled coefficient of which is negative."""
+    """Sources with which every second pooled coefficient is negative."""
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
         start = super().pooled_basis(matrix, top_k)
@@ -322,7 +322,7 @@ def test_the_published_sign_rule_ignores_and_never_moves_negative_entries(by: st
 
 
 def test_a_padded_basis_is_as_wide_as_that_of_the_whole_pool(backbone: Backbone) -> None:
-    """Two sources in the room of six: 6 x 2 columns, of which the first 2 x 2 are those of two sources."""
+    """Two sources with room for six give 6 x 2 columns, of which the first 2 x 2 are those of two sources alone."""
     padded = STRICT.with_switches(task_count_basis="padded")
     sources = RandomSources(backbone, count=2)
     follow = start_of(make_task(backbone, sources=sources))

@@ -70,7 +70,7 @@ def test_training_follows_the_official_code(
 
 
 def test_text_norm_rescales_rate_and_penalty(task: Task) -> None:
-    """Length m is the same as a unit head with the rate divided by m^2 and the penalty multiplied by m^2."""
+    """Training at length m equals training a unit head with the rate divided by, and the penalty multiplied by m^2."""
     settings = ClapSettings(views=3, text_norm=3.5, epochs=20)
     direct = train_prototypes(task, settings, 3.5 * unit(EMBEDDINGS)).classify(QUERIES)
     torch.testing.assert_close(adapt(task, settings).classify(QUERIES), direct)
@@ -83,7 +83,7 @@ def test_an_absent_class_has_the_mean_weight_of_the_others(backbone: Backbone) -
 
 @pytest.mark.parametrize(("images", "rows"), [(6, 18), (300, 256), (600, 512)])
 def test_an_epoch_has_as_many_batches_as_the_support(images: int, rows: int, backbone: Backbone) -> None:
-    """Below 256 images one step, of all the pool's rows or 256; above, a step for every full 256 images."""
+    """An epoch has one step of up to 256 rows below 512 images, else a step per full 256 images."""
     features = torch.randn(images, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(images) % 3
     seen: list[int] = []

@@ -63,7 +63,7 @@ def test_raw_and_unit_features_give_the_same_logits() -> None:
 
 
 def test_a_dead_adapter_is_the_text_head(backbone: Backbone) -> None:
-    """Where V r is negative everywhere, only the weight decay acts, and the adapter adds nothing."""
+    """If V r is negative everywhere, the adapter adds nothing, and only the weight decay changes the layers."""
     task = frozen_task(backbone, lambda view: SUPPORT, LABELS, unit(TEXT))
     adapted = train_adapter(task, ClipAdapterSettings(epochs=5), -torch.ones(2, 8), UP)
     expected = 100 * F.normalize(QUERIES, dim=-1) @ unit(TEXT).T

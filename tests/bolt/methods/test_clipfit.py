@@ -27,7 +27,7 @@ SMALL = ClipFitSettings(epochs=5, batch_size=4)
 
 
 def official_names(tower: ImageTower, text: TrainedText) -> dict[str, Tensor]:
-    """The tensors that are trained, by the official code's names."""
+    """Return the trained tensors by the official code's names."""
     own, paths = dict(tower.named_parameters()), tower.tensor_paths()
     norms = layer_norm_names(tower.state_dict_open_clip())
     found: dict[str, Tensor] = {f"image_encoder.{name}": own[paths[name]] for name in norms}

@@ -1,4 +1,4 @@
-"""Composed weights: equal to the plain way and to finite differences, at the memory of one network."""
+"""Composed weights equal autograd and finite differences, and take the memory of one network."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -174,7 +174,7 @@ def test_a_weights_gradient_is_contracted_at_once(backbone: Backbone, monkeypatc
         return contract(tensor, gradient)
 
     monkeypatch.setattr(composition._ComposedTensor, "contract", watched)
-    seen = backbone.tower.blocks[0].register_forward_hook(  # what is made before the first block's own gradients
+    seen = backbone.tower.blocks[0].register_forward_hook(  # made before the gradients of the first block
         lambda module, inputs, output: output.register_hook(lambda gradient: order.append("entering block 0")) and None
     )
     try:
@@ -215,7 +215,7 @@ def test_clamped_coefficients_are_used_at_the_bound_and_get_no_gradient_outside(
 
 
 def test_groups_of_entries_have_coefficients_of_their_own() -> None:
-    """TV11 of the official code, which computes in float16."""
+    """Numbers of the official code, which computes in float16."""
     entries = torch.arange(12).view(3, 4)
     stacks = {"w": torch.stack([plane_wave(3, 4, 0.3, 0.8, t) for t in range(2)]).half().float()}
     composed = Composition({"w": torch.zeros(3, 4)}, stacks, {"w": (7 * entries) % 3}, group_count=3)
@@ -230,7 +230,7 @@ def test_groups_of_entries_have_coefficients_of_their_own() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_grouped_gradients_are_those_of_gathered_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces of a few columns, with a group that no entry is in."""
+    """The stack is converted a few columns at a time, and one group has no entry."""
     monkeypatch.setitem(composition._CONVERTED_AT_ONCE, "cpu", 4 * SOURCES)
     generator = torch.Generator().manual_seed(2)
     base = {"w": torch.randn(5, 7, generator=generator)}

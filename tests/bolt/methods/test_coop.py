@@ -15,7 +15,7 @@ from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embe
 from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
 from bolt.task.classifiers import CosineClassifier, NoNewClasses
 from bolt.task.task import ClassText
-from bolt.training.loop import fit, plain_recipe
+from bolt.training.loop import PlainRecipe, fit
 from bolt.training.objectives import cross_entropy
 from tests.helpers.towers import make_task
 from tests.helpers.waves import wave
@@ -26,7 +26,7 @@ CONTEXT = (0.02 * wave(4, 16, 0.7, 1.3, 0.2)).float()
 
 @pytest.fixture(scope="module")
 def official() -> Backbone:
-    """CLIP's text tower and tokeniser in width 16, with the weights of the reference numbers."""
+    """Return a CLIP with a text tower of width 16, with the weights that gave the reference numbers."""
     vision = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 16, "head_width": 8}
     text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
     model = open_clip.CLIP(8, vision, text, quick_gelu=True)
@@ -85,7 +85,7 @@ def test_training_follows_the_official_code(official: Backbone) -> None:
         [context],
         lambda epoch, rows: cross_entropy(logits(), labels_B),
         lambda epoch: torch.arange(4),
-        plain_recipe(10, 4, 2e-3, 5e-4),
+        PlainRecipe(10, 4, 2e-3, 5e-4),
         report=lambda epoch, row: losses.append(row["train_loss"]),
         make_optimiser=sgd,
         schedule=lambda step, steps: 2e-3 if step else 1e-5,
@@ -176,14 +176,14 @@ def test_a_task_without_class_names_is_refused(backbone: Backbone) -> None:
 )
 def test_the_schedule_is_the_official_one(epochs: int, rates: list[float]) -> None:
     """Numbers of the official code (Dassl.pytorch c61a1b5)."""
-    rate = coop_schedule(plain_recipe(epochs, 32, 2e-3, 0.0))
+    rate = coop_schedule(PlainRecipe(epochs, 32, 2e-3, 0.0))
     assert [rate(step, 2) for step in range(0, 2 * epochs, 2)] == pytest.approx(rates, rel=1e-3)
     assert [rate(step, 2) for step in range(1, 2 * epochs, 2)] == pytest.approx(rates, rel=1e-3)
 
 
 def test_weight_decay_is_a_penalty_inside_the_gradient() -> None:
-    """Without a gradient of its own, Adam moves a weight by the whole rate, SGD by rate x decay x weight."""
-    recipe = plain_recipe(1, 4, 0.1, 0.01)
+    """Without a gradient of the loss, the decay moves a weight by the rate (Adam) or by rate x decay x weight (SGD)."""
+    recipe = PlainRecipe(1, 4, 0.1, 0.01)
     moved = {}
     for make in (sgd, adam):
         weight = torch.tensor([2.0], requires_grad=True)

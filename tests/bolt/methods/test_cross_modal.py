@@ -25,11 +25,11 @@ def test_the_schedule_is_the_official_one() -> None:
 
 
 def test_training_follows_the_official_code(backbone: Backbone) -> None:
-    """Two prompts a class, in batches of four images and four texts, in order."""
+    """Train on batches of four images and four texts, in order, with two prompts per class."""
     images = unit(torch.cat([plane_wave(4, 8, 0.7, 1.3, 0.2 + view) + 0.8 for view in range(3)]))
     prompts = 2 * (plane_wave(8, 8, 1.1, 0.9, 0.5) + 0.5)
     labels = torch.arange(4).repeat(3)
-    # the official code's text samples are the prompts; here they are given as images, and the text head is not read
+    # The official code has the prompts as text samples. Here they are given as images, and the text head is not read.
     samples = torch.cat([images, unit(prompts)])
     sample_labels = torch.cat([labels, torch.arange(4).repeat_interleave(2)])
     start = unit(prompts.view(4, 2, 8).mean(dim=1))
@@ -47,7 +47,7 @@ def test_training_follows_the_official_code(backbone: Backbone) -> None:
         after_epoch=lambda epoch, make: epochs.append(make()),
     )
     task.backbone.logit_scale = 99.99996
-    # The rates barely fall within 120 of 12,800 iterations: a prime number of iterations makes every step an epoch.
+    # A prime number of iterations makes every step an epoch. The rate falls little in 120 of 12,800 iterations.
     settings = CrossModalSettings(iterations=12_799, wise_ft=1.0)
     assert start[0].tolist() == pytest.approx(
         [0.512280, 0.533962, 0.307939, 0.005261, -0.145011, -0.029155, 0.265152, 0.515185], abs=1e-5
@@ -87,7 +87,7 @@ def test_the_result_is_the_mean_of_trained_weights_and_text_head(backbone: Backb
 
 
 def test_texts_alone_keep_classes_without_images(backbone: Backbone) -> None:
-    """A class of which no image is given is still found by its text."""
+    """A class without an image is still predicted, because of its text."""
     problem = clip_like(backbone, shots=4)
     kept = problem.task.support.labels_N < 8
     task = frozen_task(

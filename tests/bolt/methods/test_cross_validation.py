@@ -1,4 +1,4 @@
-"""The trainings of a choice on held-out images run at once, and give what they give one by one."""
+"""Trainings on all folds at once give the same results as one training after the other."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ STEPS = (0.001, 0.03, 0.3)
 
 
 def one_by_one(task: Task, folds: int, adapt: Callable[[Task, Any], Adapted], settings: Any) -> int:
-    """How many held-out images are classified correctly if every fold is trained by itself."""
+    """Count the held-out images that are classified correctly if every fold is trained by itself."""
     fold_N = stratified_folds(task.support.labels_N, folds)
     correct = 0
     for fold in range(folds):
@@ -47,7 +47,7 @@ def test_copies_are_in_one_fold_and_the_classes_stay_balanced() -> None:
 
 @pytest.mark.parametrize(("folds", "sizes"), [(4, [4]), (3, [1, 2]), (2, [1, 1])])
 def test_the_folds_of_one_size_make_a_stack(folds: int, sizes: list[int], backbone: Backbone) -> None:
-    """Four images a class in three folds: two in the first, one in each other. Five in two: three and two."""
+    """Three folds get two, one and one of a class's four images; two folds get three and two of five images."""
     task = clip_like(backbone, shots=5 if folds == 2 else 4).task
     stacks = list(fold_stacks(task, folds, 1))
     assert [len(stack.kept_FM) for stack in stacks] == sizes
@@ -99,7 +99,7 @@ def test_all_folds_of_lp_plus_plus_at_once(folds: int, backbone: Backbone) -> No
 
 
 class CountedOperations(TorchDispatchMode):
-    """Counts what PyTorch dispatches: the time of so small trainings."""
+    """Counts the operations that PyTorch dispatches, which determine the time of small trainings."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""Learned tokens in towers: how many there are, what holds them when a model is saved, and which towers take them."""
+"""Learned tokens in towers: their number, saving them with a model, and the towers that can have them."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ METHODS_WITH_TOKENS = sorted(name for name, method in METHODS.items() if hasattr
 
 
 def wide_backbone() -> Backbone:
-    """Both towers as wide as ViT-B's, with nine blocks and narrow feed-forward layers."""
+    """Return a CLIP with towers of ViT-B's width, with nine blocks and narrow feed-forward layers."""
     vision = {"image_size": 32, "patch_size": 32, "layers": 9, "width": 768, "mlp_ratio": 0.1}
     text = {"context_length": 16, "vocab_size": 64, "width": 512, "heads": 8, "layers": 9, "mlp_ratio": 0.1}
     return Backbone.from_open_clip(open_clip.CLIP(512, vision, text), tokenize, "wide")

@@ -69,7 +69,7 @@ def test_the_training_follows_the_official_code(backbone: Backbone) -> None:
 def test_training_helps_and_free_rows_stay_free(backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=8)
     assert problem.accuracy(train(problem.task, DmnTrainedSettings())) > problem.zero_shot() + 2
-    task, rows = problem.task, torch.arange(25)  # of 10 classes, so that classes have unequal sizes
+    task, rows = problem.task, torch.arange(25)  # of ten classes, so that the classes have unequal sizes
     trained = train(with_images(task, rows), DmnTrainedSettings(epochs=2)).classify
     assert isinstance(trained, TrainedMemoryClassifier)
     assert not trained.values_CRD[-1, -1].any()

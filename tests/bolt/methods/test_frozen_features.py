@@ -1,4 +1,4 @@
-"""What the benchmark relies on in every method that learns from frozen features alone."""
+"""Properties that every method on frozen features must have."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "tip_adapter_f": {"epochs": 3, "passes": 2},
     "lp_plus_plus": {"steps": 12, "views": 3, "step_counts": [12]},
 }
-"""Settings of these tests; those of other methods are their own ``test_settings``. No view above 3 may be read."""
+"""Method -> settings of these tests, by default the method's ``test_settings``. No view above 3 may be read."""
 every_method = pytest.mark.parametrize("name", NAMES)
 both_protocols = pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
 
@@ -47,7 +47,7 @@ def quick(name: str) -> Mapping[str, Any]:
 @every_method
 @both_protocols
 def test_no_pixel_is_touched_and_no_view_but_those_announced(name: str, protocol: Protocol, backbone: Backbone) -> None:
-    """The task's pixels raise. The sound methods read all they announce; those as published may read less."""
+    """No pixels are read. Methods read all views that they announce; under ``published`` they may read fewer."""
     read: set[int] = set()
 
     def watched(view: int, features_ND: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def test_no_pixel_is_touched_and_no_view_but_those_announced(name: str, protocol
 @both_protocols
 @pytest.mark.parametrize("classes", [1, 4])
 def test_one_class_is_always_right(name: str, protocol: Protocol, classes: int, backbone: Backbone) -> None:
-    """One class in all, or images of one class beside the texts of four: finite logits either way."""
+    """The logits are finite if there is a single class, and if only one of four classes has images."""
     problem = clip_like(backbone, shots=4, classes=classes)
     features = [problem.task.support.features(view)[::classes] for view in range(4)]
     task = frozen_task(
@@ -93,7 +93,7 @@ def test_one_image_a_class(name: str, protocol: Protocol, backbone: Backbone) ->
 @every_method
 @both_protocols
 def test_the_same_image_over_and_over(name: str, protocol: Protocol, backbone: Backbone) -> None:
-    """Every image of a class is the same one: all its views are learned, and it is classified correctly."""
+    """All images of a class are the same. Each is classified correctly in all views."""
     problem = clip_like(backbone, shots=4, protocol=protocol)
     task = with_features(problem.task, lambda view, features_ND: problem.task.support.features(0)[:10].repeat(4, 1))
     adapted = run(name, task)
@@ -124,7 +124,7 @@ def test_features_with_nan_give_no_accuracy(name: str, protocol: Protocol, value
 def test_half_precision_features_serve(
     name: str, protocol: Protocol, precision: torch.dtype, backbone: Backbone
 ) -> None:
-    """Support and queries in half precision give nearly the logits of the same numbers in float32."""
+    """Features in half precision give nearly the same logits as the same features in float32."""
     problem = clip_like(backbone, shots=2, protocol=protocol)
     halves = with_features(problem.task, lambda view, features_ND: features_ND.to(precision))
     rounded = with_features(problem.task, lambda view, features_ND: features_ND.to(precision).float())
@@ -147,7 +147,7 @@ GAINS: list[tuple[str, dict[str, Any], dict[int, int], int]] = [
     ("proker", {}, {8: 2}, 0),
     ("task_res", {}, {4: 5, 16: 5}, 960),
 ]
-"""Method, settings, shots -> points above the text head at least, and trained numbers for ten classes of width 96."""
+"""(method, settings, shots) -> the least gain over the text head in points, and the number of trained parameters."""
 
 
 @pytest.mark.slow

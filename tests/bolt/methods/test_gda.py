@@ -56,7 +56,7 @@ def test_the_smallest_of_equal_alphas_is_taken() -> None:
 
 
 def test_one_view_of_one_image_is_the_text_head(backbone: Backbone) -> None:
-    """No variance: the official precision is zero, and its bias -log 3 for every class."""
+    """Without variance, the official precision is zero, and the bias is -log 3 for every class."""
     gaussians = fit_gaussians(SAMPLES[0, ::2], torch.arange(3), 3)
     assert not gaussians.precision_DD.any()
     close(gaussians.bias(), [-1.098612] * 3)
@@ -74,7 +74,7 @@ def test_identical_images_are_the_text_head(backbone: Backbone) -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_leave_one_out_is_a_fit_without_the_image(keep: bool) -> None:
-    """Every image's logits are those of means computed without its views, and by default of such a precision."""
+    """An image's logits are those of Gaussians that are fitted without its views."""
     queries = unit(plane_wave(6, 8, 0.7, 1.3, 0.7) + 0.8)
     fitted = fit_gaussians(SAMPLES.flatten(0, 1), LABELS.repeat(3), 3)
     logits = leave_one_out_logits(fitted, SAMPLES, queries, LABELS, keep_precision=keep)
@@ -86,7 +86,7 @@ def test_leave_one_out_is_a_fit_without_the_image(keep: bool) -> None:
 
 
 def test_an_image_outside_the_precision_chooses_a_smaller_alpha(backbone: Backbone) -> None:
-    """Noise of its own in every image: with P kept all alphas look right, and the largest hides the text."""
+    """Images have noise of their own. If P is fitted with the image, the chosen alpha hides the text."""
     problem = clip_like(backbone, shots=4, signal=0.1, text_error=0.05)
     assert problem.accuracy(adapt(problem.task, GdaSettings())) >= problem.zero_shot() - 1
 
@@ -99,7 +99,7 @@ def test_alpha_is_chosen_on_the_support_and_named(backbone: Backbone) -> None:
 
 
 def test_with_one_image_the_gaussian_has_a_share_of_the_texts_spread(backbone: Backbone) -> None:
-    """Whatever the number of views does to the precision, the added logits have a tenth of the text's deviation."""
+    """For any number of views, the added logits have a tenth of the text's standard deviation."""
     task = clip_like(backbone, shots=1).task
     text_NC = adapt(task, GdaSettings(alpha=0.0)).classify(task.support.features(0))
     for views in (3, 10):

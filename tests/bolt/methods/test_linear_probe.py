@@ -1,4 +1,4 @@
-"""The linear probe moves; the one that the BOLT authors ran cannot."""
+"""The linear probe leaves zero-shot; the BOLT authors' linear probe does not."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ AS_PUBLISHED = STRICT.with_switches(linear_probe="as_published")
 
 
 def moved(problem: Problem, adapted: Adapted) -> float:
-    """Return the largest change of a test logit from zero-shot."""
+    """Return the largest difference of a test logit from the zero-shot logit."""
     task = problem.task
     zero_shot = cosine_classifier(task.head_CD, task.backbone.logit_scale)(problem.test_ND)
     return float((adapted.classify(problem.test_ND) - zero_shot).abs().max())
@@ -42,7 +42,7 @@ def test_as_published_halves_the_rate_after_every_epoch_without_a_warm_up(backbo
 
 
 def test_as_published_no_weight_moves_further_than_all_rates_together(backbone: Backbone) -> None:
-    """AdamW moves a number by at most about its rate a step; unit features see the sum over the axes of the change."""
+    """A step of AdamW moves a number by about the rate, so it moves a logit by at most ``rate * scale * sqrt(D)``."""
     problem = clip_like(backbone, shots=16, protocol=AS_PUBLISHED)
     steps_an_epoch = 5
     reach = 2e-3 * steps_an_epoch

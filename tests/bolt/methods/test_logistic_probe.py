@@ -1,4 +1,4 @@
-"""The logistic probe is the minimum of its objective, and its C is found without a label beyond the support's."""
+"""The logistic probe minimises its objective, and chooses C by labels of the support only."""
 
 import math
 
@@ -21,7 +21,7 @@ from tests.helpers.frozen_tasks import clip_like, frozen_task
 
 @pytest.mark.parametrize("classes", [2, 5])
 def test_the_fit_is_the_minimum_of_the_penalised_cross_entropy(classes: int, backbone: Backbone) -> None:
-    """C sum of the losses + |W|^2 / 2 has no slope there; for two classes sklearn penalises the log-odds' weight."""
+    """The gradient of C (sum of losses) + |W|^2 / 2 is zero. For two classes, W are the weights of the log-odds."""
     task = clip_like(backbone, shots=6, classes=classes).task
     features, labels = F.normalize(task.support.features(0).double(), dim=-1), task.support.labels_N
     fitted = fit_logistic(features.numpy(), labels.numpy(), 10.0, 1000)
@@ -30,13 +30,13 @@ def test_the_fit_is_the_minimum_of_the_penalised_cross_entropy(classes: int, bac
     penalty = weight.square().sum() / 2 if classes > 2 else weight.diff(dim=0).square().sum() / 2
     loss = 10 * F.cross_entropy(F.linear(features, weight, bias), labels, reduction="sum") + penalty
     gradients = torch.autograd.grad(loss, (weight, bias))
-    # L-BFGS stops at a slope of 1e-4 in the mean loss, which is 1 / (C N) of this one.
+    # L-BFGS stops at a gradient of 1e-4 of the mean loss, which is 1 / (C N) times this objective.
     assert max(float(gradient.abs().max()) for gradient in gradients) <= 1e-4 * 10 * len(labels)
     assert fitted.converged
 
 
 def test_the_search_narrows_to_the_best_c() -> None:
-    """A score that is highest at C = 10^1.3: the interval about 10^2 closes in on it."""
+    """The score is highest at C = 10^1.3. The search halves an interval around 10^2 and finds that value."""
     asked: list[float] = []
 
     def score(c: float) -> int:
@@ -56,7 +56,7 @@ def test_of_equals_the_c_nearest_to_the_one_shot_c_wins() -> None:
 
 
 def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
-    """Features that only name their image: fitted ones would be right, held-out ones cannot be."""
+    """Every image has a direction of its own, so a regression classifies only images that it was fitted on."""
     labels = np.repeat(np.arange(4), 2)
     assert cross_validated_correct(np.eye(8), labels, np.arange(8) % 2, 1e4, 1000) <= 2
 

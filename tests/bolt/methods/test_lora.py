@@ -1,4 +1,4 @@
-"""LoRA and DoRA: split attention, adapters, merging, counts, and what the authors' code trains."""
+"""LoRA and DoRA: split attention, adapters, merging, counts, and the tensors that the authors' code trains."""
 
 import math
 from typing import Any
@@ -37,7 +37,7 @@ PRESETS = pytest.mark.parametrize("changes", [{}, {"preset": "clip_lora"}, {"pre
 
 @pytest.fixture(scope="module")
 def deep() -> Backbone:
-    """Five blocks: enough of them for peft to shorten its list of targets."""
+    """The tower has five blocks, enough for peft to shorten its list of targets."""
     return random_backbone(layers=5)
 
 
@@ -88,7 +88,7 @@ def test_attention_with_split_projections_is_unchanged(outputs: int) -> None:
 
 @torch.no_grad()
 def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
-    """Made with the official CLIP-LoRA attention: r = 2, alpha = 1, factor 1 / sqrt(2), evaluation mode."""
+    """Numbers of the official CLIP-LoRA attention: r = 2, alpha = 1, factor 1 / sqrt(2), without dropout."""
     expected = [0.171419, 0.122747, -0.022050, -0.035904, 0.070028, 0.077505, -0.089424, -0.222580]
     x_LBW = wave(6, 8, 0.9, 0.35, 0.25).view(3, 2, 8)
     attention = wave_attention()
@@ -274,7 +274,7 @@ def test_the_candidates_are_the_authors_rates() -> None:
 
 
 FROZEN = (".out_proj.weight", ".out_proj.bias", ".c_fc.bias", ".c_proj.bias")
-"""open_clip's tensors that the authors' code leaves alone."""
+"""The tensors, by open_clip's names, that the authors' code does not train."""
 
 
 def test_as_published_trains_what_it_says(backbone: Backbone) -> None:
@@ -321,7 +321,7 @@ def test_as_published_starts_too_far_and_halves_its_rate(backbone: Backbone) -> 
 
 
 def test_the_switch_is_loras_alone(backbone: Backbone) -> None:
-    """The authors have no DoRA: it is the same under either value."""
+    """The authors have no DoRA, so the switch does not change it."""
     towers = [
         DORA.adapt(make_task(backbone, protocol=STRICT.with_switches(lora=value)), LoraSettings(epochs=1)).tower
         for value in ("sound", "as_published")

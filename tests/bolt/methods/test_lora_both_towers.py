@@ -1,4 +1,4 @@
-"""LoRA on both towers: CLIP-LoRA as published, and what stays as it was on the image tower alone."""
+"""LoRA on both towers: CLIP-LoRA as published; LoRA on the image tower alone is unchanged."""
 
 from dataclasses import replace
 from typing import Any

@@ -100,7 +100,7 @@ def test_a_path_without_a_module_is_refused() -> None:
 
 
 def test_methods_with_adapters_do_not_import_peft() -> None:
-    """It takes each worker 2.4 seconds and 240 MiB."""
+    """``peft`` is not imported, which would take each worker 2.4 seconds and 240 MiB."""
     code = (
         "import sys, torch; from torch import nn; from bolt.methods.common.adapters import *;"
         "layers = nn.Sequential(nn.Linear(4, 4)); attach_adapters(layers, ['0'], AdapterSettings(rank=1), True);"

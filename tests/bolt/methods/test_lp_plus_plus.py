@@ -21,7 +21,6 @@ AS_PUBLISHED = STRICT.with_switches(lp_plus_plus="as_published")
 
 
 def test_step_sizes_and_start_reproduce_the_official_code() -> None:
-    """TV4."""
     of_w, of_alpha = official_steps(KEYS, HEAD)
     blend = initial_blend(KEYS, LABELS, HEAD, "sum")
     assert of_w == pytest.approx(6.0808244, abs=1e-4)
@@ -30,7 +29,7 @@ def test_step_sizes_and_start_reproduce_the_official_code() -> None:
 
 
 def test_the_official_variant_reproduces_the_official_trajectory() -> None:
-    """TV5: the bias starts at zero."""
+    """The bias starts at zero."""
     blend = initial_blend(KEYS, LABELS, HEAD, "sum")
     step = official_step(blend, LABELS, official_steps(KEYS, HEAD))
     losses = [float(step(0, KEYS))]
@@ -64,7 +63,7 @@ def test_the_gradients_are_autograds() -> None:
 
 
 def test_the_safe_steps_invert_a_bound_on_the_curvature() -> None:
-    """Against the Hessians by autograd in float64, at random places: none is sharper, and some is half as sharp."""
+    """No Hessian at random parameters exceeds the bound, and one reaches half of it (autograd in float64)."""
     features, head = KEYS.double(), HEAD.double()
     of_w, of_alpha = safe_steps(features, head)
     generator = torch.Generator().manual_seed(0)

@@ -20,7 +20,7 @@ QUICK = MapleSettings(initial_words="a b", min_steps=1)
 
 
 def official_names(text_JKW: Tensor, weights_JVW: Tensor, biases_JV: Tensor) -> dict[str, Tensor]:
-    """The values that are trained, by the official code's names."""
+    """Return the trained tensors by the official code's names."""
     return {
         "compound_prompt_projections.0.bias": biases_JV[1],
         "compound_prompt_projections.0.weight": weights_JVW[1],

@@ -87,7 +87,7 @@ SVF = METHODS["svf"]
 
 
 def two_matrices(scale: float = 1.0) -> list[ShiftedMatrix]:
-    """Both matrices of the small network, with the shifts of SVDiff's numbers times ``scale``."""
+    """Return both matrices of the small network. Their shifts are those of the SVDiff numbers times ``scale``."""
     matrices = [ShiftedMatrix.of(W1), ShiftedMatrix.of(W2)]
     for matrix, phase in zip(matrices, (0.3, 0.8), strict=True):
         matrix.delta.data.copy_(scale * 0.2 * wave(1, len(matrix.s), 1, 0.9, phase)[0])

@@ -1,4 +1,4 @@
-"""Models merged without training, and the fully fine-tuned one they are compared with."""
+"""Methods that merge models without training, and full fine-tuning."""
 
 from collections.abc import Callable, Hashable, Mapping
 from itertools import product
@@ -53,7 +53,7 @@ def test_task_arithmetic_adds_the_scaled_sum_to_every_tensor(backbone: Backbone)
 
 
 def test_tsv_merges_matrices_and_averages_the_rest(backbone: Backbone) -> None:
-    """Against the definition, by plain decompositions in float64."""
+    """The expected update is computed by plain decompositions in float64."""
     sources = RandomSources(backbone)
     after = weights_of(adapt("tsv_merge", make_task(backbone, sources=sources), alphas=(0.7,)))
     base = backbone.tower.state_dict_open_clip()
@@ -127,7 +127,7 @@ def test_a_task_vector_with_nan_is_refused(name: str, tensor: str, backbone: Bac
 
 
 def test_what_is_asked_of_the_sources_is_announced() -> None:
-    """At ViT-B's width TSV-M wants 48 directions of each of 16 sources, task arithmetic none."""
+    """At ViT-B's width TSV-M reads 48 directions of each of 16 sources, and task arithmetic reads none."""
     for name, expected in {"tsv_merge": 48, "task_arithmetic": 0, "bolt": 12, "bolt_pooled": 12}.items():
         method = METHODS[name]
         assert method.source_directions(method.settings_class(), 768, 16) == expected
@@ -137,7 +137,7 @@ def test_what_is_asked_of_the_sources_is_announced() -> None:
 
 @pytest.mark.parametrize("name", ["tsv_merge", "bolt"])
 def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone: Backbone) -> None:
-    """An engine stores as many as are announced, for every matrix the same."""
+    """An engine stores the announced number of directions for every matrix."""
     asked: set[int] = set()
 
     class Watched(RandomSources):
@@ -151,7 +151,7 @@ def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone
 
 
 class Keeping(RandomSources):
-    """Sources that keep what a method made of them, and count how often they are read."""
+    """Sources that cache what methods compute from them, and count how often they are read."""
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(backbone)
@@ -176,7 +176,7 @@ class Keeping(RandomSources):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["task_arithmetic", "tsv_merge", "ties", "iso_c", "atlas", "adamerging"])
 def test_sources_are_read_for_the_first_task_only(name: str, backbone: Backbone) -> None:
-    """The second task has other images. Other settings make another update."""
+    """A second task with other images reads no source; other settings read the sources again."""
     sources, at_test_time = Keeping(backbone), name == "adamerging"
     tasks = [make_task(backbone, sources=sources, seed=seed, unlabelled=at_test_time) for seed in (1, 2)]
     run(name, tasks[0])
@@ -204,7 +204,7 @@ def test_groups_of_atlas_sort_stacks_of_their_own(backbone: Backbone) -> None:
 
 
 def test_information_of_known_predictions() -> None:
-    """Certain and balanced: log C. The same for every image: none, however certain or uncertain it is."""
+    """Certain, balanced predictions give log C. Equal predictions for all images give zero."""
     batches = [torch.eye(4)[:2], torch.eye(4)[2:]]
     assert mutual_information(iter(batches)) == pytest.approx(torch.tensor(4.0).log().item())
     assert mutual_information(iter([torch.eye(4)[:1].expand(5, 4)])) == 0.0

@@ -55,7 +55,7 @@ def test_every_method_repeats_bit_for_bit(name: str, track: str, protocol: Proto
     assert one.coefficients.keys() == other.coefficients.keys()
     assert all(torch.equal(one.coefficients[key], other.coefficients[key]) for key in one.coefficients)
     assert one.trainable_parameters == other.trainable_parameters
-    assert (one.tower is not None) == METHODS[name].changes_tower or name == "auto"  # as its choice is
+    assert (one.tower is not None) == METHODS[name].changes_tower or name == "auto"  # its candidate decides
     assert one.tower is None or not any(tensor.requires_grad for tensor in one.tower.parameters())
     after = backbone.tower.state_dict_open_clip()
     assert all(torch.equal(before[key], after[key]) for key in before), "the backbone must not move"
@@ -100,9 +100,9 @@ def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backb
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FEW_SHOT)
 def test_a_class_without_images_leaves_the_logits_finite(name: str, backbone: Backbone) -> None:
-    """As on the imbalanced track."""
+    """The support is imbalanced, and a class has no image, as on the imbalanced track."""
     task = make_task(backbone)
-    rows = torch.nonzero(task.support.labels_N != 1).flatten()[1:]  # unequal numbers of the other classes, too
+    rows = torch.nonzero(task.support.labels_N != 1).flatten()[1:]  # the other classes get unequal numbers
     support = Support(
         labels_N=task.support.labels_N[rows],
         indices_N=task.support.indices_N[rows],
@@ -196,7 +196,7 @@ WRONG_SETTINGS: dict[str, list[dict[str, Any]]] = {
     "two_stage": [{"epochs": 1}, {"first_stage": 1.0}, {"layer_norms": "none"}],
     "vera": [{"rank": 0}, {"d_initial": 0}, {"matrices": ["q"]}],
 }  # fmt: skip
-"""Method -> settings that are refused with a message that names one of them, or one that belongs to it."""
+"""Method -> settings that are refused. The message names a setting."""
 PRESETS = {
     ("clap", "zs_lp"): ("constraint", "none"),
     ("clipfit", "imagenet"): ("epochs", 10),
@@ -247,7 +247,7 @@ def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone)
     def stored_features(view: int) -> Tensor:
         passed = len(forward)
         features_ND = task.support.features(view)
-        del forward[passed:]  # a cell reads them from the store
+        del forward[passed:]  # a cell reads these features from the store
         return features_ND
 
     settings = method.configure(method.test_settings)
@@ -257,7 +257,7 @@ def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone)
     finally:
         hook.remove()
     work = method.tower_passes(len(task.support), settings)
-    if method.name == "auto":  # the plan does not know the choice, and counts the costliest
+    if method.name == "auto":  # the plan counts the costliest candidate
         assert 0 < sum(forward) <= work.forward + work.training
     else:
         assert work.forward + work.training == sum(forward)

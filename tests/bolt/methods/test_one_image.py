@@ -1,4 +1,4 @@
-"""Methods that see one test image or a stream: ZERO, MTA and TPT against the official codes."""
+"""ZERO, MTA and TPT, which adapt to one test image, against the official codes."""
 
 from dataclasses import replace
 

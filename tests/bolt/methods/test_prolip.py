@@ -31,7 +31,7 @@ def trained(steps: int, regularisation: float | None) -> Tensor:
 
 
 def loss_of(projection: Tensor) -> float:
-    """Cross-entropy of the first view."""
+    """Return the cross-entropy of the first view."""
     return float(F.cross_entropy(100 * F.normalize(VIEWS[0] @ projection, dim=-1) @ HEAD.T, LABELS))
 
 

@@ -23,7 +23,7 @@ QUICK = PromptSrcSettings(tokens=2, initial_words="a b", epochs=4)
 
 
 def official_names(image_JKW: Tensor, text_JKW: Tensor) -> dict[str, Tensor]:
-    """The tokens by the official code's names."""
+    """Return the tokens by the official code's names."""
     return {
         "ctx": text_JKW[0],
         "image_encoder.VPT": image_JKW[0],

@@ -45,7 +45,7 @@ def test_dirichlet_clusters_are_the_official_ones(form: str, name: str) -> None:
 
 @pytest.fixture
 def problem(backbone: Backbone) -> Problem:
-    """A problem whose test images the task has without labels, and no support."""
+    """Return a problem without a support, whose test images the task has without labels."""
     made = clip_like(backbone, shots=1)
 
     def none(*arguments: object) -> Tensor:

@@ -30,7 +30,7 @@ def task(backbone: Backbone) -> Task:
 
 
 def direction(residual: list[float]) -> Tensor:
-    """Return the first class's unit weight with this residual, at alpha 0.5."""
+    """Return the first class's unit weight with the given residual, at alpha 0.5."""
     return F.normalize(TEXT[0] + 0.5 * torch.tensor(residual), dim=-1)
 
 
@@ -58,7 +58,7 @@ def test_training_follows_the_official_code(task: Task) -> None:
 
 
 def test_the_same_numbers_on_unit_embeddings_go_further(task: Task) -> None:
-    """The official code on unit embeddings; without ``text_norm``, this would be what a unit text head gives."""
+    """The official code on unit embeddings gives the result that a unit text head would give without ``text_norm``."""
     losses: list[float] = []
     watched = replace(task, report=lambda epoch, row: losses.append(row["train_loss"]))
     adapted = train_residual(watched, TaskResSettings(), unit(TEXT))
@@ -72,7 +72,7 @@ def test_a_narrow_tower_has_shorter_raw_embeddings(width: int, length: float) ->
 
 
 def test_text_norm_is_the_length_of_the_raw_embeddings(task: Task) -> None:
-    """A unit head trains like raw embeddings of the length m, or like alpha / m on the unit head."""
+    """Training on raw embeddings of length m equals training on the unit head with alpha / m."""
     short = TaskResSettings(epochs=10, text_norm=24.0)
     length = text_length(short, 8)
     assert length == pytest.approx(3)

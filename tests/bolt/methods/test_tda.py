@@ -16,7 +16,7 @@ STREAM = unit(1 + 0.8 * plane_wave(20, 8, 0.37, 1.9, 0.1))
 
 
 def send(settings: TdaSettings, stream: Tensor = STREAM, head: Tensor = HEAD) -> tuple[Caches, Tensor]:
-    """Return the caches after the stream, and the logits of each image as it came."""
+    """Return the caches after the stream, and the logits that each image got when it came."""
     caches, logits = Caches(head, 100.0, settings), []
     for image in stream:
         caches.insert(image)
@@ -86,7 +86,7 @@ def test_one_class_and_identical_images_are_harmless() -> None:
 
 
 def test_images_come_in_the_tasks_order(backbone: Backbone) -> None:
-    """The result is that of the stream in the keyed order, and and the details have the share of alike predictions."""
+    """The logits are those of the stream in the task's order. ``details`` have the share of equal predictions."""
     task = make_task(backbone, unlabelled=True)
     adapted = adapt(task, TdaSettings())
     order = task.unlabelled.order("tda", 0, 30)

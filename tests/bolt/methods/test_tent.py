@@ -23,7 +23,7 @@ def matrix(*values: float) -> Tensor:
 def online(
     backbone: Backbone, parameters: list[Tensor], network: Callable[[Tensor], Tensor], inputs: Tensor, rate: float
 ) -> tuple[list[float], list[Tensor]]:
-    """Return the mean entropy and the first row of the outputs of three batches of six, as they come."""
+    """Return, for three batches of six in turn, the mean entropy and the first row of the outputs."""
     outputs: list[Tensor] = []
 
     def logits_of(rows: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def test_a_batch_norm_network_follows_the_official_code(backbone: Backbone) -> N
 
 
 def test_a_layer_norm_network_follows_the_official_code(backbone: Backbone) -> None:
-    """The official functions with the name of the norm's class replaced."""
+    """The expected numbers are from the official functions, applied to layer norms."""
     weight, bias = 1 + 0.2 * matrix(1, 8, 1, 1.7, 0.4)[0], 0.1 * matrix(1, 8, 1, 1.1, 0.6)[0]
     parameters = [weight.requires_grad_(), bias.requires_grad_()]
     head = unit(plane_wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
@@ -123,7 +123,7 @@ def test_every_batch_is_seen_once_in_the_evaluation_view(backbone: Backbone) -> 
 
 
 def test_one_class_stays_where_it_is(backbone: Backbone) -> None:
-    """The entropy of a single class is zero; Adam moves by rounding errors at most."""
+    """With a single class the entropy is zero, so Adam moves the parameters by rounding errors at most."""
     adapted = adapt(make_task(backbone, unlabelled=True, classes=1), TentSettings(batch_size=8))
     before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)

@@ -11,13 +11,14 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.common.feature_cache import (
+    CacheSettings,
     build_cache,
     cache_keys,
     choose_alpha_beta,
     search_alpha_beta,
     search_grid,
 )
-from bolt.methods.tip_adapter import TipAdapterSettings, adapt
+from bolt.methods.tip_adapter import adapt
 from bolt.methods.tip_adapter_f import TipAdapterFSettings
 from bolt.protocol import STRICT
 from bolt.task.classifiers import cache_logits
@@ -41,7 +42,6 @@ VALUES = F.one_hot(LABELS, 3).float()
     ],
 )
 def test_logits_reproduce_the_reference(beta: float, alpha: float, cache: list[float], logits: list[float]) -> None:
-    """Reference vector TV1."""
     added = cache_logits(QUERIES @ KEYS.T, VALUES, beta)
     torch.testing.assert_close(added[0], torch.tensor(cache), rtol=0, atol=1e-4)
     total = 100 * QUERIES @ HEAD.T + alpha * added
@@ -49,7 +49,6 @@ def test_logits_reproduce_the_reference(beta: float, alpha: float, cache: list[f
 
 
 def test_the_search_grid_is_the_official_one() -> None:
-    """Reference vector TV2."""
     betas, alphas = search_grid(7, 3)
     assert (len(betas), len(alphas)) == (200, 20)
     assert betas[:2] == pytest.approx([0.1, 0.1345])
@@ -64,7 +63,7 @@ def test_the_first_maximum_wins() -> None:
 
 
 def test_the_search_finds_what_only_some_settings_solve() -> None:
-    """A text head that is wrong by three logits needs at least that much of the cache."""
+    """The text head is wrong by three logits, so the cache must add at least three."""
     text = torch.tensor([[0.0, 3.0], [3.0, 0.0]])
     betas, alphas = [1.0, 20.0], [1.0, 4.0, 8.0]
     beta, alpha = search_alpha_beta(text, torch.eye(2), torch.eye(2), torch.tensor([0, 1]), betas, alphas)
@@ -73,7 +72,6 @@ def test_the_search_finds_what_only_some_settings_solve() -> None:
 
 
 def test_keys_are_averaged_first_and_normalised_after() -> None:
-    """Reference vector TV3."""
     passes = [torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 1.0]])]
     torch.testing.assert_close(cache_keys(passes), F.normalize(torch.tensor([[1.5, 0.5]]), dim=-1))
     normalised_first = F.normalize(torch.stack([F.normalize(p, dim=-1) for p in passes]).mean(dim=0), dim=-1)
@@ -94,14 +92,14 @@ def test_leave_one_out_hides_a_query_from_itself(backbone: Backbone) -> None:
 
 
 def test_settings_are_searched_on_the_support_and_told(backbone: Backbone) -> None:
-    adapted = adapt(make_task(backbone, shots=4), TipAdapterSettings(passes=2))
+    adapted = adapt(make_task(backbone, shots=4), CacheSettings(passes=2))
     assert adapted.details["search"] == "leave one out"
-    fixed = adapt(make_task(backbone, shots=4), TipAdapterSettings(passes=2, search="fixed"))
+    fixed = adapt(make_task(backbone, shots=4), CacheSettings(passes=2, search="fixed"))
     assert fixed.details == {"alpha": 1.0, "beta": 5.5, "search": "fixed"}
 
 
 def test_one_shot_falls_back_to_the_fixed_settings(backbone: Backbone) -> None:
-    details = adapt(make_task(backbone, shots=1), TipAdapterSettings(passes=2)).details
+    details = adapt(make_task(backbone, shots=1), CacheSettings(passes=2)).details
     assert (details["alpha"], details["beta"]) == (3.0, 5.5)
     assert "one image" in str(details["search"])
 
@@ -119,7 +117,7 @@ def test_as_published_trains_two_numbers_on_one_view(backbone: Backbone) -> None
         return features(view)
 
     task = frozen_task(backbone, watched, problem.task.support.labels_N, problem.task.head_CD, protocol=AS_PUBLISHED)
-    adapted = adapt(task, TipAdapterSettings())
+    adapted = adapt(task, CacheSettings())
     assert set(read) == {1}
     assert adapted.trainable_parameters == 2
     alpha, beta = float(adapted.details["alpha"]), float(adapted.details["beta"])
@@ -128,12 +126,12 @@ def test_as_published_trains_two_numbers_on_one_view(backbone: Backbone) -> None
 
 
 def test_as_published_labels_do_not_belong_to_the_features(backbone: Backbone) -> None:
-    """Features that the text head solves without error still cost more than guessing: the labels are others'."""
+    """The text head makes no error, but the loss is above guessing, because features get labels of other images."""
     labels = torch.arange(4).repeat(8)
     head = torch.eye(4, 8)
     losses: list[float] = []
     task = frozen_task(backbone, lambda view: head[labels], labels, head, AS_PUBLISHED)
-    adapt(replace(task, report=lambda epoch, row: losses.append(row["train_loss"])), TipAdapterSettings())
+    adapt(replace(task, report=lambda epoch, row: losses.append(row["train_loss"])), CacheSettings())
     assert len(losses) == 20
     assert min(losses) > 10
 
@@ -142,7 +140,7 @@ def test_untrained_keys_are_tip_adapters(backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=4)
     still = TipAdapterFSettings(epochs=1, learning_rate=1e-12, weight_decay=0.0)
     trained = METHODS["tip_adapter_f"].adapt(problem.task, still)
-    free = adapt(problem.task, TipAdapterSettings())
+    free = adapt(problem.task, CacheSettings())
     assert trained.details == free.details
     torch.testing.assert_close(trained.classify(problem.test_ND), free.classify(problem.test_ND))
     assert trained.trainable_parameters == len(problem.task.support) * problem.task.head_CD.shape[1]
@@ -152,7 +150,7 @@ def test_untrained_keys_are_tip_adapters(backbone: Backbone) -> None:
 def test_training_the_keys_helps(how: Literal["loo", "fixed"], backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=16)
     trained = METHODS["tip_adapter_f"].adapt(problem.task, TipAdapterFSettings(search=how))
-    free = adapt(problem.task, TipAdapterSettings(search=how))
+    free = adapt(problem.task, CacheSettings(search=how))
     assert problem.accuracy(trained) > problem.accuracy(free) + 2
     assert problem.accuracy(free) > problem.zero_shot() + 2
 
@@ -174,13 +172,13 @@ def test_the_first_step_of_the_keys_follows_the_recipe(backbone: Backbone) -> No
 
 
 def test_the_search_hides_an_images_own_key(backbone: Backbone) -> None:
-    """Keys that know nothing but their own image are of no use to others, so the first pair wins."""
+    """No key is near another image, so all pairs of alpha and beta tie, and the first pair wins."""
     labels = torch.arange(3).repeat(2)
     features = torch.eye(6, 9)
     head = F.normalize(torch.eye(3, 9)[[1, 2, 0]] + 0.01, dim=-1)
     task = frozen_task(backbone, lambda view: features, labels, head)
     cache = build_cache(task, 1, 1.0, 5.5)
-    chosen, how = choose_alpha_beta(task, cache, TipAdapterSettings(alpha_max=200.0))
+    chosen, how = choose_alpha_beta(task, cache, CacheSettings(alpha_max=200.0))
     assert how["search"] == "leave one out"
     assert chosen.beta == 0.1
     shown = search_alpha_beta(

@@ -57,7 +57,7 @@ def test_the_likelihood_is_the_squared_distance() -> None:
 
 
 def test_the_few_shot_form_gives_the_official_probabilities() -> None:
-    """The official code with the rows of W and z aligned, whose gammas run one after another from the last result."""
+    """The numbers are from the official code with aligned rows of W and z. Each gamma continues the previous one."""
     solved = None
     for gamma in (0.002, 0.01, 0.02):
         support = Labelled(SUPPORT.double(), F.one_hot(LABELS, 3).double(), 50 * gamma / 6)
@@ -66,7 +66,7 @@ def test_the_few_shot_form_gives_the_official_probabilities() -> None:
 
 
 def test_the_support_pulls_its_own_class() -> None:
-    """With a large weight, the means are the support's own, and its classes win near them."""
+    """With a large weight, the means are those of the support, and images near a mean get its class."""
     support = Labelled(SUPPORT.double(), F.one_hot(LABELS, 3).double(), 1e6)
     solved = transduce(QUERIES, HEAD, 100.0, TransClipSettings(), support)
     means = F.normalize(torch.stack([SUPPORT[label == LABELS].sum(dim=0) for label in range(3)]), dim=-1)

@@ -49,7 +49,7 @@ class SmallTower(nn.Module):
 
 
 def two_stages(tower: SmallTower, trained: list[Tensor]) -> Tensor:
-    """Both stages on the small tower, 6 and 4 steps; returns the trained head."""
+    """Train both stages on the small tower, 6 and 4 steps; return the trained head."""
     head = HEAD.clone().requires_grad_()
     classify = normalised_classifier(head, 100.0)
     settings = TwoStageSettings(epochs=5, batch_size=4, learning_rate=2e-3)

@@ -21,7 +21,7 @@ USERS = sorted(name for name, method in METHODS.items() if method.uses_validatio
 
 
 def with_validation(problem: Problem, rows: Tensor) -> Task:
-    """The task with these test images as its validation images."""
+    """Return the task with the test images as validation images."""
     features_VD, labels_V = problem.test_ND[rows], problem.test_labels_N[rows]
     support = replace(
         problem.task.support, labels_N=labels_V, indices_N=rows, pixels=no_pixels, features=lambda view: features_VD

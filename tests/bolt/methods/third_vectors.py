@@ -27,24 +27,24 @@ def _tensors() -> dict[str, Tensor]:
 
 
 def vector(name: str) -> Tensor:
-    """A tensor of the file by its name, such as ``proker/logits``."""
+    """Return a tensor of the file by its name, such as ``proker/logits``."""
     found = _tensors()[name]
     return found.long() if found.dtype in (torch.int16, torch.uint8) else found.clone()
 
 
 def names(prefix: str) -> list[str]:
-    """The names below a prefix, without it."""
+    """Return the names in the file that begin with a prefix, without the prefix."""
     return [name.removeprefix(prefix) for name in _tensors() if name.startswith(prefix)]
 
 
 def world_task(backbone: Backbone, features: Tensor | None = None) -> Task:
-    """The task of the small world: four images of six classes, whose views are all alike."""
+    """Return the task of the small world: four images of each of six classes, whose views are all equal."""
     support = vector("world/support") if features is None else features
     return frozen_task(backbone, lambda view: support, vector("world/labels"), vector("world/text"), STRICT)
 
 
 def with_test_as_validation(task: Task) -> Support:
-    """The test images as validation images, on which the official codes of the vectors search."""
+    """Return the test images as validation images, on which the official codes search."""
     features, labels = vector("world/test"), vector("world/test_labels")
 
     def none(*arguments: object) -> Tensor:
@@ -54,7 +54,7 @@ def with_test_as_validation(task: Task) -> Support:
 
 
 def close(value: Tensor, name: str, atol: float = 1e-5, scale: float = 1.0, rtol: float = 1e-4) -> None:
-    """Compare with a vector of the file."""
+    """Compare a tensor with a tensor of the file."""
     torch.testing.assert_close(value.double() / scale, vector(name).double(), rtol=rtol, atol=atol)
 
 
@@ -63,7 +63,7 @@ NAMES = ("w0", "w1_w2", "w3", "w4_w5_w6", "w7", "w8")
 
 
 def small_tokens(prompts: list[str]) -> Tensor:
-    """The tokens of the small towers: start 62, end 63, ``a`` 1, ``photo`` 2, ``of`` 3, full stop 5, ``wJ`` 10 + J."""
+    """Return token numbers: start 62, end 63, ``a`` 1, ``photo`` 2, ``of`` 3, full stop 5, ``wJ`` 10 + J."""
     rows = torch.zeros(len(prompts), 12, dtype=torch.long)
     known = {"a": 1, "photo": 2, "of": 3, ".": 5} | {f"w{j}": 10 + j for j in range(9)}
     for row, prompt in zip(rows, prompts, strict=True):
@@ -73,13 +73,13 @@ def small_tokens(prompts: list[str]) -> Tensor:
 
 
 def chirp(shape: tuple[int, ...], number: int, size: float) -> Tensor:
-    """The numbers of a tensor of the small towers, (shape) float64."""
+    """Return the numbers of a tensor of the small towers, float64 of the given shape."""
     i = torch.arange(torch.Size(shape).numel(), dtype=torch.float64)
     return size * torch.sin(0.013 * i.square() + 1.7 * i + 0.37 * number).view(shape)
 
 
 def small_backbone(dtype: torch.dtype = torch.float32) -> Backbone:
-    """A CLIP of two blocks in each tower, width 32 and joint width 16, whose weights are chirps."""
+    """Return a CLIP of two blocks in each tower, width 32 and joint width 16, with the weights of :func:`chirp`."""
     vision = {"image_size": 12, "patch_size": 4, "layers": 2, "width": 32, "head_width": 16}
     text = {"context_length": 12, "vocab_size": 64, "width": 32, "heads": 2, "layers": 2}
     model = open_clip.CLIP(16, vision, text, quick_gelu=True).to(dtype)
@@ -123,5 +123,5 @@ def small_task(monkeypatch: pytest.MonkeyPatch, curve: dict[str, list[float]], h
 
 
 def exact(value: Tensor, name: str) -> None:
-    """Compare numbers that were computed in float64 with a vector of the file."""
+    """Compare a tensor that was computed in float64 with a tensor of the file."""
     close(value, name, atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""The trainable form: same numbers and gradients as dense autograd, at a fraction of its work."""
+"""The spectral layer has the outputs and gradients of dense autograd, and takes a fraction of the work."""
 
 import pytest
 import torch

@@ -38,7 +38,6 @@ def regression() -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
     ],
 )  # fmt: skip
 def test_learning_rate(base: float, warmup: int, total: int, step: int, expected: float) -> None:
-    """Reference vector TV8."""
     assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)
 
 
@@ -130,7 +129,7 @@ def test_gradients_are_clipped_by_their_global_norm(clip: float, left: list[floa
 
 
 def test_the_epoch_of_lowest_training_loss_can_be_restored() -> None:
-    """A loss that is made to look best in epoch 1 leaves the parameters of that epoch."""
+    """The loss is made lowest in epoch 1, so the parameters of epoch 1 are restored."""
     snapshots: list[Tensor] = []
 
     def run(**switches: Any) -> Tensor:
@@ -157,7 +156,7 @@ def test_the_authors_rule_for_the_best_epoch_counts_every_batch_alike() -> None:
     Epoch 1 has the lowest loss an image, epoch 2 the lowest loss a batch. The coefficients that are restored are those
     of the rule, computed here from the batches' losses as their code does.
     """
-    extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 0.5), 3: (9.0, 9.0)}  # of the full batches, of the partial one
+    extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 0.5), 3: (9.0, 9.0)}  # for full and partial batches
 
     def run(deviations: ReferenceDeviations) -> tuple[Tensor, list[Tensor], list[list[float]]]:
         weight, loss = regression()

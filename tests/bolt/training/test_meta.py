@@ -39,7 +39,7 @@ START: dict[str, Tensor] = {"w": TOWER_PART, HEAD: HEAD_PART}
 
 
 def bowl(seed: int) -> tuple[Loss, Tensor, Tensor]:
-    """Return the loss 1/2 x A x - b x of x = (w, head), with a positive A, and both."""
+    """Return A, b and the loss 1/2 x A x - b x of x = (w, head), with a positive definite A."""
     root, b = drawn(5, 5, seed=seed), drawn(5, seed=seed + 1)
     matrix = root @ root.T / 5
 
@@ -52,7 +52,7 @@ def bowl(seed: int) -> tuple[Loss, Tensor, Tensor]:
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_gradients_of_a_quadratic(steps: int) -> None:
-    """Inner steps on a quadratic are affine: x -> M^n x + ..., so MAML's gradient is (M^n)^T that of the query."""
+    """Inner steps on a quadratic loss are affine, x -> M^n x + ..., so MAML's gradient is (M^n)^T times the query's."""
     support, support_A, support_b = bowl(10)
     query, query_A, query_b = bowl(20)
     x = torch.cat([TOWER_PART, HEAD_PART])
@@ -99,7 +99,7 @@ def float64_loss(tower: ImageTower, images: Tensor, labels: Tensor) -> Loss:
 
 @pytest.mark.parametrize("quick_gelu", [True, False])
 def test_the_second_order_gradient_of_a_tower_is_its_finite_difference(quick_gelu: bool) -> None:
-    """d query(F(theta + e d)) / d e in float64, along random directions d."""
+    """The expected slopes are d query(F(theta + e d)) / d e along random directions d, in float64."""
     tower = copy.deepcopy(random_backbone(quick_gelu=quick_gelu).tower).double()
     encoder = twice_differentiable(tower)
     start = {name: tensor.detach() for name, tensor in encoder.named_parameters()} | {HEAD: 3 * drawn(3, 16, seed=3)}
@@ -142,7 +142,7 @@ def test_an_episode_is_scored_as_the_method_classifies(backbone: Backbone) -> No
 
 
 def datasets(backbone: Backbone, count: int = 3, seen: list[Any] | None = None) -> list[MetaTask]:
-    """Datasets of 30 blobs each, all with views of their own."""
+    """Return datasets of 30 blobs each, every image with views of its own."""
 
     def of(index: int) -> MetaTask:
         support = make_task(backbone, shots=10, seed=index + 1).support
@@ -202,7 +202,7 @@ def test_episodes_are_keyed_and_their_halves_disjoint(backbone: Backbone) -> Non
         assert all(len(set(rows)) == 8 for _, _, rows in episodes)
     assert len({name for name, _, _ in seen}) == 5
     assert len({tuple(rows) for _, _, rows in seen}) == len(seen)
-    # A dataset's episode does not depend on which others are there.
+    # A dataset's episode does not depend on the other datasets.
     alone: list[Any] = []
     meta_learn(backbone, datasets(backbone, 5, alone)[:1], replace(QUICK, steps=8), seed=1)
     shared = [episode for episode in seen if episode[0] == "blobs_0"]
@@ -241,7 +241,7 @@ def test_reptile_goes_to_the_mean_of_the_inner_ends(backbone: Backbone) -> None:
 
 
 def test_the_outer_gradient_is_clipped(backbone: Backbone) -> None:
-    """A gradient far below AdamW's epsilon moves nothing."""
+    """With a gradient far below its epsilon, AdamW moves nothing."""
     origin, tasks = backbone.tower.state_dict_open_clip(), datasets(backbone, 1)
     for clip_norm, moves in ((1e-12, False), (0.0, True)):
         start = meta_learn(backbone, tasks, replace(QUICK, clip_norm=clip_norm), seed=1)

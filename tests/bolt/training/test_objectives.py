@@ -21,7 +21,6 @@ TARGETS = torch.tensor([0, 1, 2, 1])
     ],
 )
 def test_the_loss_of_the_official_code(trusted: list[bool], expected: float) -> None:
-    """Reference vector TV6."""
     assert float(ufm_loss(WEAK, STRONG, TARGETS, torch.tensor(trusted))) == pytest.approx(expected, abs=1e-6)
 
 

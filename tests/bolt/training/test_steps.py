@@ -1,4 +1,4 @@
-"""No step of any training makes the host wait for a GPU, or needs an operation without a deterministic kernel."""
+"""No training step makes the host wait for a GPU, or uses an operation without a deterministic kernel."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ TRAINED = [
     (name, track)
     for name, method in sorted(METHODS.items())
     for track in ("fewshot", "tta", "tta_stream", "tta_image")
-    if track in method.tracks and name != "auto"  # which runs the others
+    if track in method.tracks and name != "auto"  # ``auto`` runs the other methods
 ]
 
 
@@ -57,7 +57,7 @@ class Steps:
         monkeypatch.setattr(composition, "compares_values", lambda device: False)
 
     def of(self, run: Callable[[], object]) -> set[str]:
-        """Return what made the host wait in the steps of ``run``."""
+        """Return the operations of the steps of ``run`` that made the host wait."""
         with self.waits:
             run()
         return self.waits.found
