@@ -39,11 +39,6 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
     return adapted(task, trainable)
 
 
-def _tower_passes(size: int, settings: LayerNormSettings) -> TowerPasses:
-    # Weak views of the unlabelled half are encoded without a gradient, strong views of both halves are trained on.
-    return TowerPasses(forward=settings.epochs * size, training=2 * settings.epochs * size)
-
-
 register(
     name="layer_norm",
     version=2,
@@ -55,7 +50,8 @@ register(
     adapt=adapt,
     tracks=frozenset({"tta"}),
     changes_tower=True,
-    tower_passes=_tower_passes,
+    # Weak views of the unlabelled half are encoded without a gradient, strong views of both halves are trained on.
+    tower_passes=lambda size, settings: TowerPasses(settings.epochs * size, training=2 * settings.epochs * size),
     training_forwards=2.01,
     test_settings={"batch_size": 8},
 )

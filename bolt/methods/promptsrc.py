@@ -39,6 +39,7 @@ from bolt.methods.common.deep_prompts import DeepPromptSettings, prompted_towers
 from bolt.methods.common.trained_text import TrainedText
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.loop import restore
 from bolt.training.objectives import cross_entropy
 from bolt.training.trainable import Trainable
 from bolt.util.ranges import NotNegative, Positive
@@ -118,9 +119,7 @@ def adapt(task: Task, settings: PromptSrcSettings) -> Adapted:
 
     recipe = settings.recipe(settings.epochs)
     train(replace(task, after_epoch=average), model, recipe, make_optimiser=sgd, schedule=coop_schedule(recipe))
-    with torch.no_grad():
-        for mean, tensor in zip(averages, model.parameters, strict=True):
-            tensor.copy_(mean)
+    restore(model.parameters, averages)
     return adapted(task, model, embed_classes=text.embed_classes)
 
 

@@ -223,26 +223,14 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
         support = Labelled(unit_support_features(task, EVALUATION_VIEW).double(), onehot_NC, weight)
     solved = transduce(unit_nD, head_CD, scale, settings, support)
     changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
-    classifier = _classifier(solved, unit_nD, head_CD, scale, settings, support)
-    return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
-
-
-def _classifier(
-    solved: Solution,
-    unit_nD: Tensor,
-    head_CD: Tensor,
-    scale: float,
-    settings: TransClipSettings,
-    support: Labelled | None,
-) -> TransductiveClassifier:
-    """Return the classifier by the exponent of z, linear in f: the term in f's square is the same for all classes."""
-    text_weight = settings.exponent(support is not None)
+    # The classifier is the exponent of z. It is linear in f: the term in f's square is the same for all classes.
     scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
-    weight_CD = text_weight * scale * head_CD.double() + scaled_CD
+    weight_CD = settings.exponent(support is not None) * scale * head_CD.double() + scaled_CD
     bias_C = -0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)
-    return TransductiveClassifier(
+    classifier = TransductiveClassifier(
         weight_CD.float(), bias_C.float(), unit_nD, solved.z_nC.float(), float(settings.neighbours)
     )
+    return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
 
 
 register(

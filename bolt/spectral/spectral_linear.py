@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -133,12 +134,7 @@ def attach_coefficients(
         if basis.rank == 0:
             continue
         fitting = Basis(basis.v, basis.u) if name == PROJECTION else basis
-        start = s0[name]
-
-        def make(linear: nn.Linear, basis: Basis = fitting, start: Tensor = start) -> SpectralLinear:
-            return SpectralLinear(linear, basis, start, sign)
-
-        module = replace_matrix(adapted, name, make)
+        module = replace_matrix(adapted, name, partial(SpectralLinear, basis=fitting, s0=s0[name], sign=sign))
         coefficients[name] = cast(SpectralLinear, module).coefficients
     return adapted, coefficients
 

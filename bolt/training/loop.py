@@ -184,7 +184,7 @@ def fit(
         curve, best = list(resume["curve"]), list(resume["best"])
         lowest_loss = float(resume.get("lowest_loss", math.inf))  # earlier versions saved no lowest loss
         optimiser.load_state_dict(resume["optimiser"])
-        _restore(trained, resume["parameters"])
+        restore(trained, resume["parameters"])
     carry_gradient = False
     for epoch in range(first, recipe.epochs):
         rows = order(epoch)
@@ -225,7 +225,7 @@ def fit(
         report(epoch, row)
         on_epoch_end(epoch, partial(_training_state, epoch, trained, optimiser, curve, best, lowest_loss))
     if best:
-        _restore(trained, best)
+        restore(trained, best)
     return curve
 
 
@@ -280,7 +280,8 @@ def _copies(trained: Sequence[Tensor]) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in trained]
 
 
-def _restore(trained: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+def restore(trained: Iterable[Tensor], values: Iterable[Tensor]) -> None:
+    """Copy the values into the trained tensors."""
     with torch.no_grad():
         for tensor, value in zip(trained, values, strict=True):
             tensor.copy_(value)

@@ -29,7 +29,7 @@ from bolt.clip.precision import training_step
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
-from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, fused_on_gpu
+from bolt.training.loop import MetricsCallback, check_finite, clip_gradient, fused_on_gpu, restore
 from bolt.training.meta_recipe import MetaRecipe
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ def meta_learn(
     if resume is not None:
         first = int(resume["step"]) + 1
         optimiser.load_state_dict(resume["optimiser"])
-        with torch.no_grad():
-            for name, tensor in trained.items():
-                tensor.copy_(resume["parameters"][name])
+        restore(trained.values(), (resume["parameters"][name] for name in trained))
     encoder = twice_differentiable(tower) if recipe.variant == "maml" else tower
     losses: list[Tensor] = []
     for step in range(first, recipe.steps):
