@@ -96,7 +96,7 @@ def minimise_entropy(
 
 
 def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
-    """Learn the coefficients on the unlabelled test images. Raises ``ValueError`` without them or without sources."""
+    """Learn the coefficients on the test images. Raises ``ValueError`` if the task has no test images or no sources."""
     unlabelled, backbone = task.test_images, task.backbone
     base = tensors_by_open_clip_name(backbone.tower, backbone.tower.tensor_paths())
     sources = required_sources(task)

@@ -55,7 +55,7 @@ class Method:
             computed from the name. Positions from 19 on repeat colours. Two methods of one colour must not be in one
             test-time figure.
         paper: address of the paper or of the reference implementation.
-        settings_class: a frozen dataclass; its defaults are the recommended recipe. Settings are part of a cell's
+        settings_class: a frozen dataclass, whose defaults are the recommended recipe. Settings are part of a cell's
             identity.
         adapt: ``adapt(task, settings) -> Adapted``. An error that it raises is recorded as the cell's failure.
         version: a number to be raised whenever a change of the code changes the results. It is part of a cell's
@@ -176,7 +176,7 @@ class Method:
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
-        """Return the settings in a cell's identity, by name: all but :data:`ADDED_LATER` ones at their defaults."""
+        """Return the settings in a cell's identity, by name. A default that is :data:`ADDED_LATER` is left out."""
         return tuple(
             (field.name, getattr(settings, field.name))
             for field in sorted(dataclasses.fields(settings), key=lambda field: field.name)

@@ -79,7 +79,7 @@ class DynamicMemory:
     def insert(self, number: int, unit_VD: Tensor) -> None:
         """Insert an image, given as its views, into the memory of the class that the text predicts.
 
-        ``when_full`` of :class:`DmnSettings` says whether a full class takes it.
+        The setting ``when_full`` decides whether the image enters the memory of a full class.
         """
         logits_VC = self.classifier.scale * unit_VD @ self.classifier.head_CD.T
         surest = entropies(logits_VC).argsort(stable=True)[: max(1, int(self._settings.kept * len(logits_VC)))]

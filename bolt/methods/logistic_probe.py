@@ -129,10 +129,10 @@ def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels,
 
 
 def search_c(score: Callable[[float], int], prior: float) -> tuple[float, int]:
-    """Return the C with the highest ``score(C)``, and its score. Among equally good values, the nearest to ``prior``.
+    """Return the C with the highest ``score(C)``, and its score. Ties go to the value nearest to ``prior``.
 
-    The search covers a coarse grid first. Then it halves an interval 8 times, which begins as a tenth to ten times the
-    best C of the grid. The middle of the interval, on the logarithmic scale, replaces the end with the lower score.
+    The search covers a coarse grid first. The interval from a tenth to ten times the best C of the grid is then halved
+    8 times. Each time, the middle on the logarithmic scale replaces the end with the lower score.
     """
     scores = {c: score(c) for c in COARSE_GRID}
 

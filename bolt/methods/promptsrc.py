@@ -16,8 +16,8 @@ epochs of batches of 4. The preset ``base_to_new`` has the official epochs and G
   epochs. Here they are 30 and 30 for all datasets.
 - The frozen text vectors are the task's text head, a mean of unit vectors over its prompts. The official code takes
   the mean of raw embeddings over 60 templates of ImageNet.
-- The official code averages every weight of both towers in half precision, which changes about half of the frozen ones
-  by rounding. Here the tokens alone are averaged, in float32.
+- The official code averages every weight of both towers in half precision, so rounding changes about half of the frozen
+  weights. Here the tokens alone are averaged, in float32.
 - The divergence is divided by B C as in the official code, so that it is C times smaller than a mean over images.
 - The last batch of an epoch is kept if it is smaller.
 

@@ -52,8 +52,8 @@ class TiesSettings(MergingSettings):
 def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:
     """Return the smallest magnitude in a task vector (M,) that is kept.
 
-    floor(M keep_percent / 100) of the M entries lie above this threshold. Entries that equal it are kept too, as in the
-    official code. So one entry more is kept, or several if magnitudes are equal.
+    floor(M keep_percent / 100) of the M entries lie above this threshold. Entries at the threshold are kept too, as in
+    the official code. So one entry more is kept, or several if magnitudes are equal.
     """
     below = len(vector_M) - int(len(vector_M) * keep_percent / 100)
     return float(vector_M.abs().kthvalue(below).values) if below else 0.0

@@ -131,7 +131,7 @@ def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, sk
 
 
 def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: Tensor) -> Tensor:
-    """Return W z + W^T z (n, C): the votes of an image's neighbours, and of the images whose neighbour it is.
+    """Return W z + W^T z (n, C): the votes of each image's neighbours, plus those of the images that link to the image.
 
     Args:
         cosines_MJ, nearest_MJ: links of the test images, followed by those of the support images.

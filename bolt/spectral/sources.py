@@ -166,7 +166,8 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
 def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tensor) -> PooledBasis:
     """Return the basis of one matrix by a recipe, and the sources' mean coefficients in it.
 
-    Where possible, it comes from :meth:`Sources.pooled_basis` or :meth:`Sources.pretrained_basis`, which may be cached.
+    Where possible, the basis comes from :meth:`Sources.pooled_basis` or :meth:`Sources.pretrained_basis`, whose results
+    may be cached.
 
     Args:
         weight: the pre-trained matrix, (m, n).

@@ -140,7 +140,7 @@ def attach_coefficients(
 
 
 def merge_coefficients(tower: ImageTower) -> ImageTower:
-    """Return a plain frozen tower with all coefficients merged into the weights. It shares the other tensors.
+    """Return a plain frozen tower with all coefficients merged into the weights, sharing all other tensors.
 
     Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite.
     """

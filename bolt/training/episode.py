@@ -84,8 +84,9 @@ class _PlainQuickGELU(nn.Module):
 def twice_differentiable(tower: ImageTower) -> ImageTower:
     """Return a copy of the tower that shares all tensors, and whose gradient can be differentiated again.
 
-    The tower's own QuickGELU has a first derivative only, so the copy has another one. Fused attention has a first
-    derivative only too. So the caller must select the ``MATH`` kernel with ``torch.nn.attention.sdpa_kernel``.
+    The tower's QuickGELU has a first derivative only, so the copy has a QuickGELU of plain operations. Fused attention
+    has a first derivative only too. So the caller must select the ``MATH`` kernel with
+    ``torch.nn.attention.sdpa_kernel``.
     """
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
     shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy does not copy what its memo holds

@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def uses_sources(self) -> bool:
-        """Whether it reads source models."""
+        """Whether the method reads source models with these settings."""
         return self.method.needs_sources(self.settings)
 
     def adapt(self, task: Task) -> Adapted:
@@ -57,8 +57,8 @@ def parse_candidate(text: str) -> Candidate:
     """Parse ``method`` or ``method(setting=value, ...)`` into the method and its settings on the few-shot track.
 
     Raises ``ValueError`` for a text of another form, an unknown method or setting, and a value that the setting does
-    not take. Also for a method that cannot be a candidate, because it is not measured on the few-shot track, starts
-    from a meta-learned tower, or chooses among candidates itself.
+    not take. Raises it too for a method that cannot be a candidate, because the method is not measured on the few-shot
+    track, starts from a meta-learned tower, or chooses among candidates itself.
     """
     form = f"the candidate {text!r} is neither 'method' nor 'method(setting=value, ...)'"
     try:

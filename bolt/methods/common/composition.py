@@ -94,8 +94,8 @@ class Composition:
     def tensors(self, recompute: bool = False) -> dict[str, Tensor]:
         """Return the composed tensors by name, for ``torch.func.functional_call``.
 
-        They are computed again only with ``recompute``, or if a coefficient may have changed. They are rewritten in
-        place, so the tensors of an earlier call change too.
+        The tensors are computed again only with ``recompute``, or if a coefficient may have changed. They are rewritten
+        in place, so the tensors of an earlier call change too.
         """
         if recompute or self._have_changed():
             self._state.changed = False
@@ -110,7 +110,7 @@ class Composition:
     def _have_changed(self) -> bool:
         """Return whether the coefficients may have changed since the tensors were computed.
 
-        On a CPU their values are compared, because the fused optimiser changes them without raising their version
+        On a CPU the values are compared, because the fused optimiser changes a tensor without raising its version
         counter. On a GPU a comparison would wait for all work so far, so there every backward pass counts as a change.
         """
         if compares_values(self.coefficients.device):

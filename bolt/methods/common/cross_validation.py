@@ -114,12 +114,12 @@ def summed(correct: Iterable[Tensor]) -> list[int]:
 
 
 def _columns(chosen_FN: Tensor) -> Tensor:
-    """Return the chosen columns of each row; every row has the same number of them."""
+    """Return the numbers of the chosen columns of each row. Every row must have equally many chosen columns."""
     return torch.nonzero(chosen_FN)[:, 1].view(len(chosen_FN), -1)
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a task with only some rows (B,) of the support, in the same training order. It reports no metrics."""
+    """Return a task with only some rows (B,) of the support, in the same training order, which reports no metrics."""
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)

@@ -73,7 +73,7 @@ class FeatureCache(CacheClassifier):
     """A text head with a cache beside it, whose alpha, beta or keys are still being chosen."""
 
     def adapted(self, trained: int, details: Mapping[str, str]) -> Adapted:
-        """Return the result of the method; its details are alpha, beta and ``details``."""
+        """Return the method's result, with alpha, beta and ``details`` as the details."""
         return Adapted(self, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
@@ -93,8 +93,8 @@ def cache_keys(views: Sequence[Tensor]) -> Tensor:
 def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, dict[str, str]]:
     """Choose alpha and beta as ``settings.search`` says; returns the cache and ``details`` of the choice.
 
-    Where the protocol gives validation images, the choice is made on them. Otherwise it is made on the support, and the
-    keys must not be trained yet: keys that were trained on the labels of these images would mislead the choice.
+    Where the protocol gives validation images, the choice is made on them. Otherwise the choice is made on the support.
+    Then the keys must not be trained yet, because trained keys know the labels of these images.
     """
     if settings.search == "fixed":
         return cache, {"search": "fixed"}

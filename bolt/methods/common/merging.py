@@ -23,14 +23,14 @@ from bolt.util.ranges import NOT_EMPTY, Checked
 
 
 def required_sources(task: Task) -> Sources:
-    """Return the task's sources. Raises ``ValueError`` if it has none."""
+    """Return the task's sources. Raises ``ValueError`` if the task has no sources."""
     if task.sources is None or not task.sources.names:
         raise ValueError("this method is made of the sources' task vectors, and this task has none")
     return task.sources
 
 
 def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return the sources' mean task vector of each named tensor. Raises ``ValueError`` if one is not finite."""
+    """Return the sources' mean task vector of each named tensor. Raises ``ValueError`` if a mean is not finite."""
     update = {name: sources.mean_task_vector(name) for name in names}
     for name, tensor in update.items():
         if not torch.isfinite(tensor).all():

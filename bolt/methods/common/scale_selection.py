@@ -53,7 +53,7 @@ def choose_scale(
     BOLT authors' loader draws new augmentations for every candidate.
 
     The test-time track has no labels. There, the scale has the highest mutual information on at most 1,000 of the test
-    images. Under the switch ``tta_alpha: test_labels``, it has the highest test accuracy (the oracle).
+    images. Under the switch ``tta_alpha: test_labels``, the scale has the highest test accuracy, by the oracle.
 
     Args:
         tower_at: scale -> the merged tower with that scale.
