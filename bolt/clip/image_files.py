@@ -69,7 +69,7 @@ class Reading:
 
     Attributes:
         upright: whether photographs are turned by their EXIF orientation.
-        bands: numbers, from 1, of the red, green and blue bands, or of one grey band; ``None`` for the file's own.
+        bands: numbers, from 1, of the red, green and blue bands, or of one grey band; ``None`` for an RGB or grey file.
         range: the values that become black and white; ``None`` for the range of the number format.
 
     Raises:
