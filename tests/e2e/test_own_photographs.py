@@ -35,14 +35,12 @@ def test_photographs_become_a_model(
     only = ["--only", "method=zero_shot,tip_adapter,linear_probe"]
     done = command.orchestrator(*words, *small, *only, "--store", str(store), "--local", timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = [json.loads(path.read_text()) for path in (store / "results").glob("*.json")]
-    assert len(results) == 1 + 2 * 2
-    assert {result["cell"]["dataset"]["name"] for result in results} == {"ware"}
+    cells = {path.stem: json.loads(path.read_text())["cell"] for path in (store / "results").glob("*.json")}
+    assert len(cells) == 1 + 2 * 2
+    assert {cell["dataset"]["name"] for cell in cells.values()} == {"ware"}
     metas = [json.loads(path.read_text()) for path in store.rglob("manifest.json")]
     assert 1 in [meta.get("meta", {}).get("excluded") for meta in metas]
-    stored = {path.stem: json.loads(path.read_text()) for path in (store / "results").glob("*.json")}
-    trained = {cell: found for cell, found in stored.items() if found["cell"]["method"]["name"] == "tip_adapter"}
-    cell = max(trained, key=lambda cell: trained[cell]["cell"]["shots"])
+    (cell,) = (name for name, one in cells.items() if (one["method"]["name"], one["shots"]) == ("tip_adapter", 4))
     where = ["--catalog", mine, "--data-root", str(tmp_path), "--store", str(store)]
     exported = command.orchestrator("export", cell, "--as", "state_dict", "-o", str(tmp_path / "model"), *where)
     assert exported.returncode == 0, exported.stderr

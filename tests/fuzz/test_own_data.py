@@ -10,8 +10,8 @@ import random
 import re
 import shutil
 import tarfile
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -314,12 +314,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _spoil_yaml(name: str) -> Callable[[random.Random, Path], None]:
-    def spoil(random_: random.Random, place: Path) -> None:
-        data = yaml.safe_load((place / name).read_text())
-        written(place, draw_project(random_, data), name)
-
-    return spoil
+def _spoil_yaml(name: str, random_: random.Random, place: Path) -> None:
+    written(place, draw_project(random_, yaml.safe_load((place / name).read_text())), name)
 
 
 def _spoil_bytes(random_: random.Random, place: Path) -> None:
@@ -352,7 +348,8 @@ def _spoil_place(random_: random.Random, place: Path) -> None:
 def test_a_malformed_project(seed: int, project: Path, place: Path) -> None:
     random_ = random.Random(f"project {seed}")
     shutil.copytree(project, place, dirs_exist_ok=True)
-    spoilers = (_spoil_yaml("bolt.yaml"), _spoil_yaml("catalog.yaml"), _spoil_bytes, _spoil_place)
+    of_yaml = (partial(_spoil_yaml, name) for name in ("bolt.yaml", "catalog.yaml"))
+    spoilers = (*of_yaml, _spoil_bytes, _spoil_place)
     spoilers[seed // 10 % 4 if not WIDE else seed % 4](random_, place)
     for words in (
         ["data", "list", "--domain", "own"],
