@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import tarfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -348,8 +349,8 @@ def _spoil_place(random_: random.Random, place: Path) -> None:
 def test_a_malformed_project(seed: int, project: Path, place: Path) -> None:
     random_ = random.Random(f"project {seed}")
     shutil.copytree(project, place, dirs_exist_ok=True)
-    of_yaml = (partial(_spoil_yaml, name) for name in ("bolt.yaml", "catalog.yaml"))
-    spoilers = (*of_yaml, _spoil_bytes, _spoil_place)
+    of_yaml = [partial(_spoil_yaml, name) for name in ("bolt.yaml", "catalog.yaml")]
+    spoilers: list[Callable[[random.Random, Path], None]] = [*of_yaml, _spoil_bytes, _spoil_place]
     spoilers[seed // 10 % 4 if not WIDE else seed % 4](random_, place)
     for words in (
         ["data", "list", "--domain", "own"],
