@@ -67,7 +67,7 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
     hint = f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
     if entry.source:
         hint += f"; the images come from {entry.source} ({entry.licence})"
-    return UserError(f"dataset {entry.name} is not there: it needs class folders of images in {needed}", hint=hint)
+    return UserError(f"dataset {entry.name} is not there: class folders of images are needed in {needed}", hint=hint)
 
 
 def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> UserError | None:
@@ -83,7 +83,7 @@ def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> 
     else:
         others = f" (nor {', '.join(route.folders[1:])})" if route.folders[1:] else ""
         what = f"{folder} does not exist{others}"
-    hint = f"CoOp's DATASETS.md says how to get it: {entry.source or DASSL_PAGE}\n  licence: {entry.licence}"
+    hint = f"CoOp's DATASETS.md says how to get the images: {entry.source or DASSL_PAGE}\n  licence: {entry.licence}"
     return UserError(f"dataset {entry.name} is not there: {what}", hint=hint)
 
 
@@ -93,7 +93,7 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
         if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
             hint = "put the file there, or correct the catalog's entry"
             if entry.weights.by_hand is not None:
-                hint = f"no program can fetch it; by hand: {entry.weights.by_hand}"
+                hint = f"no program can fetch the file; by hand: {entry.weights.by_hand}"
             elif path.is_relative_to(grids_folder()):
                 hint = "the file comes with the project: run from a complete checkout or reinstall"
             return UserError(f"backbone {entry.name} is not there: {display_path(path)} does not exist", hint=hint)
@@ -101,13 +101,13 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
 
 
 def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
-    """Return ``None`` if the file of an adopted checkpoint exists, otherwise an error that names it."""
+    """Return an error that names the file of an adopted checkpoint if the file does not exist, otherwise ``None``."""
     try:
         checkpoint_files(entry.path)
     except UnreadableCheckpoint as error:
         return UserError(
             f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}",
-            hint="put it there, or adopt it anew: python -m orchestrator sources adopt PATH "
+            hint="put the file there, or adopt the checkpoint anew: python -m orchestrator sources adopt PATH "
             f"--backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE",
         )
     return None
@@ -118,7 +118,7 @@ def _how_to_prepare(entry: DatasetEntry, data_root: Path | None) -> str:
     root = shlex.quote(str(data_root)) if data_root else "PATH"
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
     if isinstance(entry.route, ManualRoute):
-        lines = [f"no program can fetch it; by hand, into {root}/{entry.name}: {entry.route.instructions}"]
+        lines = [f"no program can fetch the images; by hand, into {root}/{entry.name}: {entry.route.instructions}"]
     elif entry.gated:
         lines.append(f"before that: {entry.gated}")
     if origin := image_origin(entry):

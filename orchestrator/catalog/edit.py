@@ -25,7 +25,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         UserError: the file cannot be read or written, is no catalog file, has an entry of the same key already, or
             could not be written so that all other entries stay the same.
     """
-    from ruamel.yaml import YAML  # takes 0.1 s to import; commands that only read catalogs save it
+    from ruamel.yaml import YAML  # takes 0.1 s to import, and most commands only read catalogs
 
     location = Location.of(path)
     text = read_text(path) if path.exists() else ""

@@ -31,7 +31,7 @@ def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] =
         return {key: _with_keys(inner, fields=fields, keys=(*keys, key)) for key, inner in section.items()}
     if given := [name for name in fields if name in section]:
         where = ".".join(map(str, keys))
-        raise ValueError(f"{where} has the field {given[0]!r}, which its key says already; remove the field")
+        raise ValueError(f"{where} has the field {given[0]!r}, which repeats the entry's key; remove the field")
     return {**section, **dict(zip(fields, keys, strict=True))}
 
 

@@ -51,7 +51,7 @@ def download_bytes(entry: BackboneEntry) -> int:
 
 @cache
 def text_sizes(entry: BackboneEntry) -> TextSizes:
-    """Return the sizes of a backbone's text tower, or ViT-B's sizes if its configuration does not state them."""
+    """Return the sizes of a backbone's text tower. A size that the configuration does not state is ViT-B's."""
     package = importlib.util.find_spec("open_clip")
     assert package is not None
     assert package.origin is not None

@@ -56,7 +56,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT_FLOAT, list("
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the plain data in ``text``. Raises ``UserError``, with line and column, if it is not safe YAML."""
+    """Return the plain data in ``text``. Raises ``UserError``, with line and column, if the text is not safe YAML."""
     try:
         _check_size(text)
         return yaml.load(text, Loader=_Loader)
@@ -110,7 +110,7 @@ def _size_error(event: Any, problem: str) -> yaml.MarkedYAMLError:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file. Raises ``UserError`` if it cannot be read."""
+    """Return the text of a file. Raises ``UserError`` if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

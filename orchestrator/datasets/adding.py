@@ -153,10 +153,7 @@ def add_layout(
         "splits": {"recipe": layout.recipe},
         "licence": layout.licence if layout.licence and options.licence == DatasetOptions.licence else options.licence,
     }
-    if options.reading.bands:
-        fields["bands"] = list(options.reading.bands)
-    if options.reading.range:
-        fields["range"] = list(options.reading.range)
+    fields |= {name: list(value) for name in ("bands", "range") if (value := getattr(options.reading, name))}
     location = Location(display_path(catalog_file), f"datasets.{name}")
     entry = validated(DatasetEntry, {"name": name, **fields}, location)
     _refuse_untestable(open_dataset(entry, layout.data_root))
@@ -196,7 +193,7 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 
 def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
-    """Return the options for replacing the entry ``old``: an option that is not given has its value from there."""
+    """Return the options for replacing the entry ``old``. An option that is not given takes the value in ``old``."""
     named = old.route.columns.items() if isinstance(old.route, ManifestRoute) else ()
     return replace(
         options,
@@ -222,7 +219,7 @@ def dataset_key(path: Path) -> str:
     path = path.expanduser().absolute()
     folder = folder_of(path) if path.is_file() or path.suffix == ".tar" else path
     if not (key := as_key(folder.name)):
-        raise UserError(f"no name can be made from {path.name!r}", hint="give one with --name")
+        raise UserError(f"no name can be made from {path.name!r}", hint="give a name with --name")
     return key
 
 

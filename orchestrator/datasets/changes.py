@@ -79,7 +79,7 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     words = ["data", "add", str(path), "--name", entry.name, "--catalog", catalog_file]
     words += ["--replace", *(["--exclude-broken"] if _UNDECODABLE in lines else [])]
     return UserError(
-        f"the images of dataset {entry.name} are not those of its catalog entry:\n  {lines}",
+        f"the images of dataset {entry.name} do not agree with its catalog entry:\n  {lines}",
         hint=f"put the images back, or accept the changes: {shlex.join(['python', '-m', 'orchestrator', *words])}",
     )
 

@@ -60,7 +60,7 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
 
 
 def class_words(names: Sequence[str], table: Path | None = None) -> Words:
-    """Return the words of classes. They come from a table or, for classes that it lacks, from the names in the data.
+    """Return the words of classes. They come from a table or, for classes that the table lacks, from the data's names.
 
     :func:`bolt.class_words.class_words` makes words of names. A row of the table, which may have a header, is
     ``folder,word[,sentence...]``. A folder may have several rows.

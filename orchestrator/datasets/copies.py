@@ -1,9 +1,9 @@
 """Find copies of pictures: equal pixels, and pictures that were compressed, scaled, brightened or slightly cropped.
 
 Small versions of the pictures are compared. Several crops of one picture are compared with the whole other picture, so
-that a copy with cut edges is found too. Two pictures are copies if they are far more alike than the picture and its
-fifth nearest neighbour. A fixed limit would not do, because photographs of products in front of white resemble each
-other, and drawn letters do not.
+that a copy with cut edges is found too. A neighbour of a picture is a copy if it is far more alike than the fifth
+nearest neighbour. A fixed limit would not do, because photographs of products in front of white resemble each other,
+and drawn letters do not.
 
 The limits were set on photographs, handwriting and drawn pictures, in sets of 60 to 2,700 images.
 
@@ -23,7 +23,7 @@ from PIL import Image
 Floats = NDArray[np.float32]
 
 SIDE = 32
-"""Pixels of the side of the small version."""
+"""Side of the small version in pixels."""
 
 RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
 """Largest distance of two copies, as a share of the distance to the fifth nearest picture. The second value is for sets
@@ -116,7 +116,7 @@ def _nearest(small: NDArray[np.uint8]) -> NDArray[np.int64]:
     found = np.empty((len(small), count), dtype=np.int64)
     for start in range(0, len(small), _BLOCK):
         alike_BN = blurred_ND[start : start + _BLOCK] @ blurred_ND.T
-        alike_BN[np.arange(len(alike_BN)), start + np.arange(len(alike_BN))] = -2  # itself
+        alike_BN[np.arange(len(alike_BN)), start + np.arange(len(alike_BN))] = -2  # a picture is no neighbour of itself
         found[start : start + _BLOCK] = np.argpartition(-alike_BN, count - 1, axis=1)[:, :count]
     return found
 

@@ -26,7 +26,6 @@ from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
-PREFIX = "hf:"
 _ADDRESS = re.compile(r"hf:(?P<repo>([\w.-]+/)?[\w.-]+)(:(?P<config>[\w.-]+))?(@(?P<splits>[\w.,-]+))?")
 _SHARD = re.compile(r"(-\d+-of-\d+(-[0-9a-f]+)?)?\.parquet")
 
@@ -115,7 +114,7 @@ def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str
 
 
 def _fetched_revision(folder: Path, repo: str) -> str:
-    """Return the commit that a folder was fetched from. Raises ``UserError`` if it holds something else."""
+    """Return the commit that a folder was fetched from. Raises ``UserError`` if the folder was not fetched."""
     found = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
     if len(found) != 2 or found[0] != repo:
         raise UserError(f"{folder} is there and was not fetched from {repo}", hint="give another name: --name NAME")
@@ -148,14 +147,14 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
     chosen = given.split(",") if given else list(splits) if len(splits) == 1 else [*map(parts.get, ("train", "test"))]
     if len(chosen) > 2 or not set(chosen) <= {*splits}:
         what = f"{repo} has the splits {', '.join(splits)}"
-        hint = f"name one to divide 80/20, or those to learn from and to test on: hf:{repo}@{','.join(splits[:2])}"
+        hint = f"name a split to divide 80/20, or two to learn from and to test on: hf:{repo}@{','.join(splits[:2])}"
         raise UserError(what, hint=hint)
     named = {"all": chosen[0]} if len(chosen) == 1 else {"train": chosen[0], "test": chosen[1]}
     return {"splits": named, **({"config": config} if config else {})}
 
 
 def _columns(shard: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of the images and of the labels. Raises ``UserError`` if there is none, or if several fit."""
+    """Return the columns of the images and of the labels. Raises ``UserError`` if no column fits, or several do."""
     import pyarrow.parquet as pq
 
     try:

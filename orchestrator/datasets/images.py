@@ -143,7 +143,7 @@ def write_images(
     if broken:
         raise UserError(
             f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
-            hint="repair them, or exclude them: "
+            hint="repair the images, or exclude them: "
             + shlex.join(["python", "-m", "orchestrator", "data", "verify", *verify, "--exclude-broken"]),
         )
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)

@@ -83,7 +83,9 @@ def find_layout(path: Path, columns: Mapping[str, str] | None = None) -> Layout:
 def _checked(layout: Layout, path: Path) -> Layout:
     """Return the layout. Raises ``UserError`` for a class name that is not UTF-8, and for fewer than two classes."""
     if foreign := next(filter(_FOREIGN_BYTES.search, layout.names), None):
-        raise UserError(f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename it")
+        raise UserError(
+            f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename the folder"
+        )
     if len(layout.names) < 2:
         raise UserError(
             f"there is only one class, {layout.names[0]!r}; classification needs at least two",
@@ -123,12 +125,12 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
         )
     recipe = "official" if parts else "eighty_twenty"
     if not parts and (folder / "all").is_dir() and "all" not in found:
-        raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
+        raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename the folder")
     parts = parts or {"all": found.get("all", folder)}
     classes = class_folders(next(iter(parts.values())))
     if not classes:
         loose = len(images_in(folder))
-        what = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
+        what = "the folder holds " + (f"{loose} images and " if loose else "") + "no class folders"
         raise UserError(what, where=str(folder), hint=how_to_lay_out(folder))
     nested = [path for path in classes if len(class_folders(path)) > 1 and not images_in(path)]
     notes = unused_notes(given, parts.values())
@@ -179,7 +181,7 @@ def choose_columns(
     """Return ``path``, ``label`` and ``split`` -> the column for it; and remarks on the choice.
 
     A column that the user has ``given`` is taken, or else a column with a usual name. If there is none, the values
-    decide: paths of images, or names of parts. The labels are then in the only column that is left.
+    decide: paths of images, names of parts, and the only remaining column for the labels.
 
     Raises ``UserError`` if two columns may have the labels.
     """

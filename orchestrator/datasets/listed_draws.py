@@ -96,4 +96,6 @@ def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[n
 
 
 def _damaged(path: Path, what: str) -> UserError:
-    return UserError(f"the list of drawn images {what}", where=str(path), hint="write it again, or use another draw")
+    return UserError(
+        f"the list of drawn images {what}", where=str(path), hint="write the list again, or use another draw"
+    )

@@ -57,8 +57,7 @@ class RawDataset:
 
     Attributes:
         class_names: the words for the classes, in label order.
-        validation: the validation part, for the few datasets that have one. Only some draws of supports read its
-            labels.
+        validation: the validation part of the few datasets that have one. Only some draws of supports use it.
     """
 
     class_names: tuple[str, ...]
@@ -100,7 +99,7 @@ def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -
     Raises ``UserError`` if the catalog entry names no classes either.
     """
     if entry.class_names is None:
-        what = "its labels are numbers, and nothing in its files names the classes"
+        what = "the labels are numbers, and no file names the classes"
         hint = f"give class_names in the catalog's entry of {entry.name}, or {refetch_hint(entry)}"
         raise UserError(what, where=str(folder), hint=hint)
     return [str(label) for label in range(max(labels, default=-1) + 1)]

@@ -146,7 +146,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
         manifest = split_manifest(entry, open_dataset(entry, inner))
     except UserError as error:
         raise UserError(
-            f"what was fetched cannot be read as {entry.name}: {error.what}",
+            f"the fetched files cannot be read as {entry.name}: {error.what}",
             where=error.where,
             hint=f"the files stay in {inner}; remove that folder to fetch them again\n  {error.hint}".rstrip(),
         ) from None
@@ -171,6 +171,6 @@ def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError
     steps = [str(missing_data(entry, data_root)) for entry in entries]
     names = " ".join(entry.name for entry in entries)
     return UserError(
-        f"these have to be fetched by hand: {names}",
+        f"these datasets have to be fetched by hand: {names}",
         hint="\n  ".join([*steps, f"then: python -m orchestrator data verify {names} --data-root {data_root}"]),
     )

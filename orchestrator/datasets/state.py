@@ -147,5 +147,5 @@ def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
     except LockHeld as process:
         raise UserError(
             f"{name} is being prepared in {data_root} by process {process}",
-            hint="wait for it, or stop it; the same command then continues from there",
+            hint="wait for that process, or stop it; the same command then continues the download",
         ) from None

@@ -115,7 +115,7 @@ def verify_dataset(
     *,
     parts: Sequence[str] = ("train", "test"),
 ) -> Verified:
-    """Open a dataset and decode the images of its ``parts``. Raises ``UserError`` if it cannot be opened."""
+    """Open a dataset and decode the images of its ``parts``. Raises ``UserError`` if the dataset cannot be opened."""
     raw = open_dataset(entry, data_root)
     total = sum(len(raw.parts[name]) for name in parts)
     checks: list[ImageCheck] = []

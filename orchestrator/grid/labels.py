@@ -44,7 +44,7 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 def _row(cell: Cell, label: str) -> tuple[Any, ...]:
     """Return what decides the row of a cell in a table.
 
-    Not part of it are the method, the number format of the towers and the training of the source models.
+    The method, the number format of the towers and the training of the source models are left out.
     """
     return (
         label, cell.track, cell.protocol, cell.backbone.name, cell.backbone.digest, cell.domain, cell.dataset,

@@ -125,7 +125,7 @@ def resolve_protocol(value: Any, location: Location) -> Protocol:
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, Mapping) or "name" not in value:
-        hint = "write its name, or {name: strict, switch: value}"
+        hint = "write a name, or {name: strict, switch: value}"
         raise location.error(f"{short_repr(value)} is not a protocol", hint)
     if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
         raise location.unknown_name("protocol", value["name"], PROTOCOLS)

@@ -37,7 +37,7 @@ class SourceResolver:
 
     Attributes:
         catalog: the entries that a grid can name.
-        dataset: name -> reference to the dataset. To make it, all files of a folder dataset are listed.
+        dataset: name -> reference to the dataset. The reference to a folder dataset depends on all files of the folder.
         backbone: (name, activation, precision) -> reference to the backbone in a number format, with the activation
             ``as_trained`` or with the swapped activation.
         models: (datasets, backbone, recipe, adopted) -> references to source models: the models that the recipe makes

@@ -73,7 +73,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
             case "died":
                 return f"died: {process} has ended, its last status is {ago} old; continue with: {self.command}"
             case "silent":
-                return f"silent: no status from {process} for {ago}; it was suspended, or its machine is down"
+                return f"silent: no status from {process} for {ago}; the process was suspended, or the machine is down"
             case "ended":
                 return f"ended {ago} ago"
             case _:

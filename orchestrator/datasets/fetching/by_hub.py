@@ -53,7 +53,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
             (folder / path).unlink()
             raise UserError(
                 f"{path} has the wrong sha256: {found}, where the hub says {file.lfs.sha256}",
-                hint="it was removed; the same command fetches it again",
+                hint="the file was removed; the same command fetches it again",
             )
         checksums[path] = f"sha256:{found}"
     shutil.rmtree(folder / ".cache", ignore_errors=True)

@@ -90,7 +90,7 @@ def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) 
     if isinstance(error, RuntimeError) and "corrupted" in reason and fetched:
         last = list(fetched.values())[-1]
         reason = f"{last.name} has the wrong checksum (its md5 is {file_digest(last, 'md5')})"
-        hint = f"it was moved to {quarantine(last)}; the same command fetches it again"
+        hint = f"the file was moved to {quarantine(last)}; the same command fetches it again"
     return UserError(f"{entry.name} cannot be fetched by torchvision: {reason}", hint=hint)
 
 

@@ -62,8 +62,8 @@ def download(url: str, target: Path, *, checksum: str | None = None, console: Co
         raise UserError(
             f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
             where=url,
-            hint=f"it was moved to {quarantine(target)}; run the same command to fetch it again. If it is wrong again, "
-            "the file at that address is not the one in the catalog",
+            hint=f"the file was moved to {quarantine(target)}; run the same command to fetch it again. If the checksum "
+            "is wrong again, the file at that address is not the catalog's file",
         )
 
 

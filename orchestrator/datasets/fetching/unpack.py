@@ -43,7 +43,7 @@ def unpack(archive: Path, folder: Path) -> None:
         raise UserError(
             f"{archive.name} is damaged, truncated or no archive: {error}",
             where=str(archive),
-            hint="remove it and run the same command to fetch it again",
+            hint="remove the archive, and run the same command to fetch it again",
         ) from None
 
 
@@ -93,5 +93,5 @@ class _Unpacking:
         return UserError(
             f"{self.archive.name} is refused because of its member {member!r}: {why}",
             where=str(self.archive),
-            hint="nothing of it is used; get the archive from a source you trust",
+            hint="no file of the archive is used; get the archive from a source you trust",
         )

@@ -130,7 +130,7 @@ def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
     }
     if absent := [image for image in images if image not in there]:
         raise UserError(
-            f"{len(absent):,} of its {len(images):,} images are not in {root}: {listed(absent, SHOWN)}",
+            f"{len(absent):,} of the {len(images):,} listed images are not in {root}: {listed(absent, SHOWN)}",
             where=str(path),
             hint="unpack the images again; CoOp's DATASETS.md says where each folder goes",
         )

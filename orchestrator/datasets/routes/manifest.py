@@ -95,7 +95,7 @@ def read_table(path: Path) -> Table:
         raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
     names, *rows = rows or [[]]
     if image := next((name for name in names if is_image(Path(name))), None):
-        what = f"its first line has the image {image}, not names of columns"
+        what = f"the first line has the image {image}, not names of columns"
         raise UserError(what, where=str(path), hint="write a first line such as path,label")
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise UserError(f"has two columns {twice[0]!r}", where=str(path), hint="rename one of them")
@@ -183,7 +183,7 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     official = entry.splits.recipe == "official"
     if given is None and official:
         raise UserError("has no column for the split", where=str(table),
-                        hint="add one that says train or test, or name another split recipe")  # fmt: skip
+                        hint="add a column that says train or test, or name another split recipe")  # fmt: skip
     if given is None:
         return ["all"] * count
     if not official:
@@ -258,7 +258,7 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
         )
     for row, several in enumerate(found, start=1):
         if len(several) > 1:
-            what = f"row {row}: {given[row - 1]} may be {' or '.join(several[:2])}"
+            what = f"row {row}: {given[row - 1]} may mean {' or '.join(several[:2])}"
             raise UserError(what, where=str(table), hint="write paths relative to the table's folder")
     return [images[0] for images in found]
 

@@ -87,7 +87,7 @@ def _class_names(entry: DatasetEntry, parts: Sequence[Shards], folder: Path) -> 
     """
     names, *others = {part.names for part in parts}
     if others:
-        raise UserError("the files of its parts do not name the same classes", where=str(folder))
+        raise UserError("the files of the parts do not name the same classes", where=str(folder))
     if names is not None:
         return list(names)
     values = sorted({value for part in parts for value in part.values})
@@ -122,7 +122,7 @@ class Shards:
             self.files.append(file)
             named.add(names_in(file.schema_arrow, label))
         if len(named) > 1:
-            raise UserError("its files do not name the same classes", where=str(folder / paths[0]))
+            raise UserError("the files of a part do not name the same classes", where=str(folder / paths[0]))
         if None in self.values:
             missing = f"{self.values.count(None)} images have no label in column {label!r}"
             raise UserError(f"{missing} of {pluralize(len(paths), 'file')}", where=str(folder))

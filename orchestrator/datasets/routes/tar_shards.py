@@ -86,7 +86,7 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
         split = next(filter(None, map(part_of, words)), "")
         for sample, (images, texts) in _samples(shard, unused).items():
             if len(images) > 1:
-                what = f"the sample {sample} has the images {' and '.join(sorted(images)[:2])}; it must have one"
+                what = f"the sample {sample} has the images {' and '.join(sorted(images)[:2])}, not one image"
                 raise UserError(what, where=str(shard))
             for suffix, reader in images.items():
                 path = f"{name}/{sample}.{suffix}"

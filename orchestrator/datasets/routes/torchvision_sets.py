@@ -56,7 +56,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict
                 raise UserError(what, where=str(folder), hint=refetch_hint(entry)) from error
             found = _class_names(dataset)
             if found is not None and names not in (None, found):
-                raise UserError("its parts do not name the same classes", where=str(folder))
+                raise UserError("the parts do not name the same classes", where=str(folder))
             names = found or names
             pieces.append(_piece(dataset, route, folder, arguments))
         parts[name] = _joined(pieces)
@@ -134,7 +134,7 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
     """
     samples = _first_of(dataset, "samples", "_samples") or ()
     labels = _first_of(dataset, "targets", "_labels", "labels")
-    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # empty for an array
+    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # none: an array of pixels
 
     def read(index: int) -> Image.Image:
         image: Image.Image = dataset[index][0]

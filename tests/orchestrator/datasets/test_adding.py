@@ -119,7 +119,7 @@ _TABLES: dict[str, tuple[str, str, tuple[str, ...] | str, str]] = {
     "marks": ("utf-8", "image,cat,dog\n" + _ROWS("1.0,0.0", "0.0,1.0"), ("cat", "dog"), "its only 1: cat, dog"),
     "numbers with a point": ("utf-8", "path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "no words"),
     "folds": ("utf-8", "path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
-    "no header": ("utf-8", _ROWS("cat", "dog"), "its first line has the image 1.jpg", ""),
+    "no header": ("utf-8", _ROWS("cat", "dog"), "the first line has the image 1.jpg", ""),
     "coarser names": ("utf-8", "path,label,class_name\n" + _ROWS("1,cat", "2,cat"), "--column label=class_name", ""),
     "several columns": ("utf-8", "datei,art,wer\n" + _ROWS("cat,me", "dog,me"), "--column label=art", ""),
     "a spreadsheet": ("utf-8", "PK", "save a spreadsheet as CSV", ""),
@@ -281,8 +281,8 @@ UNUSABLE: dict[str, tuple[str, str, str, str]] = {
     "no test images": ("train test", "test/red_mug", "", "class folder 'red_mug' is in train/ but not in test/"),
     "no training images": ("train test", "train/red_mug", "", "class folder 'red_mug' is in test/ but not in train/"),
     "one image": (".", "red_mug/000.jpg red_mug/001.jpg", "", "class 'red mug' has too few images"),
-    "loose images": ("", "", "1.jpg", "it holds 1 images and no class folders"),
-    "nothing": ("", "", "readme.txt", "it holds no class folders"),
+    "loose images": ("", "", "1.jpg", "the folder holds 1 images and no class folders"),
+    "nothing": ("", "", "readme.txt", "the folder holds no class folders"),
     "no such folder": ("", "", "", "there is no "),
 }
 

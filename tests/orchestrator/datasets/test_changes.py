@@ -92,7 +92,7 @@ def test_what_changed_is_named(
     grid = load_grid("own", load_catalog([tmp_path / "mine.yaml"]), set_=["datasets=[ware]", "shots=1"],
                      data_root=tmp_path)  # fmt: skip
     plan = make_plan(grid, load_catalog([tmp_path / "mine.yaml"]), Store(tmp_path / "runs"), tmp_path)
-    with pytest.raises(UserError, match="dataset ware are not those"):
+    with pytest.raises(UserError, match="dataset ware do not agree"):
         check_inputs(plan)
 
 

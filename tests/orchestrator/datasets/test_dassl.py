@@ -101,7 +101,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "true label": (with_row(lambda row: row.__setitem__(1, True)), r"train\[0\] is"),
     "short row": (with_row(lambda row: row.pop()), r"train\[0\] is"),
     "skipped label": (skip_label, "no image has the label 2"),
-    "missing image": (lose_image, "1 of its .* images are not in"),
+    "missing image": (lose_image, "1 of the .* listed images are not in"),
     "latin-1": (lambda root: (root / CALTECH).write_bytes("é".encode("latin-1")), "cannot be read"),
     "not json": (lambda root: (root / CALTECH).write_text("{"), "cannot be read"),
     "nested": (lambda root: (root / CALTECH).write_text("[" * 200_000), "cannot be read"),

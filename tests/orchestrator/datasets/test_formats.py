@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from torch.utils.data import TensorDataset, random_split
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.routes import READERS
 from orchestrator.datasets.splits import split_indices, split_manifest
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
 from tests.helpers.dataset_table import BENCHMARK, markdown_notes, markdown_table
+from tests.helpers.small_archives import entry_of
 
 
 @cache
@@ -89,6 +92,22 @@ def test_the_docs_table_and_notes_match_the_catalog() -> None:
     entries = [catalog().dataset(name) for name in REAL]
     assert markdown_table(entries) in text
     assert markdown_notes(entries) in text
+
+
+def test_the_reader_in_the_docs_reads_its_format(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(text.split("```python\n")[1].partition("```")[0], names)
+    assert READERS.pop("npz") is names["read_npz"]
+    pixels = np.arange(2 * 3 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3, 3)
+    arrays: dict[str, Any] = {f"{part}_images": pixels + first for part, first in (("train", 0), ("test", 100))}
+    np.savez(tmp_path / "images.npz", train_labels=[[0], [1]], test_labels=[[1], [0]], **arrays)
+    words, parts = names["read_npz"](entry_of(""), tmp_path)
+    assert words == ["0", "1"]
+    assert parts["test"].labels.tolist() == [1, 0]
+    assert parts["test"].origin(1) == "test[1]"
+    for part in ("train", "test"):
+        assert np.array_equal(np.asarray(parts[part].read(1)), arrays[f"{part}_images"][1])
 
 
 TOTALS = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,8 @@ from orchestrator.datasets.part import Part
 from orchestrator.datasets.splits import split_indices
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.warm_process import kill_forked_when, run_forked
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tests.helpers.small_archives import entry_of
+from tests.helpers.warm_process import run_forked
 
 SIZE = 32
 
@@ -33,20 +32,9 @@ def picture(width: int, height: int, seed: int = 0) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def folder_entry(name: str = "shapes", recipe: str = "official", **changes: object) -> DatasetEntry:
-    fields = {
-        "name": name,
-        "title": name,
-        "domain": "real",
-        "route": {"kind": "folder", "folder": name},
-        "prompts": ["a picture of a {}."],
-        "classes": 2,
-        "sizes": {"train": 4, "test": 2},
-        "splits": {"recipe": recipe},
-        "licence": "none",
-        **changes,
-    }
-    return DatasetEntry.model_validate(fields)
+def folder_entry(recipe: str = "official", **changes: Any) -> DatasetEntry:
+    route = {"kind": "folder", "folder": "shapes"}
+    return entry_of("", name="shapes", route=route, splits={"recipe": recipe}, **changes)
 
 
 def write_folder(
@@ -130,42 +118,21 @@ def test_a_huge_image_is_refused_with_its_path_and_size(tmp_path: Path) -> None:
 ADDRESS, IDENTITY = "images/shapes--0123abcd", {"kind": "Images", "split": "train"}
 
 
-def transform(image: Image.Image) -> NDArray[np.uint8]:
-    return evaluation_pixels(image, InputSize(SIZE))
-
-
 def build_in(store: Store, part: Part) -> None:
     """Decode a part into a store, as an artifact's build does."""
     with store.building(ADDRESS, IDENTITY) as builder:
+        transform = partial(evaluation_pixels, size=InputSize(SIZE))
         write_images(part, transform, builder.folder, ("shapes",), builder.progress)
 
 
-def check_complete(store: Store, part: Part) -> None:
-    found = store.artifact(ADDRESS, IDENTITY)
-    found.verify()
-    images = read_images(found.path)
-    assert images.labels.tolist() == part.labels.tolist()
-    for index in range(len(part)):
-        assert np.array_equal(images.image(index).numpy(), transform(part.read(index)))
-
-
 CHILD = """
-import os, resource, sys, time
+import os, resource, sys
 from pathlib import Path
 from tests.orchestrator.datasets.test_images import Store, build_in, folder_entry, open_dataset
-from dataclasses import replace
 
 part, store, how = open_dataset(folder_entry(), Path(sys.argv[1])).train, Store(sys.argv[2]), sys.argv[3]
 if how == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-if how == "killed":
-    source = part.source
-    def half(index):
-        if index == len(part) // 2:
-            Path(sys.argv[1], "half").touch()
-            time.sleep(600)
-        return source(index)
-    part = replace(part, source=half)
 if how == "read-only" and os.geteuid() == 0:
     os.setuid(65534)
 build_in(store, part)
@@ -173,20 +140,8 @@ build_in(store, part)
 
 
 def run_child(folder: Path, how: str) -> CompletedProcess[str]:
-    """Decode the dataset in ``folder`` into the store in it, in a process that meets a difficulty."""
+    """Decode the dataset in ``folder`` into the store in ``folder``, on a disk that is full or read-only."""
     return run_forked([str(folder), str(folder / "store"), how], CHILD)
-
-
-@pytest.mark.slow
-def test_a_killed_builder_leaves_no_artifact(tmp_path: Path) -> None:
-    write_folder(tmp_path / "shapes", ("train", "test"))
-    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
-    words = [str(tmp_path), str(tmp_path / "store"), "killed"]
-    assert kill_forked_when(words, (tmp_path / "half").exists, script=CHILD)
-    assert list((tmp_path / "store").rglob("pixels.bin"))
-    assert store.artifact(ADDRESS) is None
-    build_in(store, part)
-    check_complete(store, part)
 
 
 @pytest.mark.slow

@@ -22,22 +22,11 @@ from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.routes.torchvision_sets import refuse_foreign_pickle
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
+from tests.helpers.small_archives import entry_of
 
 
 def entry_with(route: dict[str, Any], **changes: Any) -> DatasetEntry:
-    fields = {
-        "name": "mine",
-        "title": "Mine",
-        "domain": "real",
-        "route": route,
-        "prompts": ["a photo of a {}."],
-        "classes": 2,
-        "sizes": {"train": 8, "test": 2},
-        "splits": {"recipe": "eighty_twenty"},
-        "licence": "none",
-        **changes,
-    }
-    return DatasetEntry.model_validate(fields)
+    return entry_of("", **{"name": "mine", "route": route, **changes})
 
 
 def refusal(entry: DatasetEntry, root: Path) -> str:
@@ -286,7 +275,7 @@ def test_numeric_class_names_need_names_in_the_catalog(tmp_path: Path) -> None:
     entry = load_catalog().dataset("stl10")
     formats.write(entry, tmp_path / "stl10")
     (tmp_path / "stl10/stl10_binary/class_names.txt").unlink()
-    assert "nothing in its files names the classes" in refusal(entry, tmp_path)
+    assert "no file names the classes" in refusal(entry, tmp_path)
 
 
 def test_torchvision_parts_with_different_classes_are_refused(tmp_path: Path) -> None:
@@ -294,7 +283,7 @@ def test_torchvision_parts_with_different_classes_are_refused(tmp_path: Path) ->
     formats.write(entry, tmp_path / "country211")
     (tmp_path / "country211/country211/test/AC/1.jpg").unlink()
     (tmp_path / "country211/country211/test/AC").rmdir()
-    assert "its parts do not name the same classes" in refusal(entry, tmp_path)
+    assert "the parts do not name the same classes" in refusal(entry, tmp_path)
 
 
 def test_an_unknown_class_of_torchvision_is_an_error(tmp_path: Path) -> None:
@@ -407,7 +396,7 @@ def test_paths_lead_to_the_only_images_that_they_can_mean(tmp_path: Path, case: 
     [
         ("dog/1.png,dog\ncat/1.png,cat", ["cat/1.png", "fox/1.png"], "1 of 2 images are not there:\n  dog/1.png"),
         ("/data/train/1.png,a\n/data/train/2.png,b", ["test/1.png", "test/2.png"], "2 of 2 images are not there"),
-        ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may be x/1.png or y/1.png"),
+        ("1,a\n2,b", ["x/1.png", "y/1.png", "x/2.png"], "row 1: 1 may mean x/1.png or y/1.png"),
     ],
 )
 def test_an_image_of_another_path_is_not_taken(tmp_path: Path, rows: str, images: list[str], expected: str) -> None:

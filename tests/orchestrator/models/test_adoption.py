@@ -215,7 +215,7 @@ WRONG_ENTRIES = {
     "unknown dataset 'glyph-ink'": {"tiny-clip": {"glyph-ink": {"file": "x.pt", "sha256": "0" * 64}}},
     "this field is needed": {"tiny-clip": {SOURCES[0]: {"file": "x.pt"}}},
     "string should match pattern": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "abc"}}},
-    "which its key says already": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "0" * 64, "dataset": "x"}}},
+    "which repeats the entry.s key": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "0" * 64, "dataset": "x"}}},
     "needs fields": {"tiny-clip": {SOURCES[0]: "x.pt"}},
 }
 
