@@ -55,7 +55,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
             curves[name].append(float(value))
 
     def after_epoch(epoch: int, make: Callable[[], Adapted]) -> None:
-        """Score the classifier after this epoch, on tracks that ask for it. The method does not learn the score."""
+        """Score the classifier after this epoch, on tracks that ask for it. The method never sees the score."""
         nonlocal scoring_seconds
         if inputs.track.scored_after_epochs:
             started = time.perf_counter()

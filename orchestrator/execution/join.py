@@ -168,7 +168,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the largest amount that there can be of a resource: nodes with more of it are counted first."""
+        """Return the resource of all nodes together, if the nodes with the most of it are started."""
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

@@ -220,7 +220,7 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 
 
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
-    """Return the image below ``folder`` that each path means. Some of the paths do not lead to a file.
+    """Return the image below ``folder`` that each path means, where not every path leads to a file as it is written.
 
     A path may be the end of an image's path. Or the paths may begin in a folder above ``folder``. Then all paths must
     begin with the same folders, which are removed: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
