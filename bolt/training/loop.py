@@ -261,7 +261,7 @@ def _training_state(
 
 
 def check_finite(losses: Tensor, trained: Iterable[Tensor], step: str, first: int = 0) -> None:
-    """Raise ``Diverged`` if a step's loss is NaN or infinite, or if a parameter is after the last step.
+    """Raise ``Diverged`` if the loss of a step, or a parameter after the last step, is NaN or infinite.
 
     Args:
         losses: the loss of each step.

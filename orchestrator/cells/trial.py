@@ -72,7 +72,7 @@ def classify_error(error: BaseException) -> FailureKind:
 
 
 def _is_gpu_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # not imported here: without it, there is no error of a GPU
+    torch = sys.modules.get("torch")  # if PyTorch was never imported, this is no error of a GPU
     if torch is None or not isinstance(error, RuntimeError):
         return False
     message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError

@@ -24,10 +24,11 @@ HEADROOM = 1.25
 """Measured memory is multiplied by this factor, because another dataset or order of allocations can take more."""
 
 FROZEN_SHARE = 0.25
-"""Assumed share of a cell that only reads cached features, without a measurement. Plans print it as an assumption."""
+"""The share of a GPU that is assumed for a cell that only reads cached features, as long as no such cell was measured.
+Plans print it as an assumption."""
 
 LEAST_TRAINING_SHARE = 0.25
-"""Smallest share of a fine-tuning, and of a cell that trains the tower and was not measured."""
+"""The smallest share of a GPU for a fine-tuning, and for a cell that trains the tower and was not measured."""
 
 TYPICAL_BATCH = 32
 """Assumed images in a training step of a method without the setting ``batch_size``."""
