@@ -36,8 +36,9 @@ class Style:
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     """Return the style of every label. ``method_names`` maps each label to the name of its method.
 
-    A method has the same colour in every grid: its position in the palette is its ``Method.palette``, or else a hash of
-    its name. If two hashes are the same, the second name in alphabetical order moves to the next free position.
+    A method's position in the palette is its ``Method.palette``, or else a hash of its name. So the method has the same
+    colour in every grid, unless another method of the grid has taken the position of the hash: then it gets the next
+    free position. Methods with a ``Method.palette`` are placed first, then the others in alphabetical order.
 
     Several labels of one method get shades of its colour, from light to dark in the order given. The colour itself goes
     to the label that is the method's name, or else to the label with which all other labels begin.
@@ -69,7 +70,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
 
 
 def _free_position(name: str, taken: set[int]) -> int:
-    """Return the first position from the hash of ``name`` on that is not taken. Colours are used again last."""
+    """Return the first free position, counted from the hash of ``name``. Colours repeat only when all are taken."""
     size = len(_COLOURS)
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % size
     positions = (cycle * size + (first + step) % size for cycle in itertools.count() for step in range(size))

@@ -1,6 +1,6 @@
 """Writes a report into a folder.
 
-A crash leaves the old report there, never a part of the new one.
+The folder keeps the old report until all files of the new one are made. So a crash before then changes nothing there.
 """
 
 from __future__ import annotations

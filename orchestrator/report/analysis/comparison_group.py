@@ -28,7 +28,8 @@ _SCORE: ValueOf = attrgetter("score")
 class GroupKey:
     """What all rows of a group share.
 
-    ``ablations``: the group compares variants of methods that were run on some of the domain's datasets only.
+    ``ablations``: whether the group is about ablations. These are variants that are planned on only some datasets of
+    the domain.
     """
 
     track: str
@@ -161,7 +162,7 @@ class ComparisonGroup:
 
     @cached_property
     def last_epoch(self) -> int:
-        """The largest number of epochs of any cell; 0 if no cell was scored after its epochs by accuracy."""
+        """The largest number of epochs of any cell; 0 if no cell was scored after each epoch, or not by accuracy."""
         if self.rows[0].metric != "accuracy":
             return 0
         return max((len(self._curves.get(row.cell_id, ())) for row in self.rows), default=0)

@@ -34,9 +34,9 @@ class GridResults:
         verdicts: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure, and that no race leaves out.
         metric: what methods are compared by; ``None`` for the metric of each track.
-        unscored: results without a score, because the metric needs predictions and the store does not have theirs.
+        unscored: results without a score, because the metric needs their predictions, which the store lacks.
         raced: the races that decided which cells were measured.
-        left_out: planned cells without a result that the races need no more.
+        left_out: planned cells that the races no longer need, and that have neither a result nor a failure.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
         text_limits: the classes of equal text vectors of each backbone and dataset that has any.
     """
@@ -65,7 +65,7 @@ class GridResults:
 
     @property
     def main_groups(self) -> tuple[ComparisonGroup, ...]:
-        """The groups whose protocol changes no other protocol of the grid."""
+        """The groups, without those whose protocol changes switches of another protocol in the report."""
         return tuple(group for group in self.groups if not group.of_changed_protocol)
 
     @property
@@ -212,10 +212,11 @@ def _groups(
     curves: Mapping[str, Sequence[float]],
     ablations: frozenset[Ablation],
 ) -> tuple[ComparisonGroup, ...]:
-    """Return the groups that have rows, in the order of the plan.
+    """Return the groups that have rows, by track, and for each track in the order of the plan.
 
-    Ablations get a separate group, which also has their method without changes on the same datasets, k and seeds. In
-    the domain's group they would have no means, because its means are over all datasets.
+    Ablations get a separate group. The domain's group has means over all datasets of the domain, and an ablation is
+    planned on only some of them, so it would have no mean there. For comparison, the separate group also has the rows
+    of the unchanged method on the datasets, k and seeds of its ablations.
     """
     by_key: dict[GroupKey, list[Row]] = {}
     for cell in cells:

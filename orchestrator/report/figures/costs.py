@@ -31,10 +31,10 @@ _SHORTEST = 1e-3
 
 
 def accuracy_against_costs(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
-    """Draw mean accuracy against the operations to adapt, and against all other costs, at the largest k that is drawn.
+    """Draw mean accuracy against the operations to adapt, and against all other known costs, at one k.
 
-    If operations are not known, the first figure is against trainable parameters. There are no figures if fewer than
-    two methods with a support have a mean.
+    The k is the largest one of :func:`drawn_ks`. If operations are not known for every method, the first figure is
+    against trainable parameters. There are no figures if fewer than two methods with a support have a mean.
     """
     k = drawn_ks(group)[-1]
     means = {method: mean for method in group.methods if (mean := group.mean(method, k))}

@@ -38,7 +38,7 @@ def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile 
 
 
 def accuracy_after_epochs(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
-    """Draw mean accuracy over the targets after each epoch; ``None`` if no cell was scored after two or more."""
+    """Draw mean accuracy over the targets after each epoch; ``None`` if no cell has two epochs."""
     last = group.last_epoch
     if last < 2:
         return None

@@ -131,7 +131,7 @@ def _capitalised(sentence: str) -> str:
 def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
     """Return under which conditions the results were measured: the name of each condition, and its values.
 
-    If cells differ in a condition, each value has the number of its cells.
+    If cells differ in their sources, device, code or packages, each value comes with the number of its cells.
     """
     results = grid.results
     if not results:

@@ -1,4 +1,4 @@
-"""What the literature has measured on the field's eleven datasets, alone or beside what a grid has measured.
+"""Tables of what the literature has measured on the field's eleven datasets, alone or beside a grid's own results.
 
 Several sources may have a number of the same method and dataset. A number is first hand if the source's authors
 measured it themselves. Numbers that a source has reprinted are shown only if asked for.
@@ -89,8 +89,9 @@ class FieldNumber:
         source: the key of its source in ``field.yaml``.
         method: the name in print.
         dataset: key of the catalog, or one of ``AVERAGES``.
-        validation: the labels that chose the method's settings: none, those of a validation set that is drawn like the
-            support (``drawn``), of a whole validation split (``whole``), or of the test set (``test``).
+        validation: which labels chose the method's settings: none, those of a validation set that is drawn like the
+            support (``drawn``), those of a whole validation split (``whole``), those of the test set (``test``), or
+            unknown ones (``not stated``).
         note: any other peculiarity of the protocol.
     """
 
@@ -179,9 +180,9 @@ def sources_table() -> Table:
 
 
 def tables_beside_measured(grid: GridResults) -> list[Table]:
-    """Return a table for each setting, metric and backbone that the grid has measured.
+    """Return a table for each setting, metric and backbone of which both the grid and the literature have numbers.
 
-    For each method, the numbers of the grid come before the published ones.
+    The setting ``zero_shot`` gets no table. For each method, the numbers of the grid come before the published ones.
     """
     tables = []
     for place, lines in _measured_lines(grid).items():

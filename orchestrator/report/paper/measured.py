@@ -64,7 +64,7 @@ class Measured:
         return any(row.protocol != self.protocol for row in rows)
 
     def parts(self, position: Position) -> list[Position]:
-        """Return the positions of the numbers whose mean ``position`` has; ``position`` alone if it has no mean."""
+        """Return the positions of all numbers in the mean at ``position``; without a mean there, ``position`` alone."""
         if position.dataset != AVERAGE:
             return [position]
         backbones = paper_backbones() if position.backbone == MEAN_BACKBONE else (position.backbone,)
@@ -80,7 +80,8 @@ class Measured:
     def missing_text(self, position: Position) -> str:
         """Return how many parts of a mean are measured, such as ``(3/8)``.
 
-        Empty for a single number, and if no part is measured.
+        ``(no whole seed)`` if every part is measured, but by different seeds. Empty for a single number, and if no part
+        is measured.
         """
         parts = self.parts(position)
         available = sum(bool(self.rows(part)) for part in parts)
@@ -113,7 +114,10 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[ComparisonGroup]) -> Iterator[Row]:
-    """Yield the rows of changed protocols that ``protocol`` plans no cell for and only one changed protocol has."""
+    """Yield the rows that stand in where ``protocol`` plans no cell.
+
+    A row counts only if a single changed protocol has rows of this track, backbone, dataset, k and method.
+    """
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)
         for c in planned

@@ -68,8 +68,8 @@ class PublishedDataset:
 class PublishedFootnote(StrictModel):
     """Why some printed numbers differ from a fair measurement.
 
-    The note is about the numbers of ``tables`` (labels in the paper's source, without ``tab:``) that match every other
-    field. An empty field matches all numbers.
+    The note is about those numbers of ``tables`` (labels in the paper's source, without ``tab:``) whose method,
+    backbone, dataset and k are listed in the fields. An empty field matches all numbers.
     """
 
     tables: tuple[str, ...]

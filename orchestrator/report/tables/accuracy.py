@@ -81,7 +81,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
 
 
 def epochs_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make the table of methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell was scored after epochs."""
+    """Make the table of methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell has epoch scores."""
     last = group.last_epoch
     if not last:
         return None

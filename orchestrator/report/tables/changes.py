@@ -144,11 +144,11 @@ def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
 def _paired(
     base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]
 ) -> Mapping[str, list[tuple[Evaluation, Evaluation]]]:
-    """Return pairs of evaluations whose cells differ only in the protocol, by label, in the order of ``changed``.
+    """Return pairs of evaluations on one test split, under the base protocol and under the changed one.
 
-    Cells of a pair share backbone, domain, dataset, k, seed, rule for sources and method. First, cells with equal
-    settings of the method are paired, then the remaining cells with equal labels. A cell that matches several others
-    is left out.
+    The pairs are listed by the label of the changed cell, in the order of ``changed``. The two cells of a pair share
+    backbone, domain, dataset, k, seed, rule for sources and method. First, cells with equal settings of the method are
+    paired, then the remaining cells with equal labels. A cell that matches several others is left out.
     """
     partners: dict[str, Result] = {}  # id of the changed cell -> result under the base protocol
     for variant_of in (lambda cell: cell.method.settings, lambda cell: labels[cell.id]):
@@ -168,7 +168,10 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """Return each result by what its cell must share with the other cell of a pair, if no other result shares it."""
+    """Return the results by a key of everything that the two cells of a pair must share.
+
+    Results that have their key in common with another one are left out.
+    """
     groups: dict[Hashable, list[Result]] = defaultdict(list)
     for result in results:
         cell = result.cell

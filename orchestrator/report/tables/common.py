@@ -50,8 +50,8 @@ def score_entry(group: ComparisonGroup, method: str, k: int, test: str) -> Entry
 def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = False) -> Entry:
     """Return the entry of a method's mean over datasets at one k, with its gain over zero-shot.
 
-    If no seed has every dataset, the entry is a dash with the number of measured datasets. After a race (``raced``), it
-    has their mean too, as a text that tables do not sort by.
+    If no seed has every dataset, the entry is a dash with the number of measured datasets. After a race (``raced``),
+    the mean over the measured datasets follows the dash. It is only a text, so tables do not sort by it.
     """
     fixed, mean = method in group.fixed, group.mean(method, k)
     missing = f"{group.measured_tests(method, k)} datasets"

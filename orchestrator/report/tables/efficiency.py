@@ -17,7 +17,7 @@ from orchestrator.report.tables.table import Entry, Table, number
 from orchestrator.util.units import listed
 
 _REFERENCES = 3
-"""Methods of the best set whose images are counted."""
+"""The most methods of the best set that the table of images per class has as references."""
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
@@ -87,7 +87,10 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
 
 
 def _images(group: ComparisonGroup, reference: str, method: str) -> Images | None:
-    """Return the k at which the reference has the score of the method at the largest k; ``None`` without scores."""
+    """Return the k at which the reference has the score that the method has at the largest k.
+
+    ``None`` if the scores do not suffice for :func:`images_to_reach`.
+    """
     sign, last = -1 if group.metric.lower_is_better else 1, group.ks[-1]
     curves = [
         [group.score(reference, k, test) for k in group.ks] + [group.score(method, last, test)]

@@ -123,7 +123,7 @@ class Table:
         )
 
     def without_columns(self, left_out: Collection[int]) -> Table:
-        """Return the table without the columns with these numbers."""
+        """Return the table without the columns whose numbers, counted from 0, are in ``left_out``."""
         keep = [i for i in range(len(self.header)) if i not in left_out]
         return replace(
             self,
@@ -203,5 +203,5 @@ def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) 
 
 
 def with_dagger(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
-    """Return the row. ``selected``: with a dagger at its first entry, because test labels may have chosen numbers."""
+    """Return the row, with a dagger at its first entry if ``selected``: test labels may have chosen its numbers."""
     return (replace(row[0], selected=True), *row[1:]) if selected else tuple(row)
