@@ -30,7 +30,9 @@ CELL_ATTEMPTS = 3
 class RunCells(Protocol):
     """Runs cells and reports every event to a listener. A cell that fails does not stop the others.
 
-    The listener may return cells of ``later``, which then run too. Raises ``RunStopped`` when the store cannot be used.
+    The listener may return cells that are among ``later``. They then run after the waiting cells.
+
+    Raises ``RunStopped`` when the store cannot be used.
     """
 
     def __call__(

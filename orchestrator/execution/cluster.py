@@ -31,7 +31,8 @@ RAY_ENVIRONMENT = {
 }
 
 _LONGEST_BASE = 20
-"""Ray's sockets lie about 84 characters below this folder, and a socket's path may have 107."""
+"""Most characters in the path of the folder for Ray's files. A socket's path may have 107 characters, and the paths of
+Ray's sockets have about 84 more than the folder's."""
 
 
 @contextlib.contextmanager
@@ -44,9 +45,10 @@ def connect(
 ) -> Iterator[Resources]:
     """Start an instance on this machine (``None``), or join a running cluster (``"auto"``, ``"host:port"``).
 
-    Yields how far the cluster can grow. At the end of the block the connection ends, and a local instance with it. A
-    local instance listens on the loopback interface only, has no dashboard, and writes its workers' output to files.
-    It may use ``cpus`` and ``gpus``, by default what the machine has. ``worker_env`` is for every worker.
+    Yields the CPUs and GPUs that the autoscaler of a cluster can add; 0 for a local instance. At the end of the block
+    the connection ends, and a local instance with it. A local instance listens on the loopback interface only, has no
+    dashboard, and writes its workers' output to files. It may use ``cpus`` and ``gpus``, by default what the machine
+    has. ``worker_env``: environment variables of every worker.
 
     Raises ``UserError`` when there is no cluster at ``address``, or it does not answer.
     """
@@ -124,7 +126,7 @@ def _shut_down() -> None:
 
 
 def _abandon() -> None:
-    """Leave a connection whose shutdown hangs, as after the ``raylet`` was killed: kill what this process started."""
+    """Kill the Ray processes that this process started, because Ray's shutdown hangs."""
     import ray
 
     atexit.unregister(ray.shutdown)  # otherwise the interpreter would wait for the shutdown again at its end

@@ -12,8 +12,8 @@ HEALTH_CHECK_SECONDS = 2.0
 """Interval of the health check while the driver waits and nothing happens."""
 
 ANSWER_SECONDS = 20.0
-"""A control service that does not answer for so long counts as lost. Ray would end this process, without a Python
-exception, after 60 s."""
+"""Seconds without an answer after which a control service counts as lost. After 60 s, Ray would end this process
+without a Python exception."""
 
 
 class ClusterLost(UserError):

@@ -1,7 +1,8 @@
 """Join a Ray cluster that runs already: find it, authenticate, check its workers, and read how far it can grow.
 
 Ray has a call for the limits of its autoscaler (``state.get_max_resources_from_cluster_config``), but ``ray up`` does
-not fill in the data behind it. So the head reads the file that the autoscaler's command line names.
+not fill in the data behind it. Instead, a worker on the head reads the autoscaler's configuration file, which an option of
+the autoscaler's process names.
 """
 
 from __future__ import annotations
@@ -39,23 +40,25 @@ _TOKEN = secrets.token_hex(32)
 """The token of all Ray instances that this process starts. One is enough, because Ray reads the token once."""
 
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
-"""Ray's error for a cluster of other versions names both, the cluster's first."""
+"""Matches the versions in Ray's error for a cluster of other versions: first the cluster's, then this process's."""
 
 
 def token_mode() -> dict[str, str]:
-    """Return the environment variable that turns Ray's token authentication on, where this machine has a token.
+    """Return the environment variable that turns Ray's token authentication on.
 
-    A driver that joins by an explicit address does not turn the authentication on by itself, and a cluster with a token
-    refuses such a driver. Set the variable for the time of the connection only: Ray reads the mode once, and an
-    instance that this process starts later with another mode would refuse the process.
+    The result is empty if this machine has no token, or if the variable is already set. A driver that joins by an
+    explicit address does not turn the authentication on by itself, and a cluster with a token refuses such a driver.
+
+    Set the variable for the time of the connection only. Ray reads it once in this process. An instance that this
+    process starts later with another mode would refuse this process.
     """
     return {"RAY_AUTH_MODE": "token"} if "RAY_AUTH_MODE" not in os.environ and _has_token() else {}
 
 
 def own_token() -> dict[str, str]:
-    """Return the environment variable with a token for an instance of this process, where this machine has none.
+    """Return the environment variable with a token for a local Ray instance; empty if this machine has a token.
 
-    Ray would write one into the home folder, which may be read-only.
+    Without the variable, Ray would write a token into the home folder, which may be read-only.
     """
     return {} if _has_token() else {"RAY_AUTH_TOKEN": _TOKEN}
 
@@ -66,7 +69,10 @@ def _has_token() -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise ``UserError`` if this is neither ``auto`` nor the ``HOST:PORT`` of something that listens there."""
+    """Raise ``UserError`` if the address is not ``HOST:PORT``, or if nothing listens there.
+
+    ``auto`` and addresses with ``://`` are not checked.
+    """
     if address == "auto" or "://" in address:
         return
     host, separator, port = address.rpartition(":")
@@ -115,7 +121,7 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
 
 
 def check_workers(address: str) -> Resources:
-    """Check that a worker of the joined cluster starts and answers; returns how far the cluster can grow.
+    """Check that a worker of the joined cluster answers, and return what the cluster's autoscaler can add.
 
     The worker runs on the head, where the autoscaler's configuration is. It asks for no CPU, so a busy cluster can
     start it.
@@ -168,7 +174,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the resource of all nodes together, if the nodes with the most of it are started."""
+        """Return the largest amount of a resource that the nodes can have together, within the limit on nodes."""
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

@@ -43,7 +43,7 @@ class RunOptions:
         local: run in this process, without Ray.
         address: a running Ray cluster to join; ``None`` starts an instance on this machine.
         retry_failed: run cells again that have a failure on record.
-        disk_budget: bytes that the artifacts to build may take; ``None`` for what is free.
+        disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
         raced: stop measuring methods that cannot be the best any more.
         cell_limit: seconds after which a cell's worker is ended and the cell counts as failed, if not ``local``; 0 for
             no limit.
@@ -69,7 +69,7 @@ def execute(
 ) -> tuple[Plan, int, int]:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
-    A race goes on with what it wants next, until it wants nothing.
+    In a race, the cells that the next decisions need then follow, until the race needs no more cells.
 
     Args:
         counter: counts the events. Its ``phase`` is set to what the run waits for.
@@ -78,8 +78,8 @@ def execute(
     Returns the plan with the outcomes of all cells, how many artifacts were built, and how many cells were started.
 
     Raises ``UserError`` when a cell asks for a precision that the run has no GPU for, and
-    :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used any more. Nothing is recorded as failed
-    for that reason.
+    :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used any more. Cells and
+    artifacts that this stops are not recorded as failed.
     """
     store = Store(settings.store_url)
     costs = plan.costs
@@ -149,7 +149,7 @@ def build_artifacts(
     backend: Backend = LOCAL,
     share_of: Callable[[ArtifactSpec], float] = lambda spec: 0.0,
 ) -> dict[str, TaskEvent]:
-    """Build artifacts, each after its inputs. Returns the last event of each that could not be built, by address."""
+    """Build artifacts, each after its inputs. Returns address -> last event of artifacts that were not built."""
     addresses = {spec.address for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {
@@ -175,12 +175,12 @@ def build_artifacts(
 
 
 def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> None:
-    """Build one artifact in this process; a remote store that is away is retried."""
+    """Build one artifact in this process. If a remote store is unavailable, try again a few times."""
     retry_store("://" not in settings.store_url, lambda: build(spec, settings))
 
 
 def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, TaskEvent]:
-    """Return the open cells that need an artifact that could not be built, with how its build ended."""
+    """Return cell -> last event of an artifact that the cell needs and that could not be built."""
     blocked = {}
     for cell in plan.todo if failed else ():
         if cause := next((failed[spec.address] for spec in plan.artifacts_of([cell]) if spec.address in failed), None):

@@ -33,7 +33,7 @@ class GraphTask:
     Attributes:
         function, args: a module-level function and its positional arguments; both must pickle.
         dependencies: keys of the tasks that must finish first; they are in the graph.
-        cpus, gpus: what it occupies on a cluster.
+        cpus, gpus: the CPUs and GPUs that the task occupies on a cluster.
     """
 
     function: Callable[..., Any]
@@ -44,9 +44,10 @@ class GraphTask:
 
 
 def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
-    """Call a task's function; returns the event that ends the task, which pickles whatever the function raised.
+    """Call a task's function, and return the event that ends the task.
 
-    ``KeyboardInterrupt`` and ``SystemExit`` are raised on.
+    The event holds an exception of the function as text, because not every exception can be pickled.
+    ``KeyboardInterrupt`` and ``SystemExit`` are not caught.
     """
     started = time.perf_counter()
 
@@ -73,11 +74,13 @@ def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
 
 
 def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
-    """Run a graph as Ray tasks, yielding events as they happen; as many at a time as there are CPUs, at least 4.
+    """Run a graph as Ray tasks, and yield events as they happen.
 
-    A task that raises fails, and the tasks that depend on it are skipped; the others continue. A task whose worker
-    dies is started again. When the iterator is left early (on Ctrl-C, for example), running tasks end with the
-    connection: cancelling a task by force can bring Ray down when it ends at that moment.
+    As many tasks as the cluster has CPUs are submitted at a time, but at least 4. If a task raises, it has failed, and
+    the tasks that depend on it are skipped; all other tasks continue. A task whose worker dies is started again.
+
+    If the iterator is left early, for example on Ctrl-C, running tasks are not cancelled: they end with the connection.
+    A forced cancellation can crash Ray if the task ends at that moment.
 
     Raises ``ValueError`` for a graph with a cycle, and :class:`~orchestrator.execution.health.ClusterLost` when the
     cluster is lost.
@@ -123,7 +126,7 @@ def _run_graph(
     sorter = TopologicalSorter({key: task.dependencies for key, task in tasks.items()})
     sorter.prepare()
     ready: list[tuple[int, str]] = []
-    causes: dict[str, str] = {}  # of failed and skipped tasks: the task whose failure caused it
+    causes: dict[str, str] = {}  # failed or skipped task -> the task whose failure caused it
     running = 0
     while sorter.is_active():
         for key in sorter.get_ready():

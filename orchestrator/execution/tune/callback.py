@@ -28,10 +28,10 @@ NODE_LOSSES = 10
 
 
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
-    """Puts an event into ``events`` for every report of Tune, in Tune's thread; ``None`` is the end.
+    """Puts an event into ``events`` for every report of Tune, in Tune's thread; ``None`` when no more events come.
 
-    Tune also asks it whether to stop. As a ``TrialProgressCallback``, it takes the place of the callback that
-    Tune otherwise adds, which prints trials and keeps every one of them.
+    As a ``Stopper``, it also tells Tune when to stop. As a ``TrialProgressCallback``, it takes the place of the
+    callback that Tune otherwise adds. Tune's callback prints trials and keeps all of them in memory.
 
     Tune itself never repeats a trial. A cell that is started again goes back to the queue ``waiting`` and is a new
     trial, which can have another request. The other arguments are those of ``driver.run_cells``.
@@ -77,7 +77,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         return {}
 
     def stop_workers(self) -> None:
-        """Kill the workers of running cells. Nothing is lost by not waiting: results are written whole."""
+        """Kill the workers of running cells. No result is damaged, because results are written in one step."""
         for actor, _ in list(self._workers.values()):
             _kill(actor)
 
@@ -135,10 +135,13 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
                 self._end(trial, event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Do nothing: the cell's result has come before."""
+        """Do nothing: :meth:`on_trial_result` has received the cell's result."""
 
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
-        """Start a cell that ran out of memory once more, with as much as there can be; ``False`` the second time."""
+        """Start a cell that ran out of memory once more, with a whole GPU or with all CPUs of the largest node.
+
+        Returns ``False`` without a new start if this is the second time, or if the cell had that much already.
+        """
         number, request = trial.config["cell"], _request(trial)
         if problem == "gpu_memory":
             self._on_gpu_oom(self._cells[number], request.gpus)
@@ -152,7 +155,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         return True
 
     def _advice(self, trial: Trial, problem: str, error: str) -> str:
-        """Return the error of a cell that ran out of memory, with how it was tried and what can be done."""
+        """Return the error of a cell that ran out of memory, extended by what was tried and what can be done."""
         last = _request(trial)
         first = self._first_request.get(trial.config["cell"], last)
         if problem == "gpu_memory":

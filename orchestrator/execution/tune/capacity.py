@@ -23,7 +23,7 @@ def cluster_capacity(limits: Resources, packing: Packing, device: str | None) ->
     ``device`` of the run is the CPU.
 
     Args:
-        limits: what the nodes have that the autoscaler can start.
+        limits: CPUs and GPUs of the nodes that the autoscaler can start.
     """
     grown = Resources(0, 0)  # of the cluster when all nodes have started; none without an autoscaler
     if limits != Resources(0, 0):

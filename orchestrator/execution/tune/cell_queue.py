@@ -14,10 +14,10 @@ from ray.tune.search import Searcher
 from orchestrator.core.events import Resources
 
 WINDOW = 256
-"""Among so many waiting cells, one is searched with the same request as the cell that has just ended."""
+"""Number of waiting cells among which the queue looks for one with the same request as the cell that has just ended."""
 
 REFRESH_SECONDS = 2.0
-"""How often the cluster's size is asked for."""
+"""Seconds between two queries of the cluster's size."""
 
 _ROUNDING = 1e-6
 
@@ -39,14 +39,14 @@ class CellQueue(Searcher):  # type: ignore[misc]
     - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
       slots in use. So no worker ends with a long cell while the others wait.
     - A cell's request is computed when the cell is given out, from what has been measured by then.
-    - Capacity is counted over the whole cluster. So a cell may be given out that waits a moment until smaller cells
-      leave one GPU.
+    - Capacity is counted over the whole cluster, so the free capacity may be spread over several GPUs. A cell that is
+      given out may then wait a moment until smaller cells leave one GPU.
 
     Args:
         numbers: the numbers of the cells, in their order.
         request_of: what a cell requests now.
-        capacity: what the cluster has, or can grow to. Asked again every :data:`REFRESH_SECONDS`,
-            so that nodes that join are used.
+        capacity: the CPUs and GPUs that the cluster has, or can grow to. It is called again every
+            :data:`REFRESH_SECONDS`, so that nodes that join are used.
         work_of: operations of a cell, by which the last ones are compared.
 
     Attributes:
@@ -72,7 +72,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
         self._refreshed = float("-inf")
-        self._full_at: int | None = None  # how often cells had been added when the last one did not fit
+        self._full_at: int | None = None  # value of ``_added`` when no waiting cell fitted
         self._stopped = False
 
     @property
@@ -108,7 +108,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         return {"cell": number, **asdict(chosen[1])}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """Free what the cell of a trial has used; it has ended in whatever way. Tune passes keyword arguments."""
+        """Free the capacity of a trial's cell, which has finished or failed. Tune passes keyword arguments."""
         if (request := self._running.pop(trial_id, None)) is not None:
             self._freed.append(request)
             self._full_at = None
@@ -119,9 +119,10 @@ class CellQueue(Searcher):  # type: ignore[misc]
     restore = save
 
     def requeue(self, number: int, request: Resources, *, first: bool) -> None:
-        """Run a cell again that has ended, with this request: as soon as possible, or after all others.
+        """Queue an ended cell again with a new ``request``: before the waiting cells if ``first``, else after them.
 
-        A cell that requests more than its neighbours should come last: then nothing has to be kept free for it.
+        A cell that requests more than its neighbours should come last. Otherwise capacity would have to stay free for
+        it while smaller cells wait.
         """
         (self._retry_first if first else self._retry_last).append((number, request))
         self._full_at = None
@@ -157,7 +158,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         return _remove_first(self._retry_last, self._fits)
 
     def _take_with(self, request: Resources) -> _Cell | None:
-        """Remove a waiting cell with exactly this request: the first or, near the end, perhaps the longest."""
+        """Remove and return a waiting cell with exactly this request; near the end, it may be the longest one."""
         if (chosen := _remove_first(self._retry_first, request.__eq__)) is not None:
             return chosen
         waiting = (number for number in self._window if self._request_of(number) == request)

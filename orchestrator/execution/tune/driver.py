@@ -56,10 +56,10 @@ def run_cells(
         request: what a cell requests when it is given out. Workers are reused among cells with the same request.
         on_event: called in the thread that called ``run_cells``, one event at a time. It may return cells of ``later``,
             which then run too.
-        later: cells that may follow. The workers are kept for them.
-        max_attempts: how often a cell is started whose worker dies, or whose runner raises. Losing a whole node does
-            not count, unless it happens to one cell ten times. A cell that runs out of memory is started once more,
-            with a whole GPU or, for main memory, alone on a node.
+        later: cells that ``on_event`` may return. The workers are kept for them.
+        max_attempts: how often a cell is started if its worker dies or its runner raises. The loss of a whole node
+            does not count, unless it happens to one cell ten times. A cell that runs out of memory is started once
+            more: with a whole GPU or, for main memory, alone on a node.
         capacity: what the cluster has, or can grow to; by default what it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
         work: operations of a cell, by which the longest of the last cells is found.
@@ -68,7 +68,7 @@ def run_cells(
 
     ``request``, ``capacity``, ``work`` and ``on_gpu_oom`` are called in Tune's thread.
 
-    On ``KeyboardInterrupt``, the workers are stopped and it is raised on; finished cells are in the store. Raises
+    On ``KeyboardInterrupt``, the workers are stopped and the exception goes on; finished cells are in the store. Raises
     :class:`~orchestrator.execution.health.ClusterLost` when the cluster is lost;
     :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used, after the running cells have
     ended; and whatever ``on_event`` raises.
@@ -140,7 +140,7 @@ def _pass_events_on(
 
 
 def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: TuneCallback, folder: str) -> None:
-    """Run Tune. It has a thread of its own because it can hang when its cluster dies; the driver must not."""
+    """Run Tune. This function has a thread of its own, because Tune can hang if the cluster dies."""
     try:
         tune.run(
             trainable,

@@ -18,8 +18,9 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
        then cancels that start, again and again, and the slot stays empty. The queue adds a trial only when a slot
        becomes free. So the newest trial is the next cell in order.
     3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
-       request waits, or if none waits at all. Here trials come one at a time. So while any worker starts, the others
-       would end with their cells. Here the number of workers to keep is one larger until the next cell is given out.
+       request waits, or if none waits at all. Here trials come one at a time. While a worker starts, its trial waits.
+       So workers with other requests would end as soon as their cells finish. Here the number of workers to keep is
+       one larger until the next cell is given out.
 
     The controller's private attributes were tried with Ray 2.60. A Ray that lacks one of them wastes memory, or starts
     workers more often; the cells run all the same.

@@ -1,4 +1,4 @@
-"""The trainable that runs in Tune's workers, one cell per trial; and how a worker ended, by Ray's error text."""
+"""The trainable that runs one cell per trial in Tune's workers. Finds in Ray's error text how a worker ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
     """A worker that runs one cell per trial.
 
     ``setup`` is light on purpose, and heavy modules are imported in the first ``step``. Tune may give the trial of a
-    starting worker to another one that is free already. A worker that starts slowly would then never get a trial.
+    starting worker to another worker that is free already. A worker that starts slowly would then never get a trial.
     """
 
     def setup(
@@ -80,9 +80,9 @@ def node_lost(text: str) -> bool:
 def failure(cell: Cell, text: str, kernel_killed: bool) -> CellEvent:
     """Return the failure of a cell whose runner has raised or whose worker has died, as Tune reports it.
 
-    A worker can be killed because main memory ran out: by Ray or, as far as can be known, by the kernel.
-    ``kernel_killed`` says whether this machine's kernel has just killed a process for lack of memory. Ray does not
-    learn which one, and nothing is known of other machines.
+    The cause is a lack of main memory if Ray says so, or if the worker has died and ``kernel_killed`` is true: this
+    machine's kernel has just killed a process for lack of memory. That process may be another one than the worker. The
+    kernels of other machines are not asked.
     """
     by_ray = "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]
     problem: FailureKind = "main_memory" if by_ray or (kernel_killed and worker_died(text)) else ""
