@@ -187,10 +187,11 @@ def more_datasets(
     """Return the estimated number of further datasets that settle a pair with a probability of 80 %.
 
     The estimate takes the mean and the deviation of the difference as fixed. The pair is settled when one method is
-    significantly better, or when the interval of the difference lies within plus or minus ``smallest_difference``. N
-    datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of two t quantiles: one for the
-    significance, one for the power. The distance is that from the difference to 0, or to the nearer end of the range.
-    The smaller N is taken.
+    significantly better, or when the interval of the difference lies within plus or minus ``smallest_difference``. For
+    each of the two cases, N datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of two
+    t quantiles: one for the test or interval, one for the power. In the first case, ``distance`` is that between the
+    difference and 0. In the second case, it is that between the difference and the nearer end of the range. The smaller
+    of both N is taken.
 
     Args:
         difference: observed mean difference in points, in either direction.
@@ -219,14 +220,18 @@ def more_seeds(
     significance: float,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> int | None:
-    """Return the estimated number of further seeds that settle a pair on the same datasets, as :func:`more_datasets`.
+    """Return the estimated number of further seeds on the same datasets that settle a pair with a probability of 80 %.
 
-    The variance of a dataset's difference is the sum of a variance between datasets and a variance between seeds. More
-    seeds reduce the variance between seeds only. ``None`` if the variance between datasets is at least as large as that
-    between seeds, if it is too large to settle the pair, or if no dataset has two seeds.
+    A pair is settled as in :func:`more_datasets`. The variance of a dataset's difference, a mean over seeds, is the sum
+    of a variance between datasets and a variance between seeds. More seeds reduce the variance between seeds only.
 
     Args:
         differences_DS: the differences by dataset and seed; NaN if there is none.
+
+    Returns:
+        ``None`` if the variance between datasets is at least as large as that between seeds, if it is too large to
+        settle the pair, or if more than ``LARGEST_COUNT`` further seeds are needed. Also ``None`` with fewer than
+        ``MIN_DATASETS`` datasets, or if no dataset has two seeds.
     """
     seeds_D = np.isfinite(differences_DS).sum(axis=1)
     several = seeds_D > 1

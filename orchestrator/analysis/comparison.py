@@ -156,12 +156,15 @@ class Comparison:
 
     @property
     def more(self) -> int | None:
-        """The estimated number of further datasets (or seeds) that decide the best method; ``None`` without one."""
+        """The estimated number of further datasets (or seeds) that decide the best method; ``None`` if unknown."""
         return _largest([pair.more for pair in self._open_pairs])
 
     @property
     def more_seeds(self) -> int | None:
-        """The estimated number of further seeds on each dataset that decide the best method; ``None`` without one."""
+        """The estimated number of further seeds on each dataset that decide the best method.
+
+        ``None`` if the number is unknown or larger than :data:`MANY`.
+        """
         count = _largest([pair.more_seeds for pair in self._open_pairs])
         return count if count is not None and count <= MANY else None
 

@@ -42,7 +42,7 @@ def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | N
 
     Args:
         ks: the k of the method, increasing.
-        scores_KN: its scores on each dataset; higher is better.
+        scores_KN: the method's scores on each dataset at each k; higher is better.
         target_N: scores to reach on the same datasets.
 
     Returns:

@@ -77,8 +77,8 @@ def _of_worst_class(answers: Answers) -> tuple[float, float]:
     """Return an interval of the lowest recall of any class: from the smallest lower end to the smallest upper end.
 
     The ends are those of one interval per class. The lowest recall is below the smallest lower end only if the recall
-    of the worst class is below its interval. It is above the smallest upper end if the recall of any class is above its
-    interval, so the upper ends allow for C comparisons.
+    of the worst class is below its interval. It is above the smallest upper end only if the class with this end has a
+    recall above its interval. This can be any of the C classes, so the upper ends allow for C comparisons.
     """
     totals_C, hits_C = np.bincount(answers.labels_N), np.bincount(answers.labels_N, weights=answers.correct_N)
     counts = [(hits / total, int(total)) for hits, total in zip(hits_C, totals_C, strict=True) if total]

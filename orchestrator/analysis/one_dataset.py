@@ -71,12 +71,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The variance over new seeds, the rest included, times the numbers of seeds and images."""
+        """The seeds' and the rest's part of :attr:`variance`, multiplied by the numbers of seeds and images."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """The variance over new images, times the numbers of seeds and images."""
+        """The images' part of :attr:`variance`, multiplied by the numbers of seeds and images."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property
@@ -93,7 +93,7 @@ class VarianceParts:
     def more_seeds(self, significance: float, smallest_difference: float) -> int | None:
         """Return the estimated number of further seeds that settle the pair with a probability of 80 %.
 
-        ``None`` if the test images are too few to settle the pair with any number of seeds, or if there is one seed.
+        ``None`` with one seed, or if ``LARGEST_COUNT`` further seeds do not suffice, for lack of test images.
 
         Args:
             significance: one-sided p-value at which a method is excluded.
@@ -106,7 +106,10 @@ class VarianceParts:
         share = np.divide(self.seed_part, whole, out=np.zeros_like(whole), where=whole > 0)
 
         def reach(confidence: float, power: float) -> Floats:
-            """Return the distance from a limit at which an interval of this confidence excludes it with this power."""
+            """Return how far a difference must be from a limit, so that its interval excludes the limit.
+
+            ``power``: the probability with which the interval excludes the limit.
+            """
             quantile = t_quantile(confidence, share, seeds, self.images) + t_quantile(power, share, seeds, self.images)
             return np.asarray(quantile * np.sqrt(whole / (seeds * self.images)))
 
@@ -118,7 +121,7 @@ class VarianceParts:
 
 
 def t_quantile(probability: float | Floats, seed_share: Floats, seeds: Floats, images: int | Floats) -> Floats:
-    """Return Cochran and Cox's quantile: the mean of both t quantiles, weighted with the parts of the variance."""
+    """Return Cochran and Cox's quantile: the mean of the seeds' and images' t quantiles, weighted by ``seed_share``."""
     seed_quantile = stdtrit(np.maximum(seeds - 1, 1), probability)
     image_quantile = stdtrit(np.maximum(images - 1, 1), probability)
     return np.asarray(seed_share * seed_quantile + (1 - seed_share) * image_quantile)

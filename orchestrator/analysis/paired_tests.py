@@ -16,7 +16,8 @@ Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 ALL_SKEW_FROM = 16
-"""With at least this many datasets, corrections use the whole sample skewness; with n fewer datasets, n / 16 of it.
+"""With this many datasets or more, corrections use the whole sample skewness. With a smaller number n, they use n / 16
+of the sample skewness.
 
 Few datasets estimate the skewness badly, and a correction for all of it costs power.
 """

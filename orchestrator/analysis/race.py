@@ -1,10 +1,11 @@
 """Racing: which methods of a place need no more measurements, while a grid is measured block by block.
 
 The datasets are measured in a fixed order, first under one seed, then under the others. At each planned look, the rule
-of ``best_set`` tests the methods that are left, on what has been measured up to there. Looking many times would break
-its 95 %, so every look has a level of its own: together they spend ``RACE_LEVEL`` (Lan and DeMets, Biometrika 70,
-1983). The last look tests the whole grid, with the level that is left. ``benchmarks/race_promise.py`` measures the
-promise, ``benchmarks/race.py`` what a race saves; docs/race.md has the figures.
+of ``best_set`` tests the methods that are left, on the scores up to this look. A rule that promises 95 % for one test
+breaks its promise if it is applied at many looks. So each look has its own level, and all looks together spend
+``RACE_LEVEL`` (Lan and DeMets, Biometrika 70, 1983). The last look tests the whole grid, with the level that is left.
+``benchmarks/race_promise.py`` measures how often the promise holds, and ``benchmarks/race.py`` measures what a race
+saves; docs/race.md has the figures.
 
 A decision depends on the scores up to its look and on nothing else. So it can be computed again at any time.
 
@@ -32,11 +33,11 @@ Spending = Callable[[float], float]
 """``share of the information, 0 to 1 -> share of the level that is spent by then``."""
 
 RACE_LEVEL = 0.03
-"""The level that all looks share. It is below the 0.045 of a verdict, because with many rivals the looks are less
-correlated than the bounds below assume."""
+"""The level that all looks spend together. It is below the 0.045 of a verdict, because with many rivals the looks are
+less correlated than :func:`_levels` assumes."""
 SEED_PART = 0.5
-"""Assumed ratio of variances of a difference: between seeds, divided by between datasets. It decides only when level is
-spent."""
+"""Assumed variance of a difference between seeds, divided by its variance between datasets. It only distributes the
+level over the looks."""
 _GRID = 400
 """Points of the numerical integral over the paths that have crossed no bound."""
 
@@ -85,9 +86,10 @@ def evenly(share: float) -> float:
 
 
 def planned_looks(datasets: int, seeds: int) -> tuple[Look, ...]:
-    """Return when to decide: from ``MIN_DATASETS`` on after each dataset, then after each further seed of all of them.
+    """Return the looks of a race, the first after ``MIN_DATASETS`` datasets under one seed.
 
-    Fewer datasets support no decision, so everything is measured at once.
+    A look follows each further dataset. When all datasets are measured, a look follows each further seed on all of
+    them. Fewer datasets than ``MIN_DATASETS`` support no decision, so the only look is at the end.
     """
     if datasets < MIN_DATASETS:
         return (Look(datasets, seeds),)
@@ -112,9 +114,8 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
     ``shares``: the share of the whole information that there is at each test.
 
     The statistics of the looks are correlated like a Brownian motion. The density of the paths that have not crossed a
-    boundary is carried from look to look. Each boundary is placed so that paths cross it with the
-    probability that its look spends (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132,
-    1969).
+    boundary is carried from look to look. Each boundary is placed so that paths cross it with the probability that its
+    look spends (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
     """
     found: list[float] = []
     spent, before = 0.0, 0.0
@@ -145,13 +146,14 @@ def race(
     looks: tuple[Look, ...] | None = None,
     spending: Spending = evenly,
 ) -> Race:
-    """Decide at every look that is complete.
+    """Return what a race has settled at the looks whose measurements are complete.
 
     Args:
         scores_MDS: accuracies in percent by method, dataset and seed, as planned; NaN where there is none.
-        known_MDS: whether a score was measured, or will never come because the cell failed; by default everywhere.
+        known_MDS: whether a score was measured, or cannot come because the cell failed; by default true for all.
         smallest_difference: in points; methods that differ by less are level.
-        looks, spending: when to decide, and at which levels; by default those of the engine.
+        looks: by default :func:`planned_looks`.
+        spending: how much of the level is spent up to each look.
     """
     methods, datasets, seeds = scores_MDS.shape
     looks = looks or planned_looks(datasets, seeds)
@@ -175,6 +177,6 @@ def race(
             out_at[place] = look
         stay = (beaten_by[first] < 0) & (beaten_by[second] < 0)
         extent = np.maximum(-tests.lower, tests.upper)[stay]
-        if bool(((tests.n[stay] >= MIN_DATASETS) & (extent <= smallest_difference)).all()):  # or no pair is left
+        if bool(((tests.n[stay] >= MIN_DATASETS) & (extent <= smallest_difference)).all()):  # also if no pair is left
             return Race(beaten_by_M, p_M, tuple(out_at), at, bool(stay.any()), None)
     return Race(beaten_by_M, p_M, tuple(out_at), at, False, None)

@@ -1,9 +1,10 @@
-"""The places of a grid as races: which cells each of them still wants, and which it leaves out.
+"""Races the places of a grid: lists the cells that each place still needs, and the cells that it leaves out.
 
 A place is a track, protocol, backbone, domain and k. Its methods race if they may take part in verdicts, if there are
 two of them or more, and if there is more than one look. All other cells are wanted at once.
 
-Everything follows from the planned cells and what is known of them, so a race that was killed decides the same again.
+All decisions are computed from the planned cells, their scores and their failures. So a run that was killed makes the
+same decisions when it is continued.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class RacedPlace:
         )
 
     def ahead(self, looks: int) -> frozenset[str]:
-        """Return the ids of the cells up to ``looks`` looks after the next one, if no further method goes out."""
+        """Return the ids of the cells that the next look and the ``looks`` looks after it use.
+
+        The remaining methods are assumed to stay. Empty if the race is over.
+        """
         if self.race.next is None:
             return frozenset()
         _, datasets, seeds = (1 + max(position) for position in zip(*self.cells, strict=True))
@@ -107,12 +111,12 @@ def grid_races(
     read_predictions: ReadPredictions,
     smallest_difference: float,
 ) -> tuple[RacedPlace, ...]:
-    """Race every place of a grid that has something to decide, on the grid's results.
+    """Return the race of every place of a grid that has something to decide, from the grid's results.
 
     Args:
         cells: all planned cells.
         failed: ids of the cells that will have no result.
-        metric: what methods are compared by; ``None`` for the metric of each track.
+        metric: the metric by which methods are compared; ``None`` for the metric of each track.
     """
     labels = labels_of(cells, label_of)
     rows = row_list(results, labels, scores=scores_of(results, metric, read_predictions))
@@ -129,7 +133,7 @@ def raced_places(
     *,
     smallest_difference: float,
 ) -> tuple[RacedPlace, ...]:
-    """Race every place of a grid that has something to decide, on the scores that are known.
+    """Return the race of every place of a grid that has something to decide, from the known scores.
 
     Args:
         cells: all planned cells; ``labels`` has their labels, by id.
@@ -167,7 +171,7 @@ def left_out_cells(places: Sequence[RacedPlace]) -> frozenset[str]:
 
 
 def _is_one_number(cell: Cell) -> bool:
-    """Whether a verdict counts one number of the cell, so that its dataset is one unit of the sample."""
+    """Return whether a verdict uses exactly one score of the cell, so that a dataset is one unit of the sample."""
     return stored_track(cell.track).group_mean is not None or cell.evaluate_on == (cell.dataset,)
 
 
@@ -183,7 +187,7 @@ def _raced(
 ) -> list[RacedPlace]:
     """Return the race of one place; none if there is nothing to decide."""
     methods = list(dict.fromkeys(labels[cell.id] for cell in cells))
-    # The order has to be fixed before anything is measured, and must not follow what the datasets are like.
+    # The order must be fixed before the first measurement, and must not depend on properties of the datasets.
     datasets = sorted({cell.dataset.name for cell in cells}, key=fingerprint)
     seeds = sorted({cell.seed for cell in cells if labels[cell.id] not in fixed}) or [0]
     if len(methods) < 2 or len(planned_looks(len(datasets), len(seeds))) < 2:

@@ -1,4 +1,4 @@
-"""Constants for the GPU memory of cells, which cells measure and planning uses to pack cells on a GPU."""
+"""Constants of GPU memory. Cells measure their GPU memory, and planning uses it to pack cells on a GPU."""
 
 CONTEXT_MIB = 600.0
 """Assumed GPU memory of a process outside of torch's allocator, in MiB: CUDA's context, libraries and workspaces. The

@@ -1,8 +1,8 @@
 """Join a Ray cluster that runs already: find it, authenticate, check its workers, and read how far it can grow.
 
 Ray has a call for the limits of its autoscaler (``state.get_max_resources_from_cluster_config``), but ``ray up`` does
-not fill in the data behind it. Instead, a worker on the head reads the autoscaler's configuration file, which an option of
-the autoscaler's process names.
+not fill in the data behind it. Instead, a worker on the head reads the autoscaler's configuration file, whose path is
+in the command line of the autoscaler's process.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def meta_tower(config: dict[str, Any], name: str) -> ImageTower:
 
 
 class _WithoutValues(TorchFunctionMode):
-    """Skips the initialization of weights: meta tensors have no values, and it would take half of the time."""
+    """Skips the initialization of meta tensors: they have no values, and drawing values would take half of the time."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__ in _DRAWS:

@@ -221,7 +221,7 @@ def _rows(stored: StoredPredictions) -> Classes:
 
 
 def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
-    """Return the stored predictions for the images at ``rows`` of the split; ``None`` if any of them has none."""
+    """Return the stored predictions for the images at ``rows`` of the split; ``None`` if one is missing."""
     theirs = _rows(stored)
     if not np.isin(rows, theirs).all():
         return None

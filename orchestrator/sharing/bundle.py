@@ -46,10 +46,12 @@ from orchestrator.util.identity import slug
 FORMAT = 1
 MANIFEST, CELLS, TEXT_LIMITS = "manifest.json", "cells.json", "text_limits.json"
 MOST_GROWTH = 100
-"""A file that unpacks to more than this times its size is no bundle: that of the largest grid grows 20 times."""
+"""A file that unpacks to more than this times its size is no bundle. The largest grid's bundle unpacks to 20 times its
+size."""
 
 MOST_BYTES = 2**32
-"""A file that unpacks to more bytes than this, or has a member of more than :data:`LARGEST` bytes, is no bundle."""
+"""A file that has or unpacks to more bytes than this is no bundle. A single file in a bundle may have :data:`LARGEST`
+bytes."""
 
 _COMMENT = b"sha256:"
 _COMMENT_SIZE = len(_COMMENT) + 64

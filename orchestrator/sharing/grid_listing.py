@@ -41,7 +41,7 @@ class GridListing(BaseModel, frozen=True):
         options: the name or path of the grid, the catalog files, the data root and the values of ``--set``.
         files: path -> size and modification time of each file that the listing was made from.
         datasets: name -> identity of each dataset whose images do not come with the project.
-        metric: what methods are compared by; ``None`` for the metric of each track.
+        metric: the metric by which methods are compared; ``None`` for the metric of each track.
     """
 
     name: str

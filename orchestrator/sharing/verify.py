@@ -47,7 +47,10 @@ def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
 
 
 def _by_earlier_rule(verdicts: bytes) -> bool:
-    """Return whether any record of a ``verdict.json`` is by an earlier rule. The first rule is not named."""
+    """Return whether any record of a ``verdict.json`` is by an earlier rule.
+
+    A record without the field ``rule`` is by the first rule.
+    """
     try:
         return any(record.get("rule", 1) < RULE for record in json.loads(verdicts))
     except (ValueError, TypeError, AttributeError, RecursionError):

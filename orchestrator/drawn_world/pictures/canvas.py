@@ -75,7 +75,10 @@ def capsule(
 
 
 def clouds(rng: KeyedRandom, n: int, cells: int, channels: int = 1) -> Tensor:
-    """Draw smooth noise with about `cells` bumps per side, (n, channels, 32, 32); its spread is 1 before smoothing."""
+    """Draw smooth noise with about `cells` bumps per side, (n, channels, 32, 32).
+
+    The noise has standard deviation 1 before it is smoothed.
+    """
     coarse = rng.normal(n, channels, cells + 1, cells + 1)
     return functional.interpolate(coarse, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
 

@@ -16,7 +16,7 @@ WHITE: Colour = (0.95, 0.95, 0.95)
 
 
 def _dashes(x: Tensor, pitch: float, share: float) -> Tensor:
-    """Return one inside of each dash along x, and zero between dashes."""
+    """Return 1 inside the dashes along x, and 0 between them."""
     return (torch.remainder(x / pitch, 1.0) < share).float()
 
 
