@@ -253,10 +253,10 @@ def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> User
 
 @contextlib.contextmanager
 def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
-    """Turn every error of the block into a ``UserError`` about the backbone's weights, and silence logs and warnings.
+    """Turn errors of the block into a ``UserError`` about the backbone's weights, and silence logs and warnings.
 
-    Logs and warnings say nothing more: open_clip warns of random initialisation before it loads a local file, and it
-    raises the errors that it logs.
+    A ``MemoryError`` is passed on. The logs and warnings add nothing to the error: open_clip warns of random
+    initialisation before it loads a local file, and it raises every error that it logs.
     """
     from bolt.clip.checkpoint_files import UnreadableCheckpoint
     from bolt.clip.tensor_names import TensorMismatch  # imports torch

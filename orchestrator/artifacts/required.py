@@ -33,9 +33,10 @@ TEST_VIEWS_STEP = 16
 """Numbers of shots and views are rounded up to multiples of these steps, so that cells share support artifacts."""
 
 FEW_SHOTS = (1, 4)
-"""Cells of at most 1 or 4 shots have their own support features, because a grid of one shot would otherwise encode
-sixteen times too many images. The choice depends on the cell's k alone, not on the other k of the grid, because the
-composition of a batch can change the last bits of a feature."""
+"""Support features hold 1, 4 or all stored images per class: the smallest of these numbers that is enough for a cell's
+k. If they always held all, a grid of one shot would encode sixteen times too many images. The choice depends on the
+cell's k and not on the other k of the grid, because the composition of a batch can change the last bits of a feature.
+"""
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,11 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
 
 
 def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
-    """Return the support images of a cell. All smaller k, all methods and all backbones of one image size share them.
+    """Return the support images of a cell.
 
-    The short side of the images is capped unless the catalog says that the dataset's images are smaller than the cap.
+    Cells of other methods, and of other backbones with the same image size, share them. If the draw is nested, so do
+    cells of a smaller k. The short side of the images is capped, unless the catalog says that the dataset's images do
+    not exceed the cap.
     """
     track, shots = TRACKS[cell.track], _stored_shots(cell)
     draw, split = track.support_draw(cell.protocol), track.support_split(cell.protocol)
@@ -165,13 +168,16 @@ def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
 
 
 def _stored_shots(cell: Cell) -> int:
-    """Return the images per class that the support artifacts of a cell hold."""
+    """Return the number of images per class in the support images of a cell."""
     nested = TRACKS[cell.track].support_draw(cell.protocol) in NESTED_DRAWS
     return round_up(cell.shots, SHOTS_STEP) if nested else cell.shots
 
 
 def _feature_shots(cell: Cell) -> int | None:
-    """Return the images per class in a cell's support features; ``None`` for all support images, or no features."""
+    """Return the number of images per class in a cell's support features.
+
+    ``None`` if the features are of all support images, or if the method reads no support features.
+    """
     method, settings = configured_method(cell)
     if method.support_feature_views(settings) is None:
         return None

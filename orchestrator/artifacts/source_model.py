@@ -36,8 +36,9 @@ from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
 
 _KEPT_WIDTHS = 10
-"""Numbers that a block keeps of each token for the backward pass, as a multiple of the tower's width: the inputs of its
-layer norms and of its activation, queries, keys and values, and the output of attention."""
+"""Count of the numbers that a block keeps of each token for the backward pass, as a multiple of the tower's width: for
+the inputs of its layer norms (2) and of its activation (4), queries, keys and values (3), and attention's output (1).
+"""
 
 _KEPT_WIDTHS_OF_TIMM = 16
 """``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms and activation."""
@@ -174,7 +175,7 @@ def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: InputSize) -> tuple[Head, TestFeatures]:
     """Return the artifacts that :func:`source_accuracy` reads.
 
-    Both have the test images as an input, so the test images, which it reads too, are built as well.
+    The function also reads the test images. They are an input of both artifacts, so they are built as well.
     """
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 

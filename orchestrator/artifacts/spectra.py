@@ -93,7 +93,8 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
 class DomainTotal(ArtifactSpec):
     """The float64 sum of all task vectors of a domain.
 
-    A mean over all sources but some is computed from this sum minus their task vectors, so no cell reads all sources.
+    For the mean over all sources but a few, a cell subtracts the task vectors of these few from the sum. So no cell
+    reads all sources.
     """
 
     kind = "spectra"
@@ -221,7 +222,8 @@ class SourceSet(Sources):
     def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
         """Return the smallest stored artifact with at least ``top_k`` directions of a source.
 
-        A plan counts the directions of a method's widest matrix. For a narrower matrix the method asks for fewer.
+        The artifact can have more than ``top_k`` directions. A plan has as many built as the method's widest matrix
+        needs, and for a narrower matrix the method asks for fewer.
         """
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)

@@ -33,7 +33,7 @@ from orchestrator.util.identity import ADDED_LATER
 
 @dataclass(frozen=True)
 class SupportImages(ArtifactSpec):
-    """The images of the largest support near their own size; every smaller k reads it.
+    """The images of the largest support, near their own size. Cells of every smaller k read this artifact too.
 
     Attributes:
         shots: images per class.
@@ -80,7 +80,7 @@ class SupportImages(ArtifactSpec):
         return 3 * self.image_count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
 
     def image_count(self, catalog: Catalog) -> int:
-        """Return the largest possible number of images. A class with fewer than ``shots`` images makes it smaller."""
+        """Return an upper bound of the number of images. There are fewer if a class has fewer than ``shots`` images."""
         entry = catalog.dataset(self.dataset.name)
         available = entry.sizes.train if self.split == "train" else entry.sizes.test
         return min(entry.classes * self.shots, available)

@@ -72,7 +72,7 @@ class DeviceImages:
     """A decoded split whose views are made on a GPU, with the same bits as the views of :class:`Images`.
 
     An image is copied to the GPU when it is first read. It stays on the GPU if ``kept_bytes`` has room for its pixels;
-    otherwise it is copied each time. Views without augmentation are made on the host, once per image.
+    otherwise it is copied each time. Views without augmentation are made on the host and then copied in the same way.
     """
 
     def __init__(self, images: Images, device: torch.device | str, kept_bytes: int = KEPT_BYTES) -> None:

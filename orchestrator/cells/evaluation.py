@@ -65,8 +65,8 @@ def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 
 def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Scored:
     """Return the score of a cell's classifier on one split, and the score of the frozen backbone on the same images.
 
-    If some classes of the head have no image in the split, and the protocol asks for it, the accuracy among the other
-    classes is included. ``adapted`` must classify all classes of the split.
+    If some classes of the head have no image in the split, the accuracy among the classes with images is included where
+    the protocol asks for it. ``adapted`` must classify all classes of the split.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
@@ -97,7 +97,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
             return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
     def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
-        """Return ``make()``, cached for other cells under ``key``. ``None``, or a part of a split, is not cached."""
+        """Return ``make()``, cached for other cells. Without a key, or for a part of a split, nothing is cached."""
         if key is None or split.rows_N is not None:
             return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, split.dataset, key

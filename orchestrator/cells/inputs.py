@@ -24,14 +24,14 @@ KEPT_SOURCES = 2
 """Number of source sets that a process keeps with their bases. Computing a basis takes longer than many cells."""
 
 _OWNER = object()
-"""The key in the cache of :func:`_sources_cache` for the backbone, method and sources of its values."""
+"""The key at which the cache of :func:`_sources_cache` stores the backbone, method and sources of its other values."""
 
 
 class CellInputs:
     """The inputs of one cell. An artifact is read from the store when it is first used.
 
-    The cell's task and scores depend on these inputs alone. A new instance drops values that cells with another method
-    or other sources computed from their sources.
+    The cell's task and scores depend on these inputs alone. Making an instance empties the cache of values that methods
+    compute from sources, unless the values are of the same backbone, method and sources as the cell.
 
     Attributes:
         cell, track, method: the cell, its track and its method.

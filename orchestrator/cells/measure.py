@@ -105,7 +105,7 @@ def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, 
 
 
 def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
-    """Return the number of classes with fewer than k support images, by its name in ``details``; empty if it is 0.
+    """Return name -> number of classes with fewer than k support images, for ``details``; empty if the number is 0.
 
     On the imbalanced track, classes without any support image are counted instead.
     """

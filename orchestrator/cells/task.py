@@ -20,7 +20,7 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import evaluation_split
 
 _OVERLAP = 0.2
-"""The length of a class in a drifting stream, as a share of the stream."""
+"""The length of the stretch of a drifting stream in which the images of one class occur, as a share of the stream."""
 
 
 def make_task(inputs: CellInputs) -> Task:
@@ -142,7 +142,8 @@ def _undeclared(*arguments: Any) -> Tensor:
 def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
     """Return the target's test images without labels; ``None`` if the method gets a support or uses no images.
 
-    Augmented views are crops of images near their own size.
+    View 0 of an image has the tower's input size. The other views are random crops of the test images that are stored
+    near their own size, ``whole_test_images``.
     """
     artifacts, loaded = inputs.artifacts, inputs.loaded
     if inputs.track.gives_support or not inputs.method.uses_support:
@@ -180,7 +181,7 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
 
 
 def drifting_order(labels_N: Tensor, generator: torch.Generator) -> Tensor:
-    """Return an order of the images (N,) in which about a fifth of the classes is present at a time, in random order.
+    """Return an order of the images, (N,), in which the classes come in random order, about a fifth of them at a time.
 
     The method sees the order of the images, but no labels.
     """

@@ -117,6 +117,6 @@ class Artifact(BaseModel, strict=True, frozen=True):
 
 
 def discard(files: Files, address: str) -> None:
-    """Rename an artifact's manifest, so that the artifact counts as not built. Another process may have done so."""
+    """Rename an artifact's manifest, so that the artifact counts as not built. A missing manifest is no error."""
     with contextlib.suppress(FileNotFoundError):
         files.move(f"{address}/manifest.json", f"{address}/manifest.corrupt-{uuid.uuid4().hex[:8]}.json")

@@ -146,7 +146,8 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
 def _is_abandoned(store: Files, attempt: str) -> bool:
     """Return whether no builder uses the folder of an attempt any more.
 
-    Its builder has then ended on this machine, or the last write is ``STALE_ATTEMPT_SECONDS`` ago.
+    That is so if the builder ran on this machine and has ended, or if the last write into the folder is more than
+    ``STALE_ATTEMPT_SECONDS`` ago.
     """
     with suppress(OSError):
         owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # in a remote store, attempts have no such file

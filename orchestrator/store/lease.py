@@ -79,7 +79,10 @@ class Owner(BaseModel):
 
     @property
     def is_here(self) -> bool:
-        """Whether the owner runs in the same boot and container as this process, which can then see if it is alive."""
+        """Whether the owner's process was started in the same boot and container as this process.
+
+        Only then can this process look up whether the owner is alive.
+        """
         return self.machine == _machine()
 
     def is_gone(self) -> bool:

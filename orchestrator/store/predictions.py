@@ -30,7 +30,7 @@ FULL_PROBABILITY = 255
 """The stored value of a probability of 1."""
 
 _HEADER, _LARGEST_ITEM = 1024, 4
-"""Largest size of an array in the file: the bytes of its header, and the bytes of each image."""
+"""Limits of an array in the file: the bytes of its header, and the bytes of its value for one image."""
 
 _TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
 

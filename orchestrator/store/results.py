@@ -24,7 +24,8 @@ from orchestrator.tracks import stored_track
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _ROUNDING = 1e-6
-"""A percentage of N images may differ from a whole number of images by this share of N, because a division rounds."""
+"""The number of images that a percentage of N images stands for may differ from a whole number by this share of N,
+because a division rounds."""
 
 Count = Annotated[int, Field(ge=0)]
 Percentage = Annotated[float, Field(ge=0, le=100)]

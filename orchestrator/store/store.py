@@ -196,7 +196,7 @@ class Store:
         self.files.write(_failure_file(failure.id), failure.to_json().encode())
 
     def read_failures(self) -> dict[str, Failure]:
-        """Return every failure record by id. A damaged record becomes a retryable failure that says so."""
+        """Return every failure record by id. A damaged record becomes a retryable failure with such an error."""
         failures = {}
         names = self.files.records("failures")
         for name, content in zip(names, self.files.read_many([*map(_failure_file, names)]), strict=True):
@@ -226,7 +226,7 @@ class Store:
         return self.files.location(name)
 
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
-        """Remove the failure records of these ids. Only existing records are removed, which one listing finds."""
+        """Remove the failure records of these ids. A listing finds those that exist, and only they are removed."""
         existing = set(map(_failure_file, self.files.records("failures")))
         self.files.map(self.files.remove, sorted(existing & set(map(_failure_file, failure_ids))))
 
