@@ -34,7 +34,7 @@ TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmu
 
 
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
-    """Return the candidates that the user named, by default those of the list above that run on the backbone.
+    """Return the candidates that the user named, or else the default candidates that run on the backbone.
 
     Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for a candidate that needs sources if
     the user gives none, and for a candidate that needs a part which the backbone lacks, such as weight matrices.
@@ -63,8 +63,8 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
 def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> Plan:
     """Write the grid of the candidates into the working folder, and return its plan.
 
-    The plan has one cell for each candidate, in the order of ``candidates``. Its method is ``auto`` with this candidate
-    alone. If the sources are a folder of checkpoints, they are adopted first.
+    The plan has one cell for each candidate, in the order of ``candidates``. The method of a cell is ``auto`` with the
+    cell's candidate alone. If the sources are a folder of checkpoints, they are adopted first.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """
@@ -98,7 +98,10 @@ def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Ca
 
 
 def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:
-    """Adopt the checkpoints of a folder into the working folder's catalog; return the block ``sources`` of the grid."""
+    """Return the block ``sources`` of the grid; ``None`` if the user gives no sources.
+
+    If the sources are a folder of checkpoints, they are first adopted into the working folder's catalog.
+    """
     if request.sources is None:
         return None
     folder, files = Path(request.sources), [Path(file) for file in images.settings.catalog_files]

@@ -70,7 +70,10 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return the mean loss of accuracy, at least 0, from the images that choose the best candidate to other images."""
+    """Return by how much the best candidate is more accurate, on average, on the images that chose it than on others.
+
+    The result is a share of 1, and at least 0.
+    """
     candidates, images = correct_MN.shape
     if candidates == 1:
         return 0.0

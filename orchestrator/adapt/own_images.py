@@ -124,7 +124,7 @@ def prepare_images(
 
     Args:
         layout: how the user's folder is laid out.
-        catalog: of the user's catalog files.
+        catalog: the catalog with the user's catalog files.
         advance: receives the number of decoded images and the total.
 
     Raises ``UserError`` for a class without images, and for broken images.

@@ -57,7 +57,10 @@ def suspect_labels(probabilities_NC: NDArray[np.float32], labels_N: NDArray[np.i
 
 
 def find_suspects(held_out: Sequence[HeldOut], images: OwnImages) -> list[Suspect]:
-    """Return the suspect images by the mean probabilities of the measured candidates, whose ``held_out`` these are."""
+    """Return the images whose label may be wrong, the most improbable label first.
+
+    ``held_out``: the predictions of each measured candidate, all for the same images. Their probabilities are averaged.
+    """
     raw, positions_N = images.raw, held_out[0].positions_N
     labels_N = raw.train.labels[positions_N]
     probabilities_NC = np.mean([each.probabilities_NC for each in held_out], axis=0)

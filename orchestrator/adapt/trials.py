@@ -31,7 +31,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
 CHEAP_SECONDS = 60.0
-"""Seconds that a cheap candidate may take even if fewer are left."""
+"""Seconds that a cheap candidate may take at least, even if the user gives less time for all candidates."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def measure_candidates(
 ) -> list[Trial]:  # fmt: skip
     """Measure the candidates on held-out folds, the cheapest first, and print the outcome of each.
 
-    If no image can be held out, no candidate is measured. Only the inputs of the first candidate that fits the time are
-    built.
+    If no image can be held out, no candidate is measured: only the inputs of the first candidate that fits into the
+    time are built.
 
     Args:
         plan: has one cell for each candidate, in the order of ``candidates``. The returned trials have this order too.

@@ -28,7 +28,7 @@ from orchestrator.util.errors import UserError
 
 
 class AdaptCommand(TyperCommand):
-    """The command ``adapt``. For an unknown option such as ``--epochs``, its error names methods with this setting."""
+    """The command ``adapt``. The error for an unknown option, such as ``--epochs``, names methods with this setting."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

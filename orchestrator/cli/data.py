@@ -232,7 +232,7 @@ def add(
 def _chosen(
     names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None, set_: Sequence[str] | None
 ) -> list[DatasetEntry]:
-    """Return each once: the named datasets, the datasets of named domains, and the datasets of a grid.
+    """Return the entries of the named datasets, of the datasets of named domains and of a grid's datasets, each once.
 
     Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
     """

@@ -66,7 +66,7 @@ def inspect(
 
 
 def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the links to reports with the cell, by grid, and to the pages of its rivals, by cell.
+    """Return the links to the reports that list the cell, by grid name, and the links to the rivals' pages, by cell id.
 
     A page outside the store has links only if the store is on this machine.
     """

@@ -53,7 +53,7 @@ class Project(StrictModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def missing_options(self, catalog: Sequence[Path], data_root: Path) -> list[str | Path]:
-        """Return the options with which a command uses these catalog files and this data root despite ``bolt.yaml``."""
+        """Return the options that a command needs in addition to ``bolt.yaml`` to use the given files and folder."""
         from orchestrator.datasets.listing import catalog_options
 
         named = {Path(file).absolute() for file in self.catalog}
@@ -108,7 +108,7 @@ def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
 
 
 def _grid_text(entry: DatasetEntry) -> str:
-    """Return the grid ``own`` for one dataset, with as many shots as its smallest class allows."""
+    """Return the text of a dataset's grid file: the grid ``own`` without the k that the dataset is too small for."""
     from orchestrator.datasets.adding import USUAL_SHOTS
 
     grid = read_mapping(grids_folder() / "own.yaml")

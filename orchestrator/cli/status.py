@@ -51,7 +51,7 @@ def status(
 
 
 def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:
-    """Return the counts of a grid's cells by state and its last run; without a grid, the last runs of the store."""
+    """Return a grid's number of cells in each state, failures and last run; without a grid, the store's last runs."""
     from orchestrator.progress.status_file import read_status
     from orchestrator.sharing.grid_listing import list_grid
 

@@ -47,7 +47,7 @@ class Workspace:
     def results_plan(self, metric: MetricName | None = None) -> Plan:
         """Return the plan to read results with, which is the plan of a race if the last run was a race.
 
-        ``metric``: compares methods, instead of the metric of the grid or its tracks.
+        ``metric``: the metric by which methods are compared; ``None`` for that of the grid or of its tracks.
         """
         from orchestrator.progress.status_file import was_raced
 

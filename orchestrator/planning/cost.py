@@ -168,9 +168,9 @@ def _time_groups(track: str, backbone: str, method: str, counts_operations: bool
 
 
 def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:
-    """Return the measurement of the first measured group, at the k of the nearest ratio to ``shots``.
+    """Return the measurement of the first measured group, at the k nearest to ``shots``; ``None`` if none is measured.
 
-    Of two equally near k, the larger one is taken. ``None`` if no group is measured.
+    The ratio of two k says how near they are. Of two equally near k, the larger one is taken.
     """
     for group in groups:
         if by_shots := table.get(group):

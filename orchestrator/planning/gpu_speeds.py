@@ -1,6 +1,7 @@
 """The speeds of kinds of GPUs: the peaks of the data sheets, and the share of the peak that image towers reach.
 
-Plans divide counted operations by the product of both. The shares were measured on one H200 by ``benchmarks/gpu.py``.
+A plan estimates the time as counted operations / (peak x share). The shares were measured on one H200 by
+``benchmarks/gpu.py``.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from orchestrator.store.results import Failure, Result, failed_for_good
 from orchestrator.util.units import human_duration, pluralize
 
 LOOKS_AHEAD = 3
-"""A block builds the artifacts of this many further looks of a race. So a place that decides goes on without a pause.
-"""
+"""Number of a race's looks after the next one whose artifacts are built along with those of the next look. So a place
+that has decided goes on without waiting for artifacts."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Plan:
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
-        artifacts: what the cells to do need, and those of a race's next looks, inputs first.
-        missing: the artifacts among them that must be built.
+        artifacts: the artifacts that the cells to do need, and those that a race's later looks need, inputs first.
+        missing: those of ``artifacts`` that must be built.
     """
 
     grid: Grid
@@ -63,7 +63,7 @@ class Plan:
 
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
-        """Cells that will run: the open ones or, of a race, those that its next decisions need."""
+        """The cells that will run: all open cells, or in a race the open cells that its next decisions need."""
         wanted = wanted_cells(self.cells, self.places) if self.raced else None
         return tuple(cell for cell in self.open if wanted is None or cell.id in wanted)
 
@@ -98,9 +98,9 @@ class Plan:
         )
 
     def _weight(self, cells: Sequence[Cell]) -> str:
-        """Return the share that cells have of all counted operations, and their time with one worker, as text.
+        """Return, as text, the share of all counted operations that cells need, and the time that one worker needs.
 
-        The time is known of cells that are like finished ones.
+        The time is that of the cells with a prediction from finished cells.
         """
         work = [self.costs.work(cell) for cell in cells]
         of = sum(self.costs.work(cell).gflop for cell in self.cells)
@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def own_splits(self) -> tuple[str, ...]:
-        """A line that names the datasets of the field's benchmark whose split files are a lab's own."""
+        """A line that names the split files that differ from the published files; empty if no file differs."""
         return own_splits(self.grid.datasets.values(), self.data_root)
 
     @cached_property
@@ -143,12 +143,12 @@ class Plan:
         return replace(self, places=places)
 
     def can_decide(self, ended: Collection[str]) -> bool:
-        """Whether a place of a race has what its next decision needs, now that the cells with these ids have ended."""
+        """Return whether a place of a race can take its next decision, now that the cells with these ids have ended."""
         known = {result.cell.id for result in self.done} | failed_for_good(self.failed)
         return any(place.race.next and not place.wanted.difference(known, ended) for place in self.places)
 
     def ready(self) -> list[Cell]:
-        """Return the cells to do of which no artifact is missing."""
+        """Return the cells to do whose artifacts have all been built."""
         missing = frozenset(self.missing)
         return [cell for cell in self.todo if not missing or missing.isdisjoint(self.artifacts_of([cell]))]
 
@@ -180,19 +180,22 @@ def make_plan(
 
 
 def raced_plan(plan: Plan, store: Store) -> Plan:
-    """Return the plan of what a race of the same grid wants first: a part of the cells and artifacts of ``plan``."""
+    """Return ``plan`` as a race: only the cells that the race measures first are to do.
+
+    Its artifacts are those of ``plan`` that these cells and the next looks need.
+    """
     first, missing = replace(plan, raced=True).with_races(store), frozenset(plan.missing)
     specs = _artifacts_to_have(first)
     return replace(first, artifacts=specs, missing=tuple(spec for spec in specs if spec in missing))
 
 
 def next_block(plan: Plan, store: Store, tried: Collection[str]) -> Plan:
-    """Return the plan of what a race wants next, beyond the cells that were ``tried``, given by their ids."""
+    """Return the plan of the cells that a race measures next, without the cells whose ids are in ``tried``."""
     return _compared(replace(plan, tried=frozenset(tried)), store)
 
 
 def _compared(plan: Plan, store: Store) -> Plan:
-    """Return the plan with what the store has now, cells and artifacts."""
+    """Return the plan with the outcomes that the store has now, and with the artifacts that it lacks now."""
     plan = plan.with_outcomes(store)
     specs = _artifacts_to_have(plan)
     built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
@@ -201,7 +204,7 @@ def _compared(plan: Plan, store: Store) -> Plan:
 
 
 def _artifacts_to_have(plan: Plan) -> tuple[ArtifactSpec, ...]:
-    """Return the artifacts that a block needs, with those of the looks after it."""
+    """Return the artifacts that the cells to do need and, in a race, those that its next ``LOOKS_AHEAD`` looks need."""
     if not plan.todo:
         return ()
     needed = {cell.id for cell in plan.todo}.union(*(place.ahead(LOOKS_AHEAD) for place in plan.places))

@@ -45,7 +45,7 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
 
 
 def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the smallest number of cells that a race of the plan runs, and their hours. It runs at most all cells."""
+    """Return the number of places in a race of the plan, and the fewest cells and GPU hours that the race takes."""
     first = raced_plan(plan, store)
     return {
         "places": len(first.places),

@@ -74,7 +74,8 @@ class ProgressCounter:
         artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
         costs: predicts durations; it learns from every finished cell and artifact.
         race: what a race has decided so far, in one line.
-        slots: how many artifacts or cells can run at a time, as far as known; once a cell has finished, as many as ran.
+        slots: how many artifacts or cells can run at a time, as far as known. Once a cell has finished, the largest
+            number of cells that ran at a time is used for cells instead.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
@@ -211,7 +212,8 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        Its ``measured`` is the smaller of the two values, because the assumed speed makes unmeasured cells look short.
+        The ``measured`` that is returned is the smaller one of the values for artifacts and for cells, because the
+        assumed speed makes unmeasured cells look short.
         """
 
         @cache  # many cells are alike: they differ in their seed only
@@ -259,8 +261,9 @@ def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
     pieces that have ended.
 
     Args:
-        measured: seconds of the pieces that have ended. Their predictions count as right, having learned from them.
-        running: age and predicted duration of each piece, in seconds.
+        measured: seconds of the pieces that have ended. The predictions have learned from these pieces, so the pieces
+            count as predicted exactly.
+        running: age and predicted duration of each piece under way, in seconds.
     """
     pairs = [(age, whole) for age, whole in running if whole > 0]
     predicted = measured + sum(whole for _, whole in pairs)

@@ -24,7 +24,7 @@ from orchestrator.util.machine import has_ended, process_start_time
 from orchestrator.util.units import human_duration
 
 STALE_SECONDS = 30.0
-"""Age from which on a status means that its driver does not run: the driver was killed or suspended."""
+"""Age beyond which the status of a running grid means that its driver was killed or suspended."""
 
 REMOTE_SECONDS = 8.0
 """Least interval between two writes to a remote store, where each write is a request."""
