@@ -34,8 +34,7 @@ DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
 
 KEPT_PRETRAINED_BASES = 96
-"""Number of bases of pre-trained matrices that a process keeps: enough for ViT-L/14, or for both ends of ViT-B's
-spectrum."""
+"""Number of bases of pre-trained matrices that a process keeps. ViT-B has 49 weight matrices, ViT-L/14 has 97."""
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 
