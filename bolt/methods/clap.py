@@ -1,4 +1,4 @@
-"""CLAP: class prototypes that start at the text and are penalised for leaving it, by class (Silva-Rodriguez et al.).
+"""CLAP: class prototypes that start at the text, with a penalty per class for leaving it (Silva-Rodriguez et al.).
 
 Paper: "A Closer Look at the Few-Shot Adaptation of Large Vision-Language Models", CVPR 2024, arXiv:2312.12730,
 equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::
@@ -58,7 +58,7 @@ class ClapSettings(Checked):
             trains by cross-entropy alone (ZS-LP).
         text_norm: length by which the unit text embeddings are multiplied, in place of the length of raw embeddings.
         epochs, batch_size, learning_rate: of SGD with momentum 0.9.
-        views: augmented views in the pool.
+        views: augmented views of each image in the pool.
     """
 
     constraint: Literal["class_adaptive", "none"] = "class_adaptive"

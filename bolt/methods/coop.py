@@ -52,7 +52,8 @@ class CoOpSettings(CoopTrainingSettings):
 
     Attributes:
         context_tokens: length of the context, K.
-        initial_words: words whose embeddings the context starts from. Their number then replaces ``context_tokens``.
+        initial_words: words whose embeddings the context starts from. The number of their tokens then replaces
+            ``context_tokens``.
         class_specific: whether every class has a context of its own.
         class_position: where the class name stands: ``end``, ``middle`` or ``front``.
         epochs: by default 50 if no class has more than one image, 100 up to four, else 200.
