@@ -45,7 +45,7 @@ class ApeSettings(CacheSettings):
     Attributes:
         channels: share of the channels that are kept.
         similarity_weight, variance_weight: w_0 and w_1.
-        gamma: exponent of the images' weights. The larger it is, the more an image counts that the text head takes for
+        gamma: exponent of the images' weights. A larger gamma gives more weight to images that the text head takes for
             another class.
     """
 

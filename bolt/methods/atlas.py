@@ -6,7 +6,7 @@ start at zero, which is the zero-shot tower. The text head stays frozen.
 
 aTLAS x K (setting ``partitions``) splits the entries of every two-dimensional tensor at random into K groups, and
 learns one coefficient per source, tensor and group. All sources, and all tensors of the same shape, share one split.
-Tensors of other dimensions then stay at their pre-trained values.
+Tensors that are not two-dimensional then stay at their pre-trained values.
 
 As in the official code: AdamW with learning rate 0.1 and weight decay 0.1, a cosine schedule without warm-up, and a
 support that is repeated in other views until an epoch has 10 batches. What differs from the official code:

@@ -42,8 +42,8 @@ class AutoSettings(Checked):
     Attributes:
         candidates: methods, each ``name`` or ``name(setting=value, ...)``; the most trusted first.
         folds: number of folds of the support; fewer if a class has fewer images.
-        recipes: digest of the candidates' versions and settings. It is computed here, so that a cell's identity changes
-            if a candidate's version or default changes.
+        recipes: digest of the candidates' versions and settings. It is computed when the settings are made, so
+            that a cell's identity changes if a candidate's version or default changes.
     """
 
     candidates: Annotated[tuple[str, ...], NOT_EMPTY, EACH_ONCE] = FROZEN_CANDIDATES
@@ -110,7 +110,10 @@ def _folds(task: Task, settings: AutoSettings) -> int:
 
 
 def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
-    """Yield (key in ``details``, candidate): ``held_out_NAME``, then ``held_out_NAME_2`` for the same method again."""
+    """Yield (key in ``details``, candidate) for every candidate.
+
+    The key is ``held_out_NAME`` for the first candidate of a method, ``held_out_NAME_2`` for the second.
+    """
     seen: Counter[str] = Counter()
     for candidate in settings.parsed:
         seen[candidate.method.name] += 1
@@ -119,7 +122,7 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """Return the largest view number that a candidate reads; at least 0, the view on which candidates are scored."""
+    """Return the largest view number that a candidate reads; if none does, 0, the view that scores the candidates."""
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 

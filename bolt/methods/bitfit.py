@@ -8,7 +8,7 @@ to all its inputs. So 9,216 of ViT-B's parameters have a zero gradient.
 The optimiser is the official one: AdamW with learning rate 1e-3, epsilon 1e-6, without weight decay, gradients clipped
 at 1. What differs:
 
-- The authors tune the rate on validation data of each task. Here it is their code's default.
+- The authors tune the rate on validation data of each task. Here the rate is the default of their code.
 - The rate follows the cosine schedule of all methods here. The settings ``schedule: constant`` and
   ``warmup_fraction: 0`` give the official schedule.
 - The authors also train the task's classifier. Here the text head is the classifier.
@@ -30,7 +30,7 @@ from bolt.training.loop import TrainingRecipe
 from bolt.util.ranges import some_of
 
 _BIAS_KINDS = ("layer_norm", "attention_in", "attention_out", "mlp_in", "mlp_out")
-"""Kinds of biases in the settings. All but ``layer_norm`` are biases of the matrices of that kind."""
+"""Kinds of biases in the settings: those of the layer norms, and those of four kinds of weight matrices."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ are the paper's. What differs from the authors' code:
 
 - Coefficients are signed. The switch ``sigma_sign: relu`` clamps them at zero, as the authors' forward pass does.
 - Learning rates are set before each step. The switch ``schedule_offset`` sets them one step late, as the authors do.
-- Alpha is chosen on un-augmented support images; at test time, without labels. The switches ``alpha_views`` and
-  ``tta_alpha`` choose it as the authors do.
+- Alpha is chosen on un-augmented support images, or at test time on test images without their labels. The switches
+  ``alpha_views`` and ``tta_alpha`` choose it as the authors do.
 - With few sources the basis has fewer columns. The switch ``task_count_basis: padded`` adds random directions.
 """
 

@@ -13,7 +13,7 @@ The hard form takes ten rounds and makes u one-hot. The soft form takes twenty. 
   classes, which is knowledge of the labels. On a whole test set it leaves most classes without images.
 - Cluster c is class c. The official code matches clusters to classes afterwards, which helps in batches of few images.
 
-The method serves as a check of other transductive methods, because of each image it reads q alone.
+The method serves as a check of other transductive methods, because it reads only the probabilities q of an image.
 
 Shape legend: n test images, C classes.
 """

@@ -15,9 +15,9 @@ validation images, alpha is chosen on them here too. Otherwise alpha is chosen b
 un-augmented feature of each image is classified by Gaussians that were fitted without its views. Ties go to the
 smallest alpha.
 
-With two images per class, the left-out image's class keeps one image, and every other class keeps two. This choice of
-alpha is too small. If only the means are fitted without the image, but P with it, the choice is too large. With two
-images per class, the numbers of correct images of both ways are therefore added up.
+With two images per class, the left-out image's class keeps one image, and every other class keeps two. So
+leave-one-out chooses too small an alpha. If the means are fitted without the image, but P with it, the chosen alpha is
+too large. With two images per class, the numbers of correct images of both ways are therefore added up.
 
 Mean gain over zero-shot in points, and the smallest gain of a dataset and draw in brackets. The measurement is on
 training images of fifteen drawn datasets outside the support, with one prompt, at k = 2 and 4 (three draws) and 8 (one

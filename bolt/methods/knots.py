@@ -48,7 +48,7 @@ def shared_basis(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def merge_matrices(vectors: Mapping[str, Sequence[Tensor]], settings: TiesSettings) -> dict[str, Tensor]:
-    """Return the update of every matrix. ``vectors`` has the sources' task vectors of each matrix, in one order."""
+    """Return the update of every matrix. ``vectors`` has each matrix's task vectors, in the same order of sources."""
     bases = {name: shared_basis(of_tasks) for name, of_tasks in vectors.items()}
     tasks = [str(task) for task in range(len(next(iter(vectors.values()))))]
 

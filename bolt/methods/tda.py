@@ -19,8 +19,9 @@ other numbers for other datasets, and does not say how they were chosen. alpha_n
 and sizes are the same in all official configurations.
 
 Every image is scored as it comes, as in the paper, in the order that the task's seed gives and in the un-augmented
-view. A saved model has the caches after the last image. ``details`` give the share of images that the saved model
-classifies as they were scored. The official code's 64 views of each image, for ImageNet's variants, are left out.
+view. A saved model has the caches after the last image. ``details`` give the share of images that get the same
+class from the saved model as when they came. The official code's 64 views of each image, for ImageNet's variants, are
+left out.
 
 Shape legend: N test images, C classes, D joint embedding width, K keys in both caches.
 """

@@ -120,7 +120,7 @@ def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
 
 
 def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, skipped: int) -> tuple[Tensor, Tensor]:
-    """Return the cosines and numbers (N, J) of the test images nearest to each support image, J as in `nearest_others`.
+    """Return the cosines and numbers (N, J) of the test images nearest to each support image; J is at most n - 1.
 
     The ``skipped`` nearest test images are left out, as long as J others remain.
     """

@@ -25,7 +25,7 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.util.ranges import AtLeast1, Checked, Share
 
 _SMALLEST = 1e-6
-"""The share of votes of a class without a vote. It is not zero, so that its logarithm is finite."""
+"""The share that a class without a vote gets in place of zero, so that the logarithm of the share is finite."""
 
 
 @dataclass(frozen=True)

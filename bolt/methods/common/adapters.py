@@ -31,8 +31,8 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target -> (name, part) of the matrices that can hold it, by open_clip's and timm's names. ``part`` is a sub-module of
-:class:`SplitProjection` if the matrix is fused, else empty."""
+"""Target -> (name, part) of every matrix of a block that can hold the target. Names are open_clip's and timm's.
+``part`` is the target's sub-module in :class:`SplitProjection` if the matrix is fused, else empty."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,9 @@ class AdapterSettings(Checked):
         dropout: share of an adapter's inputs that is set to zero in training. Query, key and value draw separately.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
         last_blocks: adapt only this many blocks, counted from the last one; 0 for all.
-        match_sources: a number of sources; 0 switches this off. As many of the last blocks are adapted as have no more
-            parameters than BOLT has coefficients with that many sources.
+        match_sources: a number of sources. The image tower's adapters then have at most as many parameters as BOLT
+            has coefficients with this number of sources: blocks are adapted from the last one backwards, up to this
+            limit. 0 sets no limit.
     """
 
     rank: AtLeast1 = 16
@@ -93,7 +94,8 @@ def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSe
 def adapted_blocks(tower: ImageTower | TextTower, settings: AdapterSettings, dora: bool = False) -> int:
     """Return how many blocks have adapters, counted from the last one.
 
-    Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if no block fits into BOLT's coefficients.
+    Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if ``match_sources`` allows fewer
+    parameters than the adapters of one block have.
     """
     layers = tower.shape.layers
     if settings.last_blocks > layers:
@@ -120,7 +122,7 @@ def attach_adapters(
     modules = [path for path, _ in root.named_modules()]
     scaling = settings.alpha / (math.sqrt(settings.rank) if settings.rank_stabilised else settings.rank)
     with isolated_torch_rng("lora", "adapters", *axes):
-        for path in sorted(paths, key=modules.index):  # so that the order of ``paths`` changes no number
+        for path in sorted(paths, key=modules.index):  # the order of ``paths`` does not change the draws
             frozen = cast(nn.Linear, root.get_submodule(path))
             adapter = LowRankLinear(frozen, settings.rank, scaling, dropout=settings.dropout, dora=dora)
             root.set_submodule(path, adapter.train(root.training))

@@ -56,7 +56,7 @@ class FoldStack(NamedTuple):
         return order_N.expand_as(kept_FN)[kept_FN[:, order_N]].view_as(self.kept_FM)
 
     def correct(self, logits_FHC: Tensor) -> Tensor:
-        """Count the held-out images that logits (..., F, H, C) of all folds classify correctly, (...)."""
+        """Return how many held-out images of all folds together the logits (..., F, H, C) classify correctly, (...)."""
         return (logits_FHC.argmax(dim=-1) == self.labels_FH).sum(dim=(-2, -1))
 
 
@@ -119,7 +119,7 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a task with only some rows (B,) of the support, in the same training order, which reports no metrics."""
+    """Return a task whose support has only these rows (B,), in the same training order. It reports no metrics."""
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)

@@ -30,7 +30,7 @@ class DeepPromptSettings(CoopTrainingSettings):
     """The tokens and the training recipe.
 
     Attributes:
-        depth: how many blocks have tokens, at most all blocks of the shorter tower.
+        depth: how many blocks of each tower have tokens. If one tower has fewer blocks, this is its number of blocks.
         tokens: tokens of a block in each tower.
         initial_words: words before the class name. Their embeddings are the start of the first block's text tokens.
         epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.

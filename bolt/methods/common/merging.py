@@ -39,7 +39,10 @@ def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tenso
 
 
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
-    """Return a frozen copy of the tower plus ``scale`` times the update; it shares all other tensors with the tower."""
+    """Return a frozen copy of the tower, with ``scale`` times the update added to it.
+
+    Tensors that ``update`` does not name are shared with the tower.
+    """
     copy = tower.copy(update)
     own, names = dict(copy.named_parameters()), tower.tensor_paths()
     with torch.no_grad():

@@ -44,8 +44,8 @@ class PooledStartSettings(Checked):
         matrices: the kinds of weight matrices that get a basis.
         other_tensors: the values of the tensors that are not weight matrices. ``pretrained``: they stay the same.
             ``averaged``: the sources' mean task vector is added to them, unscaled. They are never trained.
-        padded_sources: under the switch ``task_count_basis: padded``, the number of sources for which every basis has
-            columns.
+        padded_sources: a number of sources. Under the switch ``task_count_basis: padded``, every basis has as many
+            columns as it would have with this number of sources. With more sources, the switch changes nothing.
         basis: the columns of the basis: directions of the ``sources``, the leading singular directions of the
             ``pretrained`` weights, their trailing directions (``pretrained_trailing``), or ``random`` orthonormal
             directions, drawn with the task's seed. All four give equally many coefficients, which start at the
@@ -146,7 +146,7 @@ def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecip
 
 
 def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
-    """Return the same bases; each pooled coefficient is the largest (signed) of the sources' coefficients."""
+    """Return the same bases with other pooled coefficients: each is the largest of the sources' signed coefficients."""
     largest: dict[str, Tensor] = {}
     for source in sources.names:
         task_vector = sources.task_vector(source)

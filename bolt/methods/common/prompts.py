@@ -66,7 +66,7 @@ class LearnedPrompts:
 
 
 def _token_order(name_length: int, context_tokens: int, length: int, position: ClassPosition) -> list[int]:
-    """Return the order of a prompt's tokens, as indices into the sequence "start, context, class name, rest"."""
+    """Return the order of a prompt's tokens, as indices into "start, context, class name, full stop, end, padding"."""
     before = {"end": context_tokens, "middle": context_tokens // 2, "front": 0}[position]
     name = range(1 + context_tokens, 1 + context_tokens + name_length)
     context, rest = range(1, 1 + context_tokens), range(name.stop, length)

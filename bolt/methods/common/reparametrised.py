@@ -1,4 +1,4 @@
-"""A tower of pre-trained weight matrices, to each of which a change is added that a few trainable parameters determine.
+"""A tower whose pre-trained weight matrices each get a change, computed from a few trainable parameters.
 
 A training step computes every changed matrix and runs the tower with these matrices. Autograd computes the gradient.
 The frozen tower itself is never written to.
@@ -23,7 +23,7 @@ from bolt.training.trainable import Trainable
 
 
 class MatrixChange(ABC):
-    """The change of a weight matrix. It is a dataclass; its tensors that require a gradient are trained."""
+    """The change of a weight matrix. Subclasses are dataclasses; their tensors that require a gradient are trained."""
 
     @abstractmethod
     def change(self) -> Tensor:
