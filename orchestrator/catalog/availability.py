@@ -114,7 +114,7 @@ def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
 
 
 def _how_to_prepare(entry: DatasetEntry, data_root: Path | None) -> str:
-    """Return lines with the command that gets a dataset's images, the step before it, their origin and licence."""
+    """Return lines that say how to get a dataset's images, with the images' origin and licence."""
     root = shlex.quote(str(data_root)) if data_root else "PATH"
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
     if isinstance(entry.route, ManualRoute):

@@ -57,7 +57,8 @@ class BackboneEntry(StrictModel):
         resize, interpolation: how an image is brought to this size, see :class:`bolt.clip.input_size.InputSize`.
         embed_dim: width of the joint embedding.
         width, layers, patch: shape of the image tower; the patch side is in pixels. They are 0 for a tower whose weight
-            matrices have no names in this project, such as a ResNet. Methods that read or train matrices refuse it.
+            matrices have no names in this project, such as a ResNet. Methods that read or train matrices refuse such a
+            tower.
         timm: whether the tower is timm's vision transformer (SigLIP, PE-Core, EVA-02), whose tensors have timm's names.
         trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
         mean, std: normalisation per channel, for pixels in [0, 1]; left out if the model states them.
@@ -65,7 +66,7 @@ class BackboneEntry(StrictModel):
         parameters: number of parameters of the image tower.
         precision: number format of the weights, which are loaded as float32. A grid's ``precision`` is the number
             format of the arithmetic.
-        published_as: its name in the paper's tables.
+        published_as: the backbone's name in the paper's tables.
     """
 
     name: Key
@@ -139,5 +140,8 @@ class CheckpointEntry(StrictModel):
 
 
 def swap_activation(entry: BackboneEntry) -> BackboneEntry:
-    """Return the entry with GELU in place of QuickGELU, or the reverse: the mistake of newer open_clip versions."""
+    """Return the entry with the other activation: GELU in place of QuickGELU, or QuickGELU in place of GELU.
+
+    Newer open_clip versions build OpenAI's weights with plain GELU. A protocol can measure the effect of this mistake.
+    """
     return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})

@@ -58,14 +58,15 @@ class DatasetEntry(StrictModel):
             word -> sentences, which may contain ``{}``.
         renamed: the data's own name of a class -> a better name, for some classes; not together with ``class_names``.
         classes: number of classes of the head.
-        mirrorable: whether a mirrored image keeps its class. Mirrored letters or arrows do not, so the views of such a
-            dataset's supports are never flipped.
+        mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow has another class. Images of a
+            dataset with such classes are never flipped for the views of a support.
         exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, because their published
             numbers were measured without rotation. Images of the user's own folders and tables are always rotated.
         bands: numbers of the red, green and blue bands in the files, or of the grey band, from 1; by default the first
             bands.
         range: the values that become black and white, for measured data; by default the range of the number format.
-        image_side: typical shortest side of the images in pixels, to estimate their bytes.
+        image_side: typical side of the images in pixels. It is used to estimate their bytes, and to decide whether
+            large images of a support are stored in a smaller size.
         sizes: expected images of each split; ``train: 0`` for a dataset that can only be scored on.
         smallest_class: training images of the smallest class, if known.
         splits: the recipe that divides the images; by default the official splits.
@@ -184,7 +185,10 @@ class DatasetEntry(StrictModel):
 
     @property
     def max_shots(self) -> int:
-        """The number of training images of the smallest class, or else the average number per class, an upper limit."""
+        """The number of training images of the smallest class.
+
+        If it is not known, the average number of training images per class, which is an upper limit.
+        """
         return self.smallest_class or self.sizes.train // self.classes
 
 

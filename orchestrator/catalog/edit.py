@@ -18,12 +18,12 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
     """Add new entries to a catalog file, which is created if it does not exist. The file is replaced in one step.
 
     Args:
-        sections: section -> key -> fields as plain data. Empty sections are ignored unless they ``replace`` others.
+        sections: section -> key -> fields as plain data. Without ``replace``, empty sections are ignored.
         replace: the entries become the only entries of their sections; comments in these sections are lost.
 
     Raises:
         UserError: the file cannot be read or written, is no catalog file, has an entry of the same key already, or
-            could not be written so that all other entries stay the same.
+            cannot be changed without changing the entries that are in it already.
     """
     from ruamel.yaml import YAML  # takes 0.1 s to import, and most commands only read catalogs
 

@@ -20,9 +20,11 @@ from orchestrator.util.errors import unknown_name
 
 
 def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] = ()) -> Any:
-    """Return a section in which every entry has the keys that lead to it as fields, which are called ``fields``.
+    """Return a section in which every entry also has, as fields, the keys that lead to the entry.
 
-    ``keys``: the keys that lead to ``section``. Raises ``ValueError`` for an entry that has such a field already.
+    ``fields``: the names of these fields, one for each level of keys. ``keys``: the keys that lead to ``section``.
+
+    Raises ``ValueError`` for an entry that has such a field already.
     """
     section = section or {}
     if not isinstance(section, dict):
@@ -40,7 +42,7 @@ _ADOPTED = BeforeValidator(partial(_with_keys, fields=("backbone", "dataset")))
 
 
 def _prompt_set(value: Any) -> Any:
-    """Return a list of templates, or the name of a list of open_clip, which is written ``source: open_clip.NAME``.
+    """Return the templates in ``value`` or, for ``source: open_clip.NAME``, the name ``open_clip.NAME``.
 
     Raises ``ValueError`` for any other value.
     """

@@ -1,4 +1,4 @@
-"""Make the identity of a catalog entry in cells: a digest of everything that can change a number."""
+"""Make the identities of catalog entries, by which cells name them: digests of everything that can change a number."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
 
 
 def split_blob(route: DasslRoute, folder: Path) -> str | None:
-    """Return the git ids of the files that split a dataset's images, or else the id of the published split file."""
+    """Return the git ids, joined by ``+``, of the files in ``folder`` that split a dataset's images.
+
+    If no such file is there, return the id of the published split file, or ``None`` if it is not known.
+    """
     files = [folder / route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
     texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]
     ids = [hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() for text in texts]
@@ -90,7 +93,10 @@ def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
 
 
 def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: int) -> str:
-    """Return the digest of the files that list a draw; ``absent`` without the files, because a plan needs no data."""
+    """Return the digest of the files that list a draw.
+
+    Without the files, return ``absent`` and raise no error, because a plan needs no data.
+    """
     try:
         return file_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
     except UserError:
@@ -98,7 +104,7 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return one line that names the split files that differ from the published files; no line without such files."""
+    """Return one line that names the split files that differ from the published files; nothing if none differs."""
     own = [
         f"{entry.route.file} of {entry.name}"
         for entry in entries

@@ -44,7 +44,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
     def construct_int64(self, node: yaml.Node) -> int:
-        """Return an integer. Raises an error beyond 64 bits, because Python refuses to print more than 4,300 digits."""
+        """Return an integer. Raises an error beyond 64 bits.
+
+        Without this limit, a message could not show the number: Python refuses to print more than 4,300 digits.
+        """
         number: int = self.construct_yaml_int(node)
         if abs(number) >= 2**63:
             raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)
@@ -119,5 +122,5 @@ def read_text(path: Path) -> str:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the top-level mapping of a YAML file. Raises ``UserError`` if the file is unreadable or has none."""
+    """Return the top-level mapping of a YAML file. Raises ``UserError`` if the file has none or cannot be read."""
     return as_mapping(parse_yaml(read_text(path), display_path(path)), Location.of(path))

@@ -17,8 +17,8 @@ from orchestrator.grid.sources import SourceResolver, draw_sources
 from orchestrator.tracks import TRACKS, Track
 
 MOST_CELLS = 100_000
-"""Largest number of cells of a grid. Planning takes 25 s for so many. The project's largest grids have about ten
-thousand. Without a limit, a mistyped range of seeds would be noticed only after minutes."""
+"""Largest number of cells of a grid. A grid of this size is planned in 25 s. The project's largest grids have about ten
+thousand cells. Without a limit, a mistyped range of seeds would be noticed only after minutes."""
 
 
 def expand_block(
@@ -34,7 +34,7 @@ def expand_block(
     Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
     """
     at, stated, catalog = FieldLocations(location, overrides), block.protocol, resolver.catalog
-    switches = resolve_protocol(stated, at("protocol"))  # without overrides first, so that the file is checked too
+    switches = resolve_protocol(stated, at("protocol"))  # checks the file itself, before the overrides
     if changed := overrides.protocol:
         fields = stated if isinstance(stated, Mapping) else {"name": stated}
         switches = resolve_protocol({**fields, **changed}, OPTION / "protocol")
@@ -59,7 +59,7 @@ def expand_block(
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
-            if resolved.uses_sources and not whole:  # sources are not required: otherwise there was an error
+            if resolved.uses_sources and not whole:  # no sources are required: ``pool`` raised no error
                 continue
             method, pool = resolved.method, whole if resolved.uses_sources else ()
             computing = resolved.precision or block.precision
@@ -141,7 +141,7 @@ def _find_scored(
 
 
 def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
-    """Return the class names that a catalog entry lists; empty if they are the data's own or a list of open_clip."""
+    """Return the class names in a catalog entry; none if it takes the data's own names or a list of open_clip."""
     names = entry.class_names
     return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 
@@ -167,7 +167,7 @@ def _check_supports(
     if block.shots is None:
         raise at("shots").error(f"this field is needed: {name} learns from a support")
     if track.support_split(protocol) == "test":
-        return  # the catalog knows how many images a class has in the training split only
+        return  # the catalog knows the images per class of the training split only
     largest = max(block.shots)
     for entry in targets:
         if not entry.has_training_images:

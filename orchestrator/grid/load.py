@@ -42,7 +42,7 @@ class Grid:
         smallest_difference: the smallest difference between two methods that matters, in points of the metric.
         saves: the kind of cost that the recommendation saves first.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
-        race: whether a method that cannot be the best any more is not measured further.
+        race: whether measuring stops for a method that can no longer be the best.
     """
 
     name: str
@@ -124,7 +124,7 @@ def load_grid(
         entry.check_backbone(catalog.backbone(backbone))
     file = _read(path)
     refs = dict.fromkeys(ref for sources in dict.fromkeys(cell.sources for cell in cells) for ref in sources)
-    # A reference without a plan means images to meta-learn from.
+    # A reference without a plan stands for a dataset whose images a method meta-learns from, not for a model.
     sources = {ref: resolver.plans[ref] for ref in refs if ref in resolver.plans}
     datasets = [ref.name for cell in cells for ref in cell.evaluate_on]
     datasets += [cell.dataset.name for cell in cells]

@@ -127,8 +127,8 @@ def select_cells(
 ) -> tuple[Cell, ...]:
     """Return the cells that match every key; the values of one key are alternatives.
 
-    A method without a support has neither k nor seed. Its cells pass every filter on k and seed, so that baselines stay
-    beside the methods that they are compared with.
+    A method without a support has neither k nor seed. Its cells pass every filter on the seed and, on tracks that have
+    a k, every filter on k. Thus baselines stay beside the methods that they are compared with.
 
     Args:
         options: the filters, each ``key=value,value``.

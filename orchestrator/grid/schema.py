@@ -34,7 +34,8 @@ class SourcesChoice(StrictModel):
         count: number of datasets to draw from the pool, by target and seed; by default the whole pool. A smaller draw
             is part of a larger draw.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
-        required: whether a target without any source is an error. If not, the methods that need sources are left out.
+        required: whether a target without any source is an error. If not, the methods that need sources are left out
+            for this target.
         min_gain: leave out models that gain fewer points than this over the frozen tower on their own task. The models
             must exist already.
     """
@@ -152,7 +153,7 @@ class GridFile(StrictModel):
             device's number format.
         fine_tuning: the fields of the source models' recipe that differ from the default.
         verdict: how methods are compared.
-        race: whether a method that cannot be the best any more is not measured further; ``--no-race`` measures all.
+        race: whether measuring stops for a method that can no longer be the best; ``--no-race`` measures all.
         blocks: each block is a product of its lists; the grid is the union of its blocks.
     """
 

@@ -40,8 +40,8 @@ class SourceResolver:
         dataset: name -> reference to the dataset. The reference to a folder dataset depends on all files of the folder.
         backbone: (name, activation, precision) -> reference to the backbone in a number format, with the activation
             ``as_trained`` or with the swapped activation.
-        models: (datasets, backbone, recipe, adopted) -> references to source models: the models that the recipe makes
-            of the backbone or, if ``adopted``, the catalog's checkpoints where it has any.
+        models: (datasets, backbone, recipe, adopted) -> references to source models, one for each dataset. If
+            ``adopted``, a checkpoint in the catalog is taken. Without one, the recipe fine-tunes the backbone.
         listed: (dataset, k, seed) -> digest of the user's file that lists a support.
         plans: all source models that were referred to so far, and how they are made.
     """
