@@ -97,8 +97,8 @@ def add_dataset(
         advance: called with the number of decoded images and the number of all images.
         find: returns the layout, given the dataset's key and the names of columns; by default :func:`find_layout`.
 
-    Raises ``UserError`` if the layout, the names or the images are unusable. Then nothing has been written but the list
-    of excluded images, which the user may have asked for.
+    Raises ``UserError`` if the layout, the names or the images are unusable. In that case, the catalog file is
+    unchanged. The list of excluded images may have been written, if the user asked for it.
     """
     name = options.name or dataset_key(path)
     if wrong := key_problem(name):

@@ -97,7 +97,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
     found = [*_class_changes(before, now), *_file_changes(before, now, raw)]
-    if not found and now != before:  # new time stamps, as in a copy, are recorded: the next check reads no bytes
+    if not found and now != before:  # only time stamps changed, as in a copy; once recorded, no file is read again
         _write(entry, data_root, now)
     return found
 
@@ -108,8 +108,9 @@ def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
 
 
 def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> list[str]:
-    """List how the counts differ from the catalog's. Images that were excluded later may be missing.
+    """List how the counts differ from the catalog entry.
 
+    A part may have up to ``excluded`` images fewer, because images may have been excluded after the entry was made.
     ``excluded``: the number of excluded images.
     """
     found = []
@@ -127,7 +128,7 @@ def _image_files(
 ) -> dict[str, ImageFile]:
     """Return the records of all images, by their paths in the dataset's folder.
 
-    The checksum of a file is taken from ``known`` if its size and time stamp are the same there.
+    The checksum of a file is taken from ``known`` if the file has the size and the time stamp that ``known`` states.
     """
     folder = dataset_folder(entry, data_root)
     listed = [

@@ -37,8 +37,8 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
     The catalog entry has a list in label order, or a mapping from the data's names to words. Without ``class_names``,
     the data's names are used, after the replacements in ``renamed`` and with spaces for underscores.
 
-    Copies of a dataset spell its names differently. Therefore a name that is not in a mapping takes the only key with
-    the same letters and digits.
+    Copies of a dataset spell its names differently. Therefore a name that is not a key of the mapping takes the words
+    of the only key with the same letters and digits.
 
     Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
     """
@@ -65,7 +65,8 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     :func:`bolt.class_words.class_words` makes words of names. A row of the table, which may have a header, is
     ``folder,word[,sentence...]``. A folder may have several rows.
 
-    Raises ``UserError`` for a table that cannot be read or names no class, and for two classes with the same words.
+    Raises ``UserError`` for a table that cannot be read, names no class or has two words for a class, and for two
+    classes with the same words.
     """
     rows = _read_table(table) if table else []
     if rows and rows[0][0].casefold() in _HEADERS and rows[0][0] not in names:

@@ -30,10 +30,12 @@ RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
 of fewer than ``FEW`` pictures, in which the fifth nearest picture says little."""
 
 TINT = 0.02
-"""Largest difference of two copies in a colour's share of the mean brightness."""
+"""Largest difference between two copies in the share that red, green or blue has in the sum of the three means."""
 
 ALIKE = 0.997
-"""Correlation from which on two pictures are always copies. Without it, more than five copies would not be found."""
+"""Correlation from which on two pictures of like colours are copies, however near the fifth nearest picture is.
+
+A picture with five or more copies needs this limit, because its fifth nearest picture is itself a copy."""
 
 MOST = 100_000
 """Number of images up to which near copies are searched: the time grows with the square of this number."""
@@ -74,7 +76,7 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
-    distinct = np.array(sorted(first.values()))  # without exact copies, which would be all neighbours of a picture
+    distinct = np.array(sorted(first.values()))  # exact copies would fill the list of neighbours
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T

@@ -94,7 +94,10 @@ def fetch_layout(
 
 
 def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
-    """Return a catalog entry for fetching and reading. Two placeholders for class names let labels be numbers."""
+    """Return a catalog entry with which a repository is fetched and read.
+
+    The two class names are placeholders. Without them, the reader would refuse labels that are numbers without names.
+    """
     fields = {"title": name, "domain": "own", "prompts": "plain", "class_names": ["a", "b"], "classes": 2}
     sizes = {"train": 1, "test": 1}
     return DatasetEntry.model_validate({"name": name, "route": route, "sizes": sizes, "licence": page, **fields})
@@ -126,7 +129,8 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
 
     ``config`` and ``given`` are the configuration and the splits in the user's address.
 
-    Raises ``UserError`` if the repository does not have them, or if the address does not say which of several.
+    Raises ``UserError`` if the repository lacks the configuration or the splits, or if the address must choose among
+    several and does not.
     """
     found: dict[str, list[str]] = {}
     for path in map(PurePosixPath, paths):

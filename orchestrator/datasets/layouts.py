@@ -181,7 +181,8 @@ def choose_columns(
     """Return ``path``, ``label`` and ``split`` -> the column for it; and remarks on the choice.
 
     A column that the user has ``given`` is taken, or else a column with a usual name. If there is none, the values
-    decide: paths of images, names of parts, and the only remaining column for the labels.
+    decide: the paths are in a column of image files, the splits in a column of names of parts. The labels are in the
+    remaining column, if only one remains.
 
     Raises ``UserError`` if two columns may have the labels.
     """
@@ -214,7 +215,9 @@ def choose_columns(
 
 
 def _column_of_names(label: str, others: Mapping[str, list[str]], usual: Sequence[str], table: Path) -> str:
-    """Return the column with the class names: the column ``label``, or the column that has names for its numbers.
+    """Return the column with the class names.
+
+    It is the column ``label`` unless this column has numbers and one other column has a name for each number.
 
     Raises ``UserError`` if several columns may have the names.
     """

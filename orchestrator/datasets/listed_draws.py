@@ -21,7 +21,7 @@ from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.util.errors import UserError, shorten
 
 LARGEST_FILE = 256 * 2**20
-"""Largest size in bytes. A draw of 16 images of each class of ImageNet takes three million bytes."""
+"""Largest size in bytes of a draw's file. A draw of 16 images of each class of ImageNet takes three million bytes."""
 
 
 def read_draw(raw: RawDataset, files: tuple[Path, ...]) -> dict[str, NDArray[np.int64]]:

@@ -51,7 +51,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
 
 
 def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:
-    """Return the training and the test part of the parts ``found``, divided by the entry's split recipe.
+    """Return a dataset's parts: the parts ``found``, or the parts that a split recipe makes of the part ``all``.
 
     The training part is empty if the data has none and the entry states no training images.
 

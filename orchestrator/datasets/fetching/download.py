@@ -76,7 +76,10 @@ def quarantine(file: Path) -> Path:
 
 
 def announced_size(url: str) -> int | None:
-    """Return the size in bytes that a server states for a URL; ``None`` without one, or without an answer."""
+    """Return the size in bytes that a server states for a URL.
+
+    Return ``None`` if the server states no size, refuses, sends a web page, or does not answer.
+    """
     try:
         response = requests.head(url, headers=HEADERS, timeout=TIMEOUT, allow_redirects=True)
         is_page = response.headers.get("Content-Type", "").startswith("text/html")
@@ -137,7 +140,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
         if start == 0:
             part.unlink(missing_ok=True)  # before the state is written: bytes of another version must not stay
             _state_path(part).write_text(json.dumps({"url": url, "validator": _validator(response)}))
-        # If it checked the length, urllib3 would discard the last partial chunk of a broken connection.
+        # urllib3 must not check the length: it would discard the last partial chunk of a broken connection.
         response.raw.enforce_content_length = False
         found = start
         with show_progress(target.name, console, start=start, in_bytes=True) as report, open(part, "ab") as stream:
@@ -155,7 +158,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
 
 
 def _state_path(part: Path) -> Path:
-    """Return the path of the address and the validator of a partial file."""
+    """Return the path of the file with the address and the validator of a partial file."""
     return part.with_name(f"{part.name}.json")
 
 
@@ -191,7 +194,7 @@ def _refuse(response: requests.Response, url: str, target: Path) -> None:
 
 
 def _extent(response: requests.Response) -> tuple[int, int | None]:
-    """Return the first byte of the answer, and the size of the whole file if the server states it."""
+    """Return where in the file the answer begins, in bytes, and the size of the file if the server states it."""
     if response.status_code == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if match is None:

@@ -64,7 +64,7 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Return the classes of the first part in ``found``, numbered in the order of their names, and all parts.
+    """Return the class names of the first part in ``found``; and all parts, labelled by the positions of the names.
 
     Raises ``UserError`` for a class that the first part does not have, and for a class without images.
     """

@@ -85,7 +85,7 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str],
 
 
 def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
-    """Return the folder of the images: the route's folder ``images`` or, if ``inside`` is there, the dataset's folder.
+    """Return the route's folder of images or, if only the dataset's folder has ``inside``, the dataset's folder.
 
     ``inside``: the path of an image or of a folder of images.
     """
@@ -121,7 +121,7 @@ def _contents(
 
 def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
     """Raise ``UserError`` if one of the images is not below ``root``. ``path``: the file that lists the images."""
-    folders = {image.rpartition("/")[0] for image in images}  # each is listed once: asking for every image is slow
+    folders = {image.rpartition("/")[0] for image in images}  # each folder is listed once: a look-up per image is slow
     there = {
         f"{inner}/{name}".lstrip("/")
         for inner in folders

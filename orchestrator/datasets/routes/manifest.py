@@ -200,7 +200,8 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
 def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path) -> list[str]:
     """Return the path of each row's image below ``folder``.
 
-    Raises ``UserError`` for an image that is missing or listed twice, and for a path that fits several images.
+    Raises ``UserError`` for an image that is missing or listed twice, and for a path that leaves the folder or fits
+    several images.
     """
     given = [path.replace("\\", "/").removeprefix("./") for path in paths]
     for row, path in enumerate(given, start=1):
@@ -220,10 +221,11 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 
 
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
-    """Return the image below ``folder`` that each path means, where not every path leads to a file as it is written.
+    """Return, for each path, the path of its image below ``folder``. Some of the paths given lead to no file.
 
-    A path may be the end of an image's path. Or the paths may begin in a folder above ``folder``. Then all paths must
-    begin with the same folders, which are removed: otherwise ``dog/1.jpg`` could be taken for ``cat/1.jpg``.
+    Such a path may be the end of an image's path. Or the paths may begin in a folder above ``folder``. Then folders
+    with which all paths begin are removed. A folder that not all paths have in common is never removed: ``dog/1.jpg``
+    would become ``1.jpg``, and could be taken for ``cat/1.jpg``.
 
     Raises ``UserError`` if a path fits no image, or several images.
     """
