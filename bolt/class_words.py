@@ -67,7 +67,10 @@ def class_words(names: Sequence[str]) -> ClassWords:
 
 
 def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if two classes have the same words in any case. ``names``: the class names in the data."""
+    """Raise ``ValueError`` if two classes have the same words, apart from upper and lower case.
+
+    ``names``: the class names in the data, for the message.
+    """
     first: dict[str, str] = {}
     for word, name in zip(words, names, strict=True):
         if (other := first.setdefault(word.casefold(), name)) is not name:

@@ -135,7 +135,7 @@ def how_to_lay_out(folder: Path) -> str:
 
 
 def part_folders(folder: Path) -> dict[str, Path]:
-    """Map ``train``, ``test``, ``val`` and ``all`` to the sub-folders that hold these parts, in any spelling."""
+    """Map parts to the sub-folders that hold them: ``train``, ``test`` and ``val`` in any spelling, and ``all``."""
     parts: dict[str, Path] = {}
     for child in class_folders(folder):
         name = "all" if child.name == "all" else part_of(child.name)
@@ -150,7 +150,7 @@ def part_of(name: str) -> str | None:
 
 
 def dataset_folder(folder: Path) -> Path:
-    """Return the folder that holds the parts: this folder, its only subfolder, or the subfolder's only subfolder."""
+    """Return the folder that holds the parts: the only sub-folder if parts are in it, and otherwise ``folder``."""
     inner = class_folders(folder)
     if len(inner) == 1 and not images_in(folder) and part_of(inner[0].name) is None and part_folders(inner[0]):
         return inner[0]
@@ -158,9 +158,9 @@ def dataset_folder(folder: Path) -> Path:
 
 
 def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
-    """Return notes on the sub-folders and files of a dataset's folder that are not used, with their numbers.
+    """Return notes on the sub-folders and files of a dataset's folder that are not used, with counts.
 
-    ``used``: the folders inside of it that hold the class folders.
+    ``used``: the folders that hold the class folders: ``folder`` itself or folders in it.
     """
     inner, roots, unused = dataset_folder(folder).resolve(), [path.resolve() for path in used], Counter[str]()
     left = [path for path in class_folders(inner) if inner not in roots and path.resolve() not in roots]

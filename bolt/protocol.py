@@ -82,9 +82,9 @@ class Protocol:
             (``both``), or over all classes only (``all_classes``).
         meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split that
             the authors hold out (``validation``). In the second case, the support is drawn from that tenth too.
-        validation: the labelled validation images on which a method may choose its settings: ``none``; a few per class,
-            ``drawn`` as the code that ``support_draw`` names draws them, by default at most four; or the ``whole``
-            validation part. The official codes of some baselines choose settings so, see
+        validation: the labelled validation images on which a method may choose its settings. ``none``: no images.
+            ``drawn``: a few per class, drawn as by the code that ``support_draw`` names, or else at most four.
+            ``whole``: the whole validation part. The official codes of some baselines choose settings so, see
             :attr:`bolt.methods.Method.uses_validation`.
         stream: on the track ``tta_stream``, test images come ``shuffled``; or the mix of classes is ``drifting``:
             classes appear one after another and disappear again, several at a time.

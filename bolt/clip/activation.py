@@ -20,7 +20,7 @@ class QuickGELU(nn.Module):
 class _QuickGELU(torch.autograd.Function):
     """``x * sigmoid(1.702 x)``, computed as ``silu(1.702 x) / 1.702``, which needs half as many passes over the memory.
 
-    The two constants cancel in the backward pass. Only first derivatives are supported.
+    In the backward pass, the factors 1.702 and 1 / 1.702 cancel. Only first derivatives are supported.
     """
 
     @staticmethod

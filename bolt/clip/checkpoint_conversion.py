@@ -25,7 +25,7 @@ from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors, la
 from bolt.clip.tower import ImageTower
 
 CONVERSION_VERSION = 1
-"""Version of the conversion. A change that gives other numbers for the same file raises it."""
+"""Version of the conversion. It must be increased when a change of the code gives other numbers for the same file."""
 
 _CLASS_EMBEDDING = "class_embedding"
 _HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
@@ -100,9 +100,10 @@ def convert_image_tower(
 
 
 def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the prefix of the image tower's tensor names, and the prefixes of the names in its running averages.
+    """Return the prefix of the image tower's tensor names, and the prefixes of the running averages beside the tower.
 
-    ``mark``: the name of a tensor that occurs once in a tower.
+    A running average is used as the tower only if the checkpoint holds no other tower. ``mark``: the name of a tensor
+    that occurs once in a tower. ``notes`` gets a remark on running averages.
     """
     found = [name for name in tensors if name == mark or name.endswith(f".{mark}")]
     averaged = [name for name in found if _AVERAGED.search(name)]

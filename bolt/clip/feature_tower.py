@@ -48,7 +48,7 @@ class FeatureTower(ImageTower):
         return {name: tensor.detach() for name, tensor in self.visual.state_dict().items()}
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
-        """Return a copy that shares all tensors. Raises ``UnsupportedTower`` if ``trainable`` has a name."""
+        """Return a copy that shares all tensors. Raises ``UnsupportedTower`` if ``trainable`` names a tensor."""
         if list(trainable):
             raise UnsupportedTower(f"the tensors of a {type(self.visual).__name__} cannot be trained")
         return copy.copy(self)
@@ -102,8 +102,8 @@ class TimmTower(FeatureTower):
 def image_tower_of(model: nn.Module) -> ImageTower:
     """Return the frozen image tower of an open_clip model, in the class that fits its architecture.
 
-    For a tower other than CLIP's own, ``quick_gelu`` is stated as activation if any module of the whole model, text
-    side included, is a QuickGELU. A ResNet, for example, has no GELU itself.
+    The shape of a tower other than CLIP's own states ``quick_gelu`` if any module of the whole model is a QuickGELU.
+    The text side counts too, because an image tower such as a ResNet has no GELU.
 
     Raises ``UnsupportedTower`` if the tower's input is not square.
     """

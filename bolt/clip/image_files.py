@@ -135,7 +135,7 @@ def to_rgb_or_grey(image: Image.Image) -> Image.Image:
 
 
 def read_as(image: Image.Image) -> ReadAs:
-    """Return how :func:`open_image` read the given image, which it returned."""
+    """Return how ``image``, a result of :func:`open_image`, was read."""
     found: ReadAs = image.info.get(_INFO, ReadAs())
     extrema = np.ravel(image.getextrema())
     return found if found.white != ReadAs().white else found._replace(low=min(extrema), high=max(extrema))

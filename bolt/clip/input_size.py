@@ -26,7 +26,10 @@ class InputSize:
     interpolation: Interpolation = "bicubic"
 
     def encoded(self) -> Any:
-        """Return the form in identities: only the side for CLIP's own way of resizing, as in older artifacts."""
+        """Return the value that stands for this size in an identity.
+
+        For CLIP's own way of resizing it is the side alone, as in the identities of older artifacts.
+        """
         plain = self == InputSize(self.side)
         return self.side if plain else {"side": self.side, "resize": self.resize, "interpolation": self.interpolation}
 

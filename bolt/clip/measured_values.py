@@ -31,7 +31,7 @@ def white_of(image: Image.Image | None, values_HWC: NDArray[np.generic]) -> floa
 def read_values(
     source: PictureFile | Image.Image, image: Image.Image | None, bands: Sequence[int] | None
 ) -> tuple[NDArray[np.generic], float | None]:
-    """Return an image's stored values in the chosen bands, (H, W, C), and the value that means "no data".
+    """Return an image's stored values in the chosen bands, (H, W, C), and the value that means "no data" or ``None``.
 
     ``image``: the image as decoded by Pillow; ``None`` if Pillow cannot decode it. Raises ``ValueError`` if a band does
     not exist, or if ``bands`` have to be chosen.
@@ -61,7 +61,7 @@ def read_values(
 
 
 def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None]:
-    """Return all bands of a TIFF, be they samples, planes or pages, and the value that means "no data" if any."""
+    """Return all bands of a TIFF (samples, planes or pages), and the value that means "no data" or ``None``."""
     try:
         import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:

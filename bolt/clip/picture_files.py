@@ -126,7 +126,10 @@ def file_content(source: PictureFile) -> bytes:
 
 
 def _without_metadata(content: bytes) -> list[bytes]:
-    """Return two versions of a PNG or JPEG file without its metadata: with EXIF, and without. Other files: none."""
+    """Return a PNG or JPEG file without its metadata: once with the EXIF part kept, once without any.
+
+    For any other file, the list is empty.
+    """
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         chunks, at = [], 8
         while at + 12 <= len(content):

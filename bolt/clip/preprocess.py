@@ -36,7 +36,9 @@ def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
 
 
 def centre(length: int, size: int) -> int:
-    """Return the first of the ``size`` pixels in the middle of ``length`` pixels; negative if pixels have to be added.
+    """Return the position of the first of the ``size`` pixels in the middle of ``length`` pixels.
+
+    The position is negative if ``size`` exceeds ``length``, so that pixels have to be added.
 
     Halves round to even, as in torchvision. If an odd number of pixels has to be added, the end gets one more than the
     front, as in open_clip.

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RECOMPUTED_FROM = 2**20
-"""Inputs with at least this many numbers are computed again. At ViT-B/32, computing them takes 2 % of a training step
-and saves two fifths of the memory of its activations. In the demo's small tower it would take 10 % of a step."""
+"""If ``x`` has at least this many numbers, :func:`linear_after` computes ``module(x)`` again. At ViT-B/32 this takes
+2 % of a training step, and saves two fifths of the memory of the step's activations. In the demo's small tower it would
+take 10 % of a step."""
 
 
 def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:
@@ -43,7 +44,10 @@ def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:
 
 
 class _LinearAfter(torch.autograd.Function):
-    """``function(x, *own) W^T + b``, (..., m), with gradients for W, b, x (..., k) and the tensors ``own``."""
+    """``function(x, *own) W^T + b``, (..., m), with gradients for W, b, x (..., k) and ``own``.
+
+    ``own``: the parameters of ``function``.
+    """
 
     @staticmethod
     def forward(

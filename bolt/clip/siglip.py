@@ -1,7 +1,8 @@
 """Converts SigLIP and SigLIP 2 of Hugging Face transformers (``SiglipModel``) to open_clip's models of that name.
 
-open_clip takes the image tower from timm. transformers has separate query, key and value matrices in the blocks, and
-one fused matrix in the head that pools the image tokens. In timm it is the other way round.
+open_clip takes the image tower from timm. In the blocks, transformers has separate query, key and value matrices, where
+timm has one fused matrix. In the head that pools the image tokens, transformers has one fused matrix, where timm has a
+query matrix and a fused key-value matrix.
 """
 
 from __future__ import annotations

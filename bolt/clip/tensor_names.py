@@ -102,7 +102,10 @@ def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MAT
 
 
 def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the weights and biases of layer norms. ``state`` is that of :func:`matrix_names`."""
+    """Return the names of the weights and biases of the image tower's layer norms.
+
+    ``state``: the state dictionary of a visual tower, or of a whole CLIP, whose text tower is ignored.
+    """
     tensors = _image_tower_tensors(state)
     return [name for name in tensors if any(_LAYER_NORM.fullmatch(part) for part in name.split("."))]
 

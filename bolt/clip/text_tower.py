@@ -53,8 +53,8 @@ class TextTower(nn.Module):
     def from_open_clip(cls, model: nn.Module) -> TextTower:
         """Convert the text tower of an open_clip model to a frozen tower in evaluation mode.
 
-        Both share all tensors except the projection, which is transposed. Raises ``UnsupportedTower`` for any other
-        architecture.
+        The two towers share all tensors except the projection, which is transposed. Raises ``UnsupportedTower`` for any
+        other architecture.
         """
         text = getattr(model, "text", model)  # some models of open_clip keep the text tower in this attribute
         with torch.device("meta"):  # allocates no memory and draws no random numbers

@@ -127,7 +127,7 @@ class ImageTower(nn.Module):
     def from_open_clip(cls, visual: nn.Module) -> ImageTower:
         """Convert an open_clip ``VisionTransformer`` to a frozen tower in evaluation mode.
 
-        Both share all tensors except ``proj``, which is transposed. Raises ``UnsupportedTower`` for any other
+        The two towers share all tensors except ``proj``, which is transposed. Raises ``UnsupportedTower`` for any other
         architecture.
         """
         tensors = {name: tensor.detach() for name, tensor in visual.state_dict().items()}

@@ -110,9 +110,11 @@ def text_shape_from_open_clip(text: nn.Module) -> TextShape:
 
 
 def _block_fields(which: str, blocks: list[Any], found: dict[str, bool]) -> dict[str, Any]:
-    """Return the fields that blocks define.
+    """Return the fields of a shape that a tower's transformer blocks define, such as ``heads``.
 
-    Raises ``UnsupportedTower`` if ``found`` has unsupported parts, if the blocks are not open_clip's plain blocks, or
+    ``found``: each unsupported part, such as ``patch dropout`` -> whether the tower has this part.
+
+    Raises ``UnsupportedTower`` if the tower has such a part, if the blocks are not open_clip's plain blocks, or
     if they use neither GELU nor QuickGELU.
     """
     import open_clip.transformer as open_clip_transformer  # takes seconds to import

@@ -26,7 +26,7 @@ _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "me
 
 
 class UnknownActivation(ValueError):
-    """The activation that a file of weights was trained with is unknown, or two statements about it contradict."""
+    """The activation that a file of weights was trained with is unknown, or statements about it are contradictory."""
 
 
 def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module:
@@ -89,7 +89,7 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 
 
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
-    """Return those of resize, interpolation, mean and std in which the weights' preprocessing differs from CLIP's.
+    """Return the weights' values of resize, interpolation, mean and std, as far as they differ from CLIP's.
 
     For a pre-trained tag, open_clip lists the values. For a file, ``open_clip_config.json`` or
     ``preprocessor_config.json`` beside the file has them. If there is neither, the values are those in which all tags
@@ -158,7 +158,10 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
 
 
 def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
-    """Return the tensors of the CLIP in a checkpoint, by open_clip's names, of which ``first`` is one."""
+    """Return the tensors of the CLIP in a checkpoint, by open_clip's names.
+
+    ``first``: open_clip's name of a tensor of this architecture. Its name in the checkpoint shows the common prefix.
+    """
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
     if all(any(name.startswith(tower) for name in tensors) for tower in (VISION, TEXT)):

@@ -57,7 +57,7 @@ def check_ranges(settings: Any) -> None:
 
 @cache
 def _hints(settings_class: type[Any]) -> list[tuple[str, Any]]:
-    """Return each field with its type, base classes included: a subclass cannot widen the range of a base class."""
+    """Return each field with its type in the class and in every base class, so no subclass can widen a range."""
     stated = [pair for each in settings_class.__mro__ for pair in get_type_hints(each, include_extras=True).items()]
     return list(dict.fromkeys(stated))
 
