@@ -190,9 +190,10 @@ def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshol
 
 
 def write_links(rows: Iterable[Row], folder: Path, class_names: Sequence[str], threshold: float | None) -> None:
-    """Make a folder with links to the images, in ``CLASS/``, or in ``labelled/CLASS/`` and ``unsure/CLASS/``.
+    """Make a folder with links to the images, sorted by their predicted class.
 
-    The latter two are used with a threshold. Images with equal file names get numbers.
+    A link is in ``CLASS/`` or, if there is a threshold, in ``labelled/CLASS/`` or ``unsure/CLASS/``. Links of images
+    with equal file names get numbers.
     """
     folder_of = {name: re.sub(r"[/\0]|^\.+|^$", "_", name)[:80] for name in class_names}
     if len(set(folder_of.values())) < len(folder_of):

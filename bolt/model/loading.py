@@ -179,8 +179,8 @@ def _spectral_change(
 def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
     """Return the source models of a saved basis, in the order of the basis.
 
-    The digests of the files select the sources, or else their names do. If neither fits, as for renamed files of
-    another format, return ``sources`` unchanged.
+    The source models are found by the digests of their files or, if a digest is missing, by their names. If a name is
+    missing too, as for renamed files of another format, or if neither side has digests, return ``sources`` unchanged.
     """
     for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
         if wanted == found:

@@ -63,8 +63,8 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
         ValueError: if the form is unknown or does not fit the model. ``adapter`` does not fit a model that was loaded
-            without its backbone. The other forms do not fit a backbone with features only. ``huggingface`` does not fit
-            towers of timm and towers with learned tokens.
+            without its backbone. The other forms do not fit a tower that only gives features. ``huggingface`` does not
+            fit towers of timm and towers with learned tokens.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")

@@ -101,9 +101,10 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
 
 
 def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
-    """Return the last threshold that passes before one fails; ``None`` if the first fails.
+    """Return the last threshold that passes the test before one fails; ``None`` if there is none.
 
-    The highest thresholds, which cannot pass with so few images, are skipped.
+    Thresholds are tested from the highest score down. The test begins at the smallest number of images that can pass,
+    because with fewer images it fails even if all predictions are correct.
     """
     from scipy.special import betainc
 

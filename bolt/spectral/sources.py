@@ -32,7 +32,7 @@ BasisOf = Literal["sources", "pretrained", "pretrained_trailing", "random"]
 
 @dataclass(frozen=True)
 class PooledBasis:
-    """The basis of one weight matrix, and ``pooled`` (r,), the sources' coefficients in the basis, averaged."""
+    """The basis of one weight matrix, and ``pooled`` (r,): the mean of all sources' coefficients in this basis."""
 
     basis: Basis
     pooled: Tensor
@@ -132,8 +132,8 @@ class BasisRecipe:
 
     Attributes:
         top_k: directions per source and matrix; fewer if the matrix is too small for all sources.
-        room: number of sources for which the basis has columns. If there are fewer sources, the remaining columns are
-            random directions.
+        room: number of sources for which the basis has columns. If there are fewer sources, ``polar`` fills the
+            remaining columns with random directions, and ``whitening`` leaves them out.
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.

@@ -199,12 +199,12 @@ class AdapterClassifier(CosineClassifier):
 
 @dataclass(frozen=True, eq=False)
 class TransductiveClassifier(Classifier):
-    """TransCLIP and StatA: the images that the method adapted to keep their class probabilities.
+    """TransCLIP and StatA: for an adapted image, the classifier repeats the class probabilities that the method found.
 
-    A query with a cosine above ``1 - 1e-6`` to an adapted image is that image. The logits of the query are then the
-    logarithms of the image's class probabilities. Any other query with the unit feature f has the logits ``w_c . f +
-    b_c + u_c . f^2 + sum_i cos(f, f_i) p_ic / 6``, where i are the nearest adapted images and p_i their class
-    probabilities. Only StatA has the term with u.
+    An adapted image is one that the method adapted to. A query with a cosine above ``1 - 1e-6`` to an adapted image is
+    that image. The logits of the query are then the logarithms of the image's class probabilities. Any other query with
+    the unit feature f has the logits ``w_c . f + b_c + u_c . f^2 + sum_i cos(f, f_i) p_ic / 6``, where i are the
+    nearest adapted images and p_i their class probabilities. Only StatA has the term with u.
 
     Attributes:
         weight_CD, bias_C: w and b.

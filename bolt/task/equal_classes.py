@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 EQUAL = 1e-6
-"""Two unit vectors are equal if no coordinate differs by more. Rounding depends on a prompt's position in its batch."""
+"""Two unit vectors count as equal if no coordinate differs by more than this. Equal prompts need not give equal bits,
+because the rounding depends on a prompt's position in its batch."""
 
 
 def equal_classes(head_CD: NDArray[np.float32]) -> list[list[int]]:

@@ -128,7 +128,7 @@ def validation_tenth(size: int) -> NDArray[np.int64]:
     """Return the positions of the images that the task-vector repositories hold out of ``size`` training images.
 
     They hold out a tenth, at most 5,000: the tail of ``torch.randperm`` with the seed 0, as in their ``random_split``.
-    Of MNIST's 60,000 images, the first training image is then number 36,044, as in their code.
+    A check: of MNIST's 60,000 images, the first that is left for training is number 36,044, as in their code.
     """
     held_out = min(size // 10, 5000)
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))

@@ -176,9 +176,9 @@ class Adapted:
             smaller.
         embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. It embeds the
             classes that the method was not adapted to; without it, the zero-shot head does.
-        fixed_NC: logits of the task's unlabelled images, in their order; the images are scored by them. A method gives
-            them if ``classify`` cannot repeat its predictions, because it predicted each image from several views or
-            at the image's position in a stream.
+        fixed_NC: logits of the task's unlabelled images, in their order; the images are scored by these logits. A
+            method gives them if it predicted each image from several views, or at the image's position in a stream,
+            because ``classify`` cannot repeat such predictions.
         source_key: the values, such as settings and a chosen scale, that determine tower and classifier together with
             the backbone, the text head and the sources. ``None`` if they depend on anything else. Tasks with equal keys
             have equal predictions, which are therefore computed once.

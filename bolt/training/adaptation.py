@@ -29,7 +29,7 @@ from bolt.training.trainable import Losses, Trainable
 def trainable_tower(
     tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None
 ) -> Trainable:
-    """Return a tower whose tensors that require a gradient are trained, together with the tensors ``others``."""
+    """Return a trainable that trains the tensors of ``tower`` that require a gradient, and the tensors ``others``."""
     own = dict(tower.named_parameters())
     names = [name for name, path in tower.tensor_paths().items() if own[path].requires_grad]
     return Trainable(
@@ -96,7 +96,9 @@ def fit_task(
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
-    """Return the loss of augmented views of the support: the cross-entropy, or the method's own loss.
+    """Return the loss on augmented views of the support, and the order of their rows.
+
+    The loss is the method's own or, by default, the cross-entropy.
 
     With oversampling, row r of an epoch is copy r // N of image r % N. Every copy is a different view.
     """
@@ -136,7 +138,7 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:
     """Return how many copies of the support give an epoch of at least ``min_batches`` batches, as in aTLAS's code.
 
-    If ``r = size / batch_size`` is below ``min_batches``, these are ``int(min_batches / r) + 1`` copies, otherwise one.
+    The number is ``int(min_batches / r) + 1`` if ``r = size / batch_size`` is below ``min_batches``, and otherwise 1.
     A minimum of 1 needs no second copy, because an epoch always has a batch.
     """
     batches = size / batch_size

@@ -51,7 +51,7 @@ def finetune_source(
         in_place: train the backbone's own tower instead of a copy, which saves the memory of its weights.
 
     Raises:
-        bolt.training.loop.Diverged: if the loss is NaN or infinite.
+        bolt.training.loop.Diverged: if a loss, or a parameter at the end of an epoch, is NaN or infinite.
     """
     tower = backbone.tower
     tower = tower.requires_grad_() if in_place else tower.copy(trainable=tower.state_dict_open_clip())

@@ -77,7 +77,7 @@ class PlainRecipe(TrainingRecipe):
 
 @dataclass(frozen=True)
 class ReferenceDeviations:
-    """Deviations of the BOLT authors' training code, used under the protocol ``published``.
+    """Deviations of the BOLT authors' training code from this loop, used under the protocol ``published``.
 
     Attributes:
         gradient_scale: the scale of the mixed-precision scaler, by which the gradient is still multiplied when it is
@@ -122,7 +122,10 @@ def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.O
 
 
 def fused_on_gpu(device: torch.device) -> bool | None:
-    """Return ``True`` on a GPU, else ``None``, PyTorch's default, because a fused optimiser rounds differently."""
+    """Return the argument ``fused`` of an optimiser: ``True`` on a GPU, and ``None`` (PyTorch's default) elsewhere.
+
+    A fused optimiser rounds differently, so the choice decides the last bits of a result.
+    """
     return True if device.type == "cuda" else None
 
 
@@ -164,8 +167,8 @@ def fit(
         precision: number format of a step's float32 products on a GPU. If a tower is trained, pass the tower's format.
 
     Raises:
-        Diverged: if a loss is NaN or infinite, or if a parameter is at the end of an epoch. The message names epoch
-            and step.
+        Diverged: if a loss, or a parameter at the end of an epoch, is NaN or infinite. The message names epoch and
+            step.
     """
     trained = list(parameters)
     shares = [1.0] * len(trained) if relative_rates is None else list(relative_rates)

@@ -88,7 +88,7 @@ def meta_learn(
 
     Raises:
         ValueError: if there are no tasks, if two have one name, or if a dataset has fewer images than an episode.
-        bolt.training.loop.Diverged: if a loss is NaN or infinite, or if a parameter is at the end of an interval. The
+        bolt.training.loop.Diverged: if a loss, or a parameter at the end of an interval, is NaN or infinite. The
             message names the update.
     """
     pool = _checked(tasks, recipe)

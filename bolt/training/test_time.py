@@ -54,8 +54,8 @@ class TwoStreams:
     """The rows of each batch: first images that are not trusted (the larger half), and then trusted images.
 
     A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
-    full, so an epoch skips a few images that are not trusted. If these are too few to fill one half, the epoch has a
-    single batch with all of them. If no image is trusted, a batch has no second half.
+    full, so an epoch skips a few images that are not trusted. If there are too few such images to fill one half, the
+    epoch has a single batch with all of them. If no image is trusted, a batch has no second half.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
@@ -112,7 +112,7 @@ def unlabelled_losses(
 
     Args:
         unlabelled: the task's unlabelled images.
-        recipe: the recipe; a batch of its batch size has both halves.
+        recipe: the recipe. Its ``batch_size`` counts the rows of both halves together.
         start: the tower whose predictions are trusted; by default the frozen tower, whose features are cached.
 
     Raises:
