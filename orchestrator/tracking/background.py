@@ -12,7 +12,7 @@ from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
 CLOSE_SECONDS = 30.0
-"""How long closing waits for the queue. Usually a shorter time is enough, and MLflow waits less for a dead server."""
+"""The most seconds that closing waits until the queue is written. Even an attempt to reach a dead server is shorter."""
 
 LEFT_TO_SYNC = 200
 """If more runs than this are queued at the end, the thread leaves them to ``sync``, which shows its progress."""
@@ -63,10 +63,10 @@ class BackgroundTracker:
         return self._queue.qsize()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
-        """Write queued runs for at most ``timeout`` seconds, and end the thread.
+        """Let the thread write the queued runs and end, and wait for it at most ``timeout`` seconds.
 
         If MLflow cannot be reached, the thread tries once more. Returns one line about runs that were not written, or
-        ``""`` if all were.
+        ``""`` if all were written or are left to ``sync``.
         """
         self._closing.set()
         self._queue.put(None)

@@ -172,8 +172,9 @@ def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, dest
 
     Args:
         info: the run, as MLflow describes it.
-        destination: URL to write the files to if the run's artifacts belong to a tracking server, but the client writes
-            to the server's database directly; ``None`` sends the files to the server.
+        destination: URL at which the tracking server keeps its artifacts, for a client that uses the server's database
+            directly. Artifacts that belong to the server are then written to this URL. ``None``: they are sent to the
+            server.
     """
     uri = str(info.artifact_uri)
     if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):

@@ -81,7 +81,7 @@ class GridRuns:
         Returns whether the runs are equal at the end, and one line about the outcome.
 
         If a tracking server does not answer, the sync is repeated for a while; Ctrl-C ends the waiting. Errors of
-        MLflow are not raised, because the results are stored in any case. Raises ``UserError``.
+        MLflow are not raised, because the results are stored in any case. A ``UserError`` of an attempt is raised.
 
         Args:
             results: the results of the whole grid. Otherwise cells that ``--only`` or ``--limit`` leave out would lose

@@ -10,7 +10,7 @@ from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 
 POSTGRES_DRIVER = "postgresql+psycopg2"
-"""The URI scheme for SQLAlchemy. For plain ``postgresql``, its versions choose different drivers."""
+"""The URI scheme that names the driver. With plain ``postgresql``, the driver depends on SQLAlchemy's version."""
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ARTIFACTS_VARIABLE = "BOLT_TRACKING_ARTIFACTS"

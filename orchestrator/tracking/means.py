@@ -13,7 +13,7 @@ from orchestrator.tracks import stored_track
 from orchestrator.util.units import pluralize
 
 ALL_DOMAINS = "all"
-"""The parameter ``domain`` of a mean over several domains."""
+"""The value of the parameter ``domain`` in runs about all domains together."""
 
 
 def mean_runs(
@@ -74,9 +74,9 @@ def _tests(result: Result) -> set[str]:
 
 
 def _place_text(cell: Cell, about: str, k: int) -> str:
-    """Return what a verdict is about, such as ``k 4 · glyphs · few-shot``, as a title of a group of runs.
+    """Return what a verdict is about, as a title of a group of runs: ``k 4 · glyphs · few-shot`` and so on.
 
-    k comes first, because MLflow cuts off the end of such titles.
+    Backbone and protocol follow. k comes first, because MLflow cuts off the end of such titles.
     """
     track = stored_track(cell.track).title
     parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)
@@ -86,7 +86,8 @@ def _place_text(cell: Cell, about: str, k: int) -> str:
 def curve_tags(cell: Cell, method: str, verdicts: Iterable[VerdictSeries]) -> dict[str, str]:
     """Return the tags of a curve: at which k the method is in the best set, and at which k it is recommended.
 
-    A tag is like ``k = 1, 4``, or ``yes`` on a track without k. There are no tags if no verdict has the method.
+    A tag is like ``k = 1, 4``, or ``no`` if there is no such k. On a track without k, it is ``yes`` or ``no``. There
+    are no tags if no verdict has the method.
     """
     place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, "")
     here = [one for one in verdicts if (one.track, one.protocol, one.backbone, one.domain, one.dataset) == place]

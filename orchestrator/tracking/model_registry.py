@@ -33,7 +33,7 @@ def register_model(location: TrackingLocation, cell_id: str, folder: Path, name:
         folder: a model in the form ``state_dict``.
         example: the bytes of an image file, for MLflow's input example.
 
-    Raises ``LookupError`` if the cell has no finished run there.
+    Raises ``LookupError`` if the tracking store has no finished run of the cell.
     """
     client = open_client(location.uri)
     experiments = [found.experiment_id for found in client.search_experiments()]

@@ -33,8 +33,8 @@ def retry_sync(
     ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while MLflow does not answer.
 
     Args:
-        total: seconds without progress after which the sync is given up. If an attempt gets further than all earlier
-            ones, this time and the pauses start again.
+        total: seconds after which no further attempt is made. If an attempt gets further than all earlier ones, this
+            time and the pauses start again at its end.
         pauses: seconds of the first and of the longest pause; each pause is twice as long as the last.
         silence: seconds without progress after which a running attempt counts as failed.
 
@@ -45,7 +45,7 @@ def retry_sync(
     next_line = time.monotonic() + _LINE_EVERY_SECONDS
 
     def show(text: str) -> None:
-        """Show the text in a line of the terminal that changes. Without a terminal, print a line every 30 s."""
+        """Show the text in the status line of the terminal. Without a terminal, print a text at most every 30 s."""
         nonlocal next_line
         status.update(text)
         if not console.is_terminal and time.monotonic() >= next_line:
@@ -84,7 +84,7 @@ class _Attempt:
 
     @property
     def reached(self) -> tuple[bool, int]:
-        """The progress, to compare with that of other attempts: first all runs are listed, then they are compared."""
+        """How far the attempt got: whether all runs are listed, and how many are listed or, after that, written."""
         return self._total > 0, self._done
 
     def wait(self, silence: float, show: Callable[[str], None]) -> SyncReport:

@@ -109,9 +109,9 @@ def _curve(
 ) -> TrackedRun:
     """Return the run with the curve of accuracy against k.
 
-    At each k it has the mean and the standard deviation over seeds of a seed's mean over datasets. Seeds that lack a
-    dataset are left out. A method without support images has one accuracy, which is repeated at every k in
-    ``panel_shots``.
+    The accuracy of a seed is its mean over datasets. At each k, the curve has the mean and the standard deviation of
+    these accuracies. Seeds that lack a dataset are left out. A method without support images has one accuracy, which is
+    repeated at every k in ``panel_shots``.
     """
     cell = group[0].cell
     by_shots: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -146,7 +146,10 @@ def _step_metrics(name: str, means: Sequence[float], step: int) -> list[Metric]:
 
 
 def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
-    """Return the accuracy after each epoch at the largest k: the mean over targets for each seed with all targets."""
+    """Return the curve of accuracy after each epoch at the largest k: mean and standard deviation over seeds.
+
+    The accuracy of a seed is its mean over targets. Seeds that lack a target are left out.
+    """
     most = max(result.cell.shots for result in group)
     by_epoch: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:

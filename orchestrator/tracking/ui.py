@@ -19,7 +19,7 @@ from orchestrator.util.units import pluralize
 HOST = "127.0.0.1"
 
 _CURVES = "tags.kind = 'curve' and tags.ablation = 'false'"
-"""Filter of the runs of curves, one for each method, without ablations."""
+"""The filter that finds runs of the kind ``curve``, which are one for each method, without ablations."""
 
 _MEANS = "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'"
 

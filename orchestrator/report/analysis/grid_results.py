@@ -38,7 +38,7 @@ class GridResults:
         raced: the races that decided which cells were measured.
         left_out: planned cells that the races no longer need, and that have neither a result nor a failure.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
-        text_limits: the classes of equal text vectors of each backbone and dataset that has any.
+        text_limits: for each backbone and dataset with such classes, the classes whose text vectors are equal.
     """
 
     name: str

@@ -80,8 +80,8 @@ class Table:
         merged_columns: how many of the first columns leave out a text in LaTeX if the row above has it too.
         ruled_rows: rows, counted from 0, with a rule above them.
         hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.
-        header_codes: titles of the columns in CSV files, with names of methods as in grids; empty for those of
-            ``header``.
+        header_codes: titles of the columns in CSV files, with names of methods as in grids; empty if CSV files have the
+            titles in ``header``.
         dash_note: what a dash means; part of the caption if the table has a dash.
         upright_titles: whether LaTeX turns titles of number columns by 90 degrees: they are wider than the numbers.
     """
