@@ -106,7 +106,7 @@ PublishedOf = Callable[[Row], "float | None"]
 """``row -> the published accuracy of the same measurement``, ``None`` if the paper prints none."""
 
 NamesOf = Callable[[str, str], "tuple[str | None, str | None]"]
-"""``(backbone, dataset) -> their names in the paper's tables``, ``None`` for what the paper does not have."""
+"""``(backbone, dataset) -> their names in the paper's tables``, ``None`` for a name that the paper does not have."""
 
 
 @dataclass(frozen=True)

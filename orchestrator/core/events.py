@@ -36,8 +36,8 @@ class _Event:
     Attributes:
         seconds: wall-clock seconds in the worker; 0 if unknown.
         error: the reason in one line, if the cell or task failed or was skipped.
-        problem: a cause outside of the cell or task: an unusable store, or too little memory, of which another attempt
-            may have enough.
+        problem: a cause outside of the cell or task: an unusable store, or too little memory. Another attempt may get
+            more memory.
         traceback: the traceback, if there was a failure that the worker has not recorded.
         log: path of the worker's log on the worker's machine; empty if unknown.
         retryable: whether another attempt makes sense, because the worker crashed or an input was damaged.

@@ -40,11 +40,11 @@ class RunOptions:
     """How a grid is run. No option changes a result.
 
     Attributes:
-        local: run in this process, without Ray.
+        local: whether to run in this process, without Ray.
         address: a running Ray cluster to join; ``None`` starts an instance on this machine.
-        retry_failed: run cells again that have a failure on record.
+        retry_failed: whether to run cells again that have a failure on record.
         disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
-        raced: stop measuring methods that cannot be the best any more.
+        raced: whether to stop measuring methods that cannot be the best any more.
         cell_limit: seconds after which a cell's worker is ended and the cell counts as failed, if not ``local``; 0 for
             no limit.
     """
@@ -94,7 +94,7 @@ def execute(
 
     def on_event(event: CellEvent) -> list[Cell]:
         costs.learn_memory(event.cell, event.gpu_mib)
-        if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
+        if event.kind == "failed" and not event.recorded:  # else the worker has recorded it
             trace = f"{event.traceback}\n{_tail(event.log)}"
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, retryable=event.retryable)
         counter.on_event(event)
@@ -103,7 +103,7 @@ def execute(
         return next_of_race(event) if plan.raced else []
 
     def next_of_race(event: CellEvent) -> list[Cell]:
-        """Return the cells that can run now because this event completes what a place needs for its decision."""
+        """Return the cells that can run next if this event completes what a race needs for a decision; else none."""
         nonlocal plan, started
         ended.update([event.cell.id] if event.kind != "started" and not event.retryable else [])
         if not plan.can_decide(ended):

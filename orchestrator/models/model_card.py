@@ -31,7 +31,7 @@ class ModelCard:
     """The content of a model card.
 
     Attributes:
-        name: of the model.
+        name: name of the model.
         cell: the method with its settings, the backbone, the data and the sources.
         evaluations: scores on test splits; may be empty.
         notes: sentences about the accuracy.

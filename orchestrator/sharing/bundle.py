@@ -68,10 +68,10 @@ class Bundle:
         files: name -> content of every other file that is intact.
         problems: name of a file, or ``archive`` for the whole bundle -> what is wrong.
         cells: cell id -> the cell and its label, in the order of the grid.
-        results: of the finished cells, in the same order.
+        results: the results of the finished cells, in the same order.
         predictions: cell id -> the predictions on each test split.
         text_limits: the classes that the text tower cannot tell apart.
-        version: of the project that wrote the bundle. Another version may have other columns in its tables.
+        version: the project's version that wrote the bundle. Tables of another version may have other columns.
     """
 
     manifest: Mapping[str, Any]

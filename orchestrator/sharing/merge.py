@@ -153,7 +153,7 @@ def _difference(mine: Result, theirs: Result) -> str:
 
 
 def _merge_failures(store: Store, other: Store) -> list[str]:
-    """Copy failures of cells and artifacts that ``store`` has neither finished nor recorded. Return their ids."""
+    """Copy the failures that ``store`` lacks, except those of finished cells and built artifacts. Return their ids."""
     finished = store.result_ids() | other.result_ids()
     known = store.read_failures()
     taken = []

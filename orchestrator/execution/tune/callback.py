@@ -196,6 +196,9 @@ def _error_text(trial: Trial) -> str:
 
 
 def _cpus_of_largest_node(gpus: float) -> float:
-    """CPUs of the largest node with at least ``gpus`` GPUs. A cell that requests all of them is alone on the node."""
+    """Return the CPUs of the largest node with at least ``gpus`` GPUs.
+
+    A cell that requests all of these CPUs is alone on the node.
+    """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return max((node.get("CPU", 0.0) for node in nodes if node.get("GPU", 0.0) >= gpus), default=0.0)

@@ -25,7 +25,7 @@ def cluster_capacity(limits: Resources, packing: Packing, device: str | None) ->
     Args:
         limits: CPUs and GPUs of the nodes that the autoscaler can start.
     """
-    grown = Resources(0, 0)  # of the cluster when all nodes have started; none without an autoscaler
+    grown = Resources(0, 0)  # size of the cluster when all nodes have started; 0 without an autoscaler
     if limits != Resources(0, 0):
         head = next(node["Resources"] for node in ray.nodes() if HEAD_RESOURCE in node["Resources"])
         grown = Resources(head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus)
@@ -51,9 +51,9 @@ def cluster_size() -> Resources:
 
 
 def smallest_gpu_mib() -> float | None:
-    """Ask every node for the memory of its smallest GPU, and return the least; ``None`` if none has answered.
+    """Return the memory of the cluster's smallest GPU in MiB; ``None`` if it is unknown.
 
-    The question takes no GPU and starts nothing on one.
+    Each node with GPUs is asked. The query reserves no GPU and runs nothing on a GPU.
     """
     query = ray.remote(num_cpus=0)(_smallest_on_this_node)
     queries = [
@@ -63,13 +63,13 @@ def smallest_gpu_mib() -> float | None:
     ]
     found: list[float] = []
     for answer in ray.wait(queries, num_returns=len(queries), timeout=ANSWER_SECONDS)[0] if queries else ():
-        with contextlib.suppress(ray.exceptions.RayError):  # the node is going
+        with contextlib.suppress(ray.exceptions.RayError):  # the node is leaving the cluster
             found.append(ray.get(answer))
     return min(filter(None, found), default=None)
 
 
 def _smallest_on_this_node() -> float:
-    """Memory of this machine's smallest GPU in MiB; 0 where there is none."""
+    """Return the memory of this machine's smallest GPU in MiB; 0 without a GPU."""
     from orchestrator.util.machine import local_gpus
 
     return min((gpu.total for gpu in local_gpus()), default=0) / 2**20

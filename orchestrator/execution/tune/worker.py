@@ -63,17 +63,17 @@ class Worker(tune.Trainable):  # type: ignore[misc]
 
 
 def cannot_start(text: str) -> bool:
-    """Whether the worker failed in its constructor, so that no worker can start at all."""
+    """Return whether the worker failed in its constructor, so that no worker can start at all."""
     return "raised in its creation task" in text
 
 
 def worker_died(text: str) -> bool:
-    """Whether the worker's process ended or could not be reached; false for an exception that it raised."""
+    """Return whether the worker's process ended or could not be reached; false for an exception that it raised."""
     return text.startswith(_DIED) or (text.startswith("The actor ") and "is unavailable:" in text.partition("\n")[0])
 
 
 def node_lost(text: str) -> bool:
-    """Whether a worker was lost because its node died or could not be reached."""
+    """Return whether a worker was lost because its node died or could not be reached."""
     return worker_died(text) and ("node has died" in text or "is unavailable:" in text)
 
 
@@ -91,7 +91,7 @@ def failure(cell: Cell, text: str, kernel_killed: bool) -> CellEvent:
 
 
 def oom_kill_count() -> int:
-    """How many processes this machine's kernel has killed for lack of memory since the machine was started."""
+    """Return the number of processes that this machine's kernel has killed for lack of memory since its start."""
     with suppress(OSError):
         if found := re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE):
             return int(found[1])
