@@ -179,12 +179,10 @@ def _spectral_change(
 def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
     """Return the source models of a saved basis, in the order of the basis.
 
-    The source models are found by the digests of their files or, if a digest is missing, by their names. If a name is
-    missing too, as for renamed files of another format, or if neither side has digests, return ``sources`` unchanged.
+    The source models are found by the digests of their files or, if there are none or one is missing, by their names.
+    If a name is missing too, as for renamed files of another format, return ``sources`` unchanged.
     """
     for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
-        if wanted == found:
-            break
         if wanted and set(wanted) <= set(found):
             return SelectedSources(sources, [found.index(each) for each in wanted])
     return sources

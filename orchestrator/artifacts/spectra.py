@@ -33,8 +33,11 @@ Value = TypeVar("Value")
 DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
 
-KEPT_PRETRAINED_BASES = 96
-"""Number of bases of pre-trained matrices that a process keeps. ViT-B has 49 weight matrices, ViT-L/14 has 97."""
+KEPT_PRETRAINED_BASES = 98
+"""Number of bases of pre-trained matrices that a process keeps: both ends of ViT-B's 49, or one of ViT-L/14's 97.
+
+With fewer, a method that goes through all matrices in the same order would find none of them.
+"""
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 

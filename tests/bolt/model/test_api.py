@@ -26,6 +26,7 @@ from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
 from bolt.model.model import Model
 from bolt.model.saving import FORMS, Form, adapter_files
 from bolt.spectral.directions import top_directions
+from bolt.spectral.sources import SelectedSources, Sources
 from bolt.spectral.spectral_change import BasisMismatch
 from bolt.spectral.spectral_linear import NonFiniteTensor
 from bolt.task.task import Adapted
@@ -66,7 +67,7 @@ def sources(checkpoints: Path, backbone: Backbone) -> CheckpointSources:
     return bolt.load_sources(checkpoints, backbone)
 
 
-def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None = None) -> Model:
+def adapted(backbone: Backbone, method: str, sources: Sources | None = None) -> Model:
     """Adapt to ``IMAGES`` with a method, with the method's settings for tests."""
     labels = LABELS if "fewshot" in METHODS[method].tracks else None
     start = backbone.tower.state_dict_open_clip() if METHODS[method].meta_recipe else None
@@ -289,6 +290,15 @@ def test_coefficients_find_or_bring_their_basis(
     for other in ({"a": first, "b": second}, {"a": first, "b": second, "c": second}):
         with pytest.raises(BasisMismatch, match=f"{', '.join(other)}.*: source_0, source_1, source_2"):
             load_model(tmp_path / "alone", backbone, CheckpointSources(backbone, other))
+
+
+def test_sources_without_files_are_found_by_their_names(backbone: Backbone, tmp_path: Path) -> None:
+    in_memory = RandomSources(backbone, count=4)
+    model = adapted(backbone, "bolt", SelectedSources(in_memory, [0, 1, 2]))
+    model.save(tmp_path / "model")
+    for positions in ([0, 1, 2], [2, 3, 0, 1]):
+        again = load_model(tmp_path / "model", backbone, SelectedSources(in_memory, positions))
+        assert torch.equal(again.logits(IMAGES), model.logits(IMAGES))
 
 
 @pytest.mark.parametrize(
