@@ -129,7 +129,10 @@ class Protocol:
         return self.config_selection == "best_on_test" or (self.tta_alpha == "test_labels" and track == "tta")
 
     def with_switches(self, **switches: object) -> Protocol:
-        """Return a protocol with changed switches, which its name lists. Raises ``TypeError`` for an unknown switch."""
+        """Return a protocol with changed switches. The name of the new protocol lists them.
+
+        Raises ``TypeError`` for an unknown switch.
+        """
         changed = {key: value for key, value in switches.items() if getattr(self, key, None) != value}
         if not changed and all(hasattr(self, key) for key in switches):
             return self

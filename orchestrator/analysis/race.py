@@ -150,7 +150,8 @@ def race(
 
     Args:
         scores_MDS: accuracies in percent by method, dataset and seed, as planned; NaN where there is none.
-        known_MDS: whether a score was measured, or cannot come because the cell failed; by default true for all.
+        known_MDS: true where a score was measured, and where none can come because the cell failed; by default true
+            everywhere.
         smallest_difference: in points; methods that differ by less are level.
         looks: by default :func:`planned_looks`.
         spending: how much of the level is spent up to each look.

@@ -127,7 +127,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
 
 
 class TextSide:
-    """Loads the text side of a backbone, as a part of the whole model, whenever prompts are encoded."""
+    """A backbone's tokenizer, and its whole open_clip model, which is loaded whenever prompts are encoded."""
 
     def __init__(self, entry: BackboneEntry) -> None:
         self._entry, self._loaded_from = entry, backbone_ref(entry)

@@ -23,8 +23,8 @@ from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, Stored
 from orchestrator.store.results import Evaluation
 
 KEPT_PREDICTIONS = 64
-"""Number of predictions that a process keeps for other cells: of the frozen backbone, and of towers that depend on the
-sources alone."""
+"""A process keeps this many predictions for other cells: predictions of the frozen backbone, and of towers that depend
+on the sources alone."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES,
 
 @dataclass(frozen=True)
 class Hand:
-    """How steadily characters are set. A pair is the range of a uniform draw."""
+    """How much the drawing of a character varies. A pair is the range of a uniform draw."""
 
     tilt: tuple[float, float] = (-0.25, 0.25)
     """Rotation in radians."""

@@ -49,8 +49,8 @@ def token_mode() -> dict[str, str]:
     The result is empty if this machine has no token, or if the variable is already set. A driver that joins by an
     explicit address does not turn the authentication on by itself, and a cluster with a token refuses such a driver.
 
-    Set the variable for the time of the connection only. Ray reads it once in this process. An instance that this
-    process starts later with another mode would refuse this process.
+    Set the variable for the time of the connection only. If it stays set, a local instance that this process starts
+    later refuses this process.
     """
     return {"RAY_AUTH_MODE": "token"} if "RAY_AUTH_MODE" not in os.environ and _has_token() else {}
 

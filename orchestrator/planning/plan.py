@@ -37,12 +37,12 @@ class Plan:
         sources: the artifact behind every source model of the grid.
         retry_failed: whether cells with a recorded failure run again.
         raced: whether races choose which cells run; see ``analysis/race.py``.
-        places: the races, as decided from the finished cells.
+        places: the race of each place, as the finished cells decide it.
         tried: ids of the cells that this session has run already.
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
-        artifacts: the artifacts that the cells to do need, and those that a race's later looks need, inputs first.
+        artifacts: what the cells in ``todo`` require, and what a race will require for its next looks; inputs first.
         missing: those of ``artifacts`` that must be built.
     """
 

@@ -172,9 +172,8 @@ def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, dest
 
     Args:
         info: the run, as MLflow describes it.
-        destination: URL at which the tracking server keeps its artifacts, for a client that uses the server's database
-            directly. Artifacts that belong to the server are then written to this URL. ``None``: they are sent to the
-            server.
+        destination: URL of the folder in which the tracking server keeps artifacts. A client that uses the server's
+            database directly gives it, and writes the files there itself. ``None``: the server receives the files.
     """
     uri = str(info.artifact_uri)
     if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):

@@ -91,7 +91,8 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
     Every class with images must have at least two, see :func:`fewest_images`.
 
     Args:
-        numbers_per_fold: how many numbers the training on one fold holds. If it is infinite, every stack has one fold.
+        numbers_per_fold: how many numbers the training on one fold keeps in memory, which limits the folds of a stack.
+            With infinity, every stack has one fold.
     """
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
     labels_N = task.support.labels_N.to(queries_ND.device)

@@ -193,6 +193,6 @@ def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def wooded(rng: KeyedRandom, image: Tensor, amount: float) -> Tensor:
-    """Scatter single trees over a picture, where clouds exceed the threshold `amount`."""
+    """Scatter single trees over a picture: where a random field exceeds the threshold ``amount``."""
     trees = (clouds(rng, len(image), 11)[:, 0] > amount).float()
     return paint(image, trees, tint(rng, len(image), WOOD))

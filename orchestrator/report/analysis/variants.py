@@ -71,7 +71,10 @@ def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Var
 
 
 def _random_sources(cells: Sequence[Cell]) -> bool:
-    """Return whether the sources may be random: seeds have different sources, or there is only one seed."""
+    """Return whether the sources may have been drawn at random.
+
+    This is so if seeds have different sources, or if there is only one seed.
+    """
     choices: dict[tuple[str, int], list[frozenset[str]]] = {}
     for cell in cells:
         sources = frozenset(source.dataset for source in cell.sources)
