@@ -82,18 +82,17 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[st
 
 def read_wnid_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Read class folders that are named by the WordNet ids of ImageNet's classes, as one part ``test``."""
-    return list(wnids()), {"test": wnid_part(folder, folder)}
+    return list(wnids()), {"test": wnid_part(find_class_folders(folder, re.compile(r"n\d{8}")), folder)}
 
 
-def wnid_part(inside: Path, folder: Path) -> Part:
-    """Make a part of the class folders below ``inside``, which are named by WordNet ids; labels are 0 to 999.
+def wnid_part(classes: ImagesOfClass, folder: Path) -> Part:
+    """Make a part of class folders that are named by WordNet ids; labels are 0 to 999.
 
-    ``folder``: the dataset's folder. Raises ``UserError`` for an id that is none of ImageNet's 1,000 classes.
+    ``folder``: the dataset's folder. Raises ``UserError`` for a folder that is none of ImageNet's 1,000 classes.
     """
     index = {wnid: label for label, wnid in enumerate(wnids())}
-    classes = find_class_folders(inside, re.compile(r"n\d{8}"))
-    if unknown := [name for name in classes if name not in index]:
-        raise UserError(f"the folder {unknown[0]} is none of the 1,000 classes of ImageNet", where=str(inside))
+    if unknown := [images[0].parent for name, images in classes.items() if name not in index]:
+        raise UserError(f"the folder {unknown[0].name} is none of the 1,000 classes of ImageNet", where=str(unknown[0]))
     return _labelled(classes, index.__getitem__, folder)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import DasslRoute, is_inside
 from orchestrator.datasets.part import Part, file_part
-from orchestrator.datasets.routes.class_folders import wnid_part, wnids
+from orchestrator.datasets.routes.class_folders import find_class_folders, wnid_part, wnids
 from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
 
@@ -81,7 +81,8 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str],
     """
     assert isinstance(entry.route, DasslRoute)
     root = _image_folder(entry.route, folder, "train")
-    return list(wnids()), {part: wnid_part(root / name, folder) for part, name in (("train", "train"), ("test", "val"))}
+    in_part = {"train": root / "train", "test": root / "val"}
+    return list(wnids()), {part: wnid_part(find_class_folders(inside), folder) for part, inside in in_part.items()}
 
 
 def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:

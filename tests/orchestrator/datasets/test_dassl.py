@@ -48,6 +48,15 @@ def test_each_dataset_is_read_in_the_order_of_its_file(name: str, benchmark: Pat
     assert sorted(benchmark.rglob("*")) == before  # nothing is written into a lab's folder
 
 
+def test_a_folder_that_is_no_class_of_imagenet_is_refused(benchmark: Path, tmp_path: Path, catalog: Catalog) -> None:
+    root = tmp_path / "imagenet"
+    shutil.copytree(benchmark / "imagenet", root)
+    one = min(next(root.rglob("train")).iterdir())
+    shutil.copytree(one, one.with_name(f"{one.name} copy"))
+    with pytest.raises(UserError, match=f"{one.name} copy is none of the 1,000 classes"):
+        open_dataset(catalog.dataset("eleven_imagenet"), tmp_path)
+
+
 def test_images_keep_the_order_of_the_file_and_names_their_words(caltech: Path, catalog: Catalog) -> None:
     rows = split_file(caltech)
     names = {label: name for _, label, name in rows["train"]}

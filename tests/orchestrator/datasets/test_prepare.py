@@ -211,6 +211,18 @@ except UserError as error:
 """
 
 
+@pytest.mark.parametrize(("option", "expected"), [("size=32k", "the disk is full"), ("ro", "the disk is read-only")])
+def test_a_small_disk_that_is_full_or_read_only_is_named(tmp_path: Path, option: str, expected: str) -> None:
+    script = f'mount -t tmpfs -o {option} none {tmp_path} && echo mounted && "$@"'
+    with serve(files={"a.tar": BODY}) as server:
+        child = [sys.executable, "-c", CHILD, server.url_of("a.tar"), str(tmp_path), "mounted"]
+        command = ["sh", "-c", 'unshare -rm sh -c "$@"', "sh", script, "sh", *child]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    if not done.stdout.startswith("mounted"):
+        pytest.skip(f"this user may not mount a disk: {done.stderr.strip()}")
+    assert f"pets cannot be prepared: {expected}" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("how", "expected"),
     [("limited", "the disk does not support"), ("locked", "this folder may not be written to")],
