@@ -66,12 +66,15 @@ class Kind(Generic[T]):
         each_k: whether ``make`` is called for every k of the group.
         name: the name in a track's ``lead_tables``. A table of the section ``lead`` whose name the group's track does
             not list is shown nowhere, only written as a file.
+        replaces_main: whether the only table of this kind, if it has a row for every method, replaces the main table,
+            which is then only written as a file.
     """
 
     make: Callable[..., T | Iterable[T] | None]
     section: str
     each_k: bool = False
     name: str = ""
+    replaces_main: bool = False
 
     def of(self, grid: GridResults, *group: ComparisonGroup) -> list[T]:
         """Make all tables or figures of this kind: about one group, or without a group about the whole report."""
@@ -84,10 +87,10 @@ class Kind(Generic[T]):
 GROUP_TABLES: list[Kind[Table]] = [
     Kind(main_table, "lead", name="main"),
     Kind(dataset_table, "lead", each_k=True, name="datasets"),
-    Kind(shift_table, "lead", each_k=True, name="shift"),
+    Kind(shift_table, "lead", each_k=True, name="shift", replaces_main=True),
     Kind(base_to_new_table, "lead", each_k=True, name="base_to_new"),
     Kind(epochs_table, "lead", each_k=True, name="epochs"),
-    Kind(variants_tables, "variants"),
+    Kind(variants_tables, "variants", replaces_main=True),
     Kind(verdict_tables, "verdict"),
     Kind(frontier_table, "costs", each_k=True),
     Kind(data_efficiency_table, "costs"),
@@ -128,20 +131,12 @@ def report_tables(grid: GridResults) -> dict[ComparisonGroup | None, Tables]:
 
 
 def _group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
-    """Make the tables of one group.
-
-    Two kinds replace the main table, because they have the same rows: the variants of a method, if the group has no
-    other method, and the accuracies under shift, if the group has one k. The main table is then written as a file only.
-    """
+    """Make the tables of one group."""
     sections: dict[str, list[Table]] = defaultdict(list)
     for kind in GROUP_TABLES:
         tables = kind.of(grid, group)
         hidden = kind.section == "lead" and kind.name not in group.track.lead_tables
-        replaces_main = not hidden and (
-            (kind.make is variants_tables and [len(table.rows) for table in tables] == [len(group.methods)])
-            or (kind.make is shift_table and len(tables) == 1)
-        )
-        if replaces_main:
+        if kind.replaces_main and not hidden and [len(table.rows) for table in tables] == [len(group.methods)]:
             sections["files"] += sections["lead"][:1]
             sections["lead"][:1] = tables
         else:
