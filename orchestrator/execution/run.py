@@ -102,15 +102,21 @@ def execute(
             on_finished(event.cell.id)
         return next_of_race(event) if plan.raced else []
 
+    def after_cells() -> Plan:
+        """Return the plan of what is left. A remote store that is away is waited for, because cells may be running."""
+        return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
+
     def next_of_race(event: CellEvent) -> list[Cell]:
         """Return the cells that can run next if this event completes what a race needs for a decision; else none."""
         nonlocal plan, started
-        ended.update([event.cell.id] if event.kind != "started" and not event.retryable else [])
+        if event.kind == "started" or event.retryable:
+            return []
+        ended.add(event.cell.id)
         if not plan.can_decide(ended):
             return []
-        plan = next_block(plan, store, tried)
+        plan = after_cells()
         ready = plan.ready()
-        store.remove_failures([cell.id for cell in ready])
+        retry_store(store.files.is_local, lambda: store.remove_failures([cell.id for cell in ready]))
         counter.extend(plan.race_line, ready)
         tried.update(cell.id for cell in ready)
         started += len(ready)
@@ -129,14 +135,15 @@ def execute(
                 reason = f"needs {cause.key}, which could not be built: {cause.error}"
                 _record_failure(store, cell.id, reason, retryable=cause.retryable)
                 counter.on_event(CellEvent(cell, "failed", error=reason))
-                ended.update([cell.id] if not cause.retryable else [])
+                if not cause.retryable:
+                    ended.add(cell.id)
             built, started = built + len(plan.missing) - len(failed), started + len(plan.todo) - len(blocked)
             tried.update(cell.id for cell in plan.todo)
             cells = [cell for cell in plan.todo if cell not in blocked]
             later = [cell for cell in plan.open if cell.id not in tried]
             wait_for("starting Ray workers for the cells")
             backend.run_cells(cells, settings, on_event, later=later)
-            plan = next_block(plan, store, tried)
+            plan = after_cells()
             counter.extend(plan.race_line, plan.todo, plan.build_gflops)
     return plan, built, started
 

@@ -91,8 +91,9 @@ def run_cells(
         more = [cell.id for cell in on_event(event) or ()]
         if event.kind != "started":
             unfinished.discard(event.cell.id)
-        unfinished.update(more)
-        waiting.add(number_of[name] for name in more)
+        if more:
+            unfinished.update(more)
+            waiting.add([number_of[name] for name in more])
         waiting.more_to_come &= bool(unfinished)
 
     with ScratchFolder("tune") as folder:
