@@ -35,7 +35,7 @@ READY_FILE = PROJECT / "docs" / "cluster" / "on-premises.yaml"
 METHODS = "zero_shot,linear_probe,tip_adapter,lp_plus_plus,bolt_pooled,bolt"
 WHAT = f"demo-fewshot --only domain=glyphs --only method={METHODS} --set fine_tuning.epochs=1"
 GRID = f"python -m orchestrator grid {WHAT}"
-FIRST, SECOND = "--only seed=1 --only shots=1,4", "--only seed=2 --only shots=1"
+FIRST, SECOND = "--only seed=1 --only shots=1,16", "--only seed=2 --only shots=1"
 CELLS = 88
 MORE_CELLS, ZERO_SHOT_CELLS = 40, 8  # of the second seed; of none
 WORKERS = ("one", "two")
