@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -51,7 +52,7 @@ class TwoStageSettings(PlainRecipe):
     first_stage: Annotated[float, Range("in (0, 1)", lambda value: 0 < value < 1)] = 0.6
     layer_norms: Literal["all", "in_blocks"] = "all"
 
-    @property
+    @cached_property
     def stages(self) -> tuple[TrainingRecipe, TrainingRecipe]:
         """The recipes of the two stages."""
         first = max(1, min(int(self.first_stage * self.epochs), self.epochs - 1))

@@ -21,7 +21,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from orchestrator.analysis import SMALLEST_DIFFERENCE
@@ -117,6 +116,8 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
     boundary is carried from look to look. Each boundary is placed so that paths cross it with the probability that its
     look spends (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
     """
+    from scipy.optimize import brentq  # takes 0.4 s, and a plan without a race needs no levels
+
     found: list[float] = []
     spent, before = 0.0, 0.0
     points, weights = np.zeros(1), np.ones(1)  # where the paths are, and their probability

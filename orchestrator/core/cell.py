@@ -100,6 +100,9 @@ class Cell:
             of=self,
         )  # fmt: skip
 
+    def __hash__(self) -> int:
+        return hash(self.id)  # the hash of all fields takes longer, and is asked for a million times for a large grid
+
     @property
     def selects_on_test(self) -> bool:
         """Whether test labels choose a setting of this cell."""
@@ -133,7 +136,7 @@ class Cell:
             seed=data["seed"],
             listed=data.get("listed"),
         )
-        hash(cell)  # raises TypeError if a field that must be a name is a list
+        hash(tuple(vars(cell).values()))  # raises TypeError if a field that must be a name is a list
         return cell
 
 

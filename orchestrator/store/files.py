@@ -169,7 +169,8 @@ class Files:
         """
         with translate_errors(self.url):
             if self.is_local:
-                size = self.path_inside(name).stat().st_size
+                size = self.local_path(name).stat().st_size  # raises for a missing file before links are followed
+                self.path_inside(name)
                 if size > LARGEST:
                     what = f"{self.location(name)} has {size / 2**20:.0f} MiB, far more than a file of this kind has"
                     raise UserError(what, where=self.url, hint="move it away; a missing result is measured again")
