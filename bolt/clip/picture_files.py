@@ -77,7 +77,11 @@ def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
 
 
 def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.Image:
-    """Decode a file with Pillow. ``mode_of`` maps the raw mode that Pillow chooses for a tile to the mode to use."""
+    """Decode a file with Pillow.
+
+    A tile is a piece of the file that Pillow decodes at once. Its raw mode says how the file stores the pixels, such as
+    ``RGB;16B``. ``mode_of`` maps the raw mode that Pillow chooses to the raw mode to use.
+    """
     if not isinstance(source, str | Path):
         source.seek(0)
     with Image.open(source) as image:
@@ -98,7 +102,11 @@ def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.
 
 
 def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
-    """Return the raw mode in the arguments of a tile, and a function that returns the arguments with another mode."""
+    """Return a tile's raw mode, and a function that takes another raw mode and returns the tile's new arguments.
+
+    ``arguments`` are those of the tile's decoder. They are the raw mode alone, or a tuple that begins with it. Other
+    arguments have no raw mode: ``""`` is returned for it, and the function returns the arguments unchanged.
+    """
     if isinstance(arguments, str):
         return arguments, str
     if isinstance(arguments, tuple) and arguments and isinstance(arguments[0], str):

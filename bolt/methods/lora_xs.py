@@ -1,17 +1,19 @@
 """LoRA-XS: trains a small core between frozen singular directions of the weights (Balazy et al., arXiv:2405.17604).
 
 U_r, S_r and V_r are the leading r singular triplets of a weight matrix W, which becomes ``W + alpha / r U_r R S_r
-V_r^T``. Only R (r, r) is trained. With all matrices these are 49 r^2 parameters in ViT-B and 97 r^2 in ViT-L/14: 12,544
-and 24,832 at r = 16. The text head stays frozen. BOLT uses the sources' directions instead, and a diagonal R.
+V_r^T``. Only R (r, r) is trained. If all matrices are changed, ViT-B has 49 r^2 trained parameters and ViT-L/14 has 97
+r^2: 12,544 and 24,832 at r = 16. The text head stays frozen. BOLT uses the sources' directions instead, and its R is
+diagonal.
 
 The defaults need no labels to tune by: r = alpha = 16, all matrices, and a rate of 4e-3 without weight decay, as in the
 authors' runs with alpha = r. For GLUE the authors search the rate on the development set. What differs:
 
 - R starts at zero. The authors draw R from N(0, 1e-5^2), which ``init_std: 1e-5`` does.
-- The singular directions are exact. The authors compute them by a randomised method, with fewer iterations when they
-  merge the weights. Directions whose singular value is numerically zero are left out, so R is at most min(m, n) wide.
+- The singular directions are exact. The authors compute them by a randomised method. To merge a trained R into the
+  weights, they compute the directions again, with fewer iterations.
+- Directions whose singular value is numerically zero are left out. So R is smaller than (r, r) if W has a rank below r.
 
-S_r multiplies the input side, so the effect of a column of R is proportional to the column's singular value.
+S_r is between R and V_r^T. So the effect of a column of R is proportional to the singular value of that column.
 
 Shape legend: (m, n) a weight matrix (out, in), r rank.
 """

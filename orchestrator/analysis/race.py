@@ -75,7 +75,10 @@ class Race:
         return np.flatnonzero(self.beaten_by_M < 0)
 
     def measured(self, method: int) -> Look | None:
-        """Return the look up to which a method was measured."""
+        """Return the last look that used a method's scores: the one where the method went out, or else the last one.
+
+        ``None`` before the first look.
+        """
         return self.out_at[method] or self.at
 
 

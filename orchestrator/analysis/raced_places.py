@@ -68,9 +68,10 @@ class RacedPlace:
         )
 
     def ahead(self, looks: int) -> frozenset[str]:
-        """Return the ids of the cells that the next look and the ``looks`` looks after it use.
+        """Return the ids of the cells that the next look uses, and of those that later looks use.
 
-        The remaining methods are assumed to stay. Empty if the race is over.
+        ``looks``: the number of later looks to include. All methods that are still in are assumed to stay in. If the
+        race is over, there are no such cells.
         """
         if self.race.next is None:
             return frozenset()
@@ -85,7 +86,7 @@ class RacedPlace:
 
     @property
     def decisions(self) -> dict[str, tuple[str, float]]:
-        """Return the methods that are out, each with the method that it lost to and the p-value."""
+        """The methods that are out: label -> the label of the method that it lost to, and the p-value."""
         both = zip(self.methods, self.race.beaten_by_M, self.race.p_M, strict=True)
         return {method: (self.methods[rival], float(p)) for method, rival, p in both if rival >= 0}
 
@@ -159,7 +160,10 @@ def raced_places(
 
 
 def wanted_cells(cells: Iterable[Cell], places: Sequence[RacedPlace]) -> frozenset[str]:
-    """Return the ids of the cells that some place needs up to its next decision, and of all cells that do not race."""
+    """Return the ids of the cells that may be measured now: those that a race wants, and those that are in no race.
+
+    A race wants the cells that its past decisions used, and those that its next decision needs.
+    """
     raced = {cell.id for place in places for cell in place.cells.values()}
     return frozenset(cell.id for cell in cells if cell.id not in raced).union(*(place.wanted for place in places))
 

@@ -75,7 +75,10 @@ def unscored_sentence(cell_ids: Sequence[str]) -> str:
 
 
 def check_scored(scored: Collection[object], metric: MetricName | None, where: str) -> None:
-    """Raise ``UserError`` if ``scored`` is empty, because no result has predictions."""
+    """Raise ``UserError`` if ``scored``, the part of the results that has a score, is empty.
+
+    A result without a score lacks the predictions that the metric needs.
+    """
     if not scored:
         raise UserError(
             f"no result has predictions, which {metric or 'these metrics'} need; results of early versions lack them",

@@ -26,7 +26,10 @@ _TIE = 1e-9
 
 @cache
 def flips(datasets: int) -> Floats:
-    """Return the signs of all flips, (F, D), always the same for a number of datasets. The first row flips nothing."""
+    """Return the signs of all flips, (F, D). The first row flips nothing.
+
+    The same number of datasets always gives the same signs.
+    """
     if datasets <= ALL_FLIPS_UP_TO:
         return np.asarray(1.0 - 2.0 * (np.arange(2**datasets)[:, None] >> np.arange(datasets) & 1))
     signs_FD = np.random.default_rng(datasets).choice([-1.0, 1.0], size=(2**ALL_FLIPS_UP_TO, datasets))
@@ -35,9 +38,10 @@ def flips(datasets: int) -> Floats:
 
 
 def flipped_statistics(differences_PD: Floats) -> Floats:
-    """Return the statistic of every pair after every flip, (P, F). NaN marks a dataset that a pair does not share.
+    """Return the statistic of every pair after every flip, (P, F).
 
-    The first column has the observed statistics. The row of a pair without differences or without datasets is 0.
+    A difference is NaN on a dataset that the pair does not share. The first column of the result has the observed
+    statistics. The row of a pair without differences or without datasets is 0.
     """
     n_P1 = np.maximum(np.isfinite(differences_PD).sum(axis=1, keepdims=True), 2)
     known_PD = np.nan_to_num(rounded(differences_PD))

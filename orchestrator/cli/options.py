@@ -171,10 +171,11 @@ ComputeSettings = Annotated[RunSettings, compute_settings]
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with its parameter ``settings`` replaced by the options for the settings, for Typer.
+    """Return a command that has several options in place of its parameter ``settings``.
 
-    The annotation of ``settings`` names the function that makes the settings: :func:`store_settings` or
-    :func:`compute_settings`. The options are the parameters of this function.
+    The annotation of ``settings`` names a function: :func:`store_settings` or :func:`compute_settings`. Typer makes an
+    option of each of the function's parameters. A call passes the given options to the function, and its result to the
+    command as ``settings``.
     """
     own = signature(command, eval_str=True).parameters
     make = own["settings"].annotation.__metadata__[0]

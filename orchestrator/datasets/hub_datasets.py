@@ -117,7 +117,7 @@ def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str
 
 
 def _fetched_revision(folder: Path, repo: str) -> str:
-    """Return the commit that a folder was fetched from. Raises ``UserError`` if the folder was not fetched."""
+    """Return the commit that a folder was fetched from. Raises ``UserError`` if it was not fetched from ``repo``."""
     found = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
     if len(found) != 2 or found[0] != repo:
         raise UserError(f"{folder} is there and was not fetched from {repo}", hint="give another name: --name NAME")
@@ -125,12 +125,18 @@ def _fetched_revision(folder: Path, repo: str) -> str:
 
 
 def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: str) -> dict[str, Any]:
-    """Return the fields ``config`` and ``splits`` of a repository's route.
+    """Return the field ``splits`` of a repository's route and, if the user names a configuration, ``config``.
 
-    ``config`` and ``given`` are the configuration and the splits in the user's address.
+    A single split, named or found, is divided into training and test images. If the user names none of several splits,
+    those for training and test are used, recognised by their names.
 
-    Raises ``UserError`` if the repository lacks the configuration or the splits, or if the address must choose among
-    several and does not.
+    Args:
+        paths: the files in the repository.
+        config: the configuration that the user names; needed if the repository has several.
+        given: the splits that the user names, separated by commas.
+
+    Raises ``UserError`` if the repository lacks what the user names. It is also raised if the user does not name a
+    configuration although there are several, or does not name splits although it is unclear which ones to use.
     """
     found: dict[str, list[str]] = {}
     for path in map(PurePosixPath, paths):

@@ -31,7 +31,7 @@ LEAST_TRAINING_SHARE = 0.25
 """The smallest share of a GPU for a fine-tuning, and for a cell that trains the tower and was not measured."""
 
 TYPICAL_BATCH = 32
-"""Assumed images in a training step of a method without the setting ``batch_size``."""
+"""Assumed number of images in a training step, if the method has no setting ``batch_size``."""
 
 ASSUMED_GPU_MIB = 80.0 * 1024
 """Assumed memory of a GPU if a plan is shown on a machine without a GPU. Plans print it as an assumption."""

@@ -15,7 +15,8 @@ CLOSE_SECONDS = 30.0
 """The most seconds that closing waits until the queue is written. Even an attempt to reach a dead server is shorter."""
 
 LEFT_TO_SYNC = 200
-"""If more runs than this are queued at the end, the thread leaves them to ``sync``, which shows its progress."""
+"""The most runs that the thread still writes after ``close`` was called: the last ones of the queue. ``sync`` writes
+the others later, and shows its progress."""
 
 
 class BackgroundTracker:
@@ -30,8 +31,8 @@ class BackgroundTracker:
             seconds.
         describe: gives the labels of a result's run.
         read: reads the result of a cell, by the cell's id.
-        say: receives one line when MLflow cannot be reached, one when it can be reached again, and one at the end of
-            the ``with`` block if runs are left to ``sync``.
+        say: receives one line when runs cannot be written, one when MLflow can be reached again, and one at the end of
+            the ``with`` block if runs could not be written, or not in time.
         pauses: seconds of the first and of the longest pause.
     """
 

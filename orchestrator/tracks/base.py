@@ -27,7 +27,7 @@ MetricName = Literal[
 
 
 def support_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return the passes through the tower that a method needs to learn from a labelled support."""
+    """Return how many images a method takes through the tower to learn from a labelled support."""
     return method.tower_passes(support_size, settings)
 
 

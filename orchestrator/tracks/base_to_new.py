@@ -30,7 +30,10 @@ def _larger_half(whole: int) -> int:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return the passes through the tower, for a support of half of the classes."""
+    """Return how many images a cell takes through the tower.
+
+    ``support_size`` counts the images of all classes. The support holds those of the base classes, about half of them.
+    """
     return support_passes(method, settings, _larger_half(support_size), test_size)
 
 

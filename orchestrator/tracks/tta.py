@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """Return the passes through the tower.
+    """Return how many images a cell takes through the tower.
 
     A method that does not change the tower counts its passes itself, from the number of test images. The other methods
     train by :mod:`bolt.training.test_time`. There, one forward pass over the test images selects the trusted images.

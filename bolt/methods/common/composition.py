@@ -26,15 +26,16 @@ import torch
 from torch import Tensor
 
 _CONVERTED_AT_ONCE = {"cpu": 2**20}
-"""Device type -> numbers of a half-precision stack converted at once. On a CPU they fit into its cache."""
+"""Device type -> how many numbers of a half-precision stack are converted at once. On a CPU they fit into its cache."""
 _CONVERTED_AT_ONCE_ELSEWHERE = 2**24
 
 
 class Composition:
-    """Some tensors of a network as functions of the coefficients of N task vectors, which start at zero.
+    """Some tensors of a network, composed of their base values and N task vectors with trainable coefficients.
 
-    ``loss.backward()`` adds to ``coefficients.grad`` for a loss computed with :meth:`tensors`, as if autograd had
-    differentiated the sum. ``torch.autograd.grad`` does not work: its graph ends at the composed weights.
+    All coefficients start at zero. If a loss is computed with :meth:`tensors`, ``loss.backward()`` adds the gradient of
+    the coefficients to ``coefficients.grad``, as if autograd had differentiated the sum. ``torch.autograd.grad`` cannot
+    return this gradient, because the graph ends at the composed weights.
 
     Attributes:
         names: the composed tensors' names, in the order of the coefficients' second axis.

@@ -68,5 +68,5 @@ class CoopTrainingSettings(Checked):
         return PlainRecipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
 
     def passes(self, epochs: int, images: int) -> TowerPasses:
-        """Return the passes through both towers of a training of ``epochs`` epochs on ``images`` images."""
+        """Return how often the towers are run to train for ``epochs`` epochs on ``images`` images."""
         return TowerPasses(training=epochs * images, text_training=epochs * math.ceil(images / self.batch_size))

@@ -30,9 +30,10 @@ _NUMBERS_AT_ONCE = 2**24
 
 
 class FoldStack(NamedTuple):
-    """Folds with equal numbers of held-out images. One computation trains on all folds of a stack.
+    """Some folds with equal numbers of held-out images, stacked so that one computation trains on all of them.
 
-    Training on frozen features is bound by the number of operations, not by their size: four folds take as long as one.
+    This saves time. Training on frozen features is many small operations, and their number decides how long it takes,
+    not their size. So four folds take as long as one.
 
     Attributes:
         support: the whole support.

@@ -1,6 +1,10 @@
-"""BOLT's training-free start: bases of the sources' singular directions, and pooled coefficients times a chosen scale.
+"""BOLT's training-free start: the sources' pooled changes are added to a tower, at the scale that scores best.
 
-Shape legend: m, n a weight matrix's rows and columns, r its coefficients.
+Each weight matrix gets a basis; by default, the sources' singular directions make it. In this basis, each source has
+coefficients. They are pooled, by default into their mean. The pooled coefficients times a scale alpha change the tower.
+Of several candidates for alpha, the one that scores best is used.
+
+Shape legend: r columns of a matrix's basis, each with one coefficient.
 """
 
 from __future__ import annotations
@@ -72,7 +76,7 @@ class PooledStart:
     Attributes:
         tower: the tower, with coefficients on its matrices.
         coefficients: open_clip matrix name -> the trainable coefficients, (r,).
-        unscaled: the tower's change under the pooled coefficients, before they are scaled.
+        unscaled: the bases, and the pooled coefficients before they are multiplied by alpha.
         alpha: the scale, and how it was chosen.
         sign: whether coefficients are clamped at zero.
     """

@@ -38,7 +38,7 @@ class GridResults:
         raced: the races that decided which cells were measured.
         left_out: planned cells that the races no longer need, and that have neither a result nor a failure.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
-        text_limits: for each backbone and dataset with such classes, the classes whose text vectors are equal.
+        text_limits: the classes whose text vectors are equal, for each backbone and dataset that has such classes.
     """
 
     name: str
@@ -94,7 +94,11 @@ class GridResults:
         return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))
 
     def verdict_records(self) -> list[dict[str, Any]]:
-        """Return the records of ``verdict.json`` (docs/verdict.md): verdicts with the text limits of their datasets."""
+        """Return the records of ``verdict.json`` (docs/verdict.md).
+
+        Each record is a verdict. Its ``text_limits`` name the classes that the text vectors do not tell apart, for each
+        dataset that the verdict is about.
+        """
         records: list[dict[str, Any]] = []
         for series in self.verdicts:
             datasets = {

@@ -87,9 +87,13 @@ def group_figure(
     figure: Any, group: ComparisonGroup, kind: str, title: str, caption: str, *,
     k: int | None = None, table: str = "", **more: Any,
 ) -> FigureFile:  # fmt: skip
-    """Return the finished figure of one group, or of one k of the group. Its name is ``kind`` with the group and k.
+    """Return the finished figure about one group, or about one k of it.
 
-    ``table`` is the kind of the group's table that has the same numbers. ``more`` is for :func:`finished`.
+    Args:
+        kind: the first part of the figure's name. The group and k follow it.
+        table: the first part of the name of the table that has the same numbers. The group and k follow it, but only
+            the group follows ``main``, because that table has all k. Empty if no table has these numbers.
+        more: further arguments of :func:`finished`.
     """
     of_group = f"_{group.key.slug}"
     of_k = of_group + (f"_k{k}" if k is not None else "")
