@@ -5,8 +5,9 @@ joint sign-flip test of ``sign_flips`` with 8 or more. Both test the mean differ
 measures how often the set is right, and docs/verdict.md has the figures behind each choice.
 
 With fewer than 5 datasets, nothing is concluded. Where accuracies tie, the t-test on 3 datasets keeps the best of 11
-methods in only 88 % of draws, because three equal differences show no spread. With fewer than 8 datasets, there are too
-few flips: the smallest p-value of 2^5 flips hardly excludes a method.
+methods in only 88 % of draws, because three equal differences show no spread and seem certain. The sign-flip test needs
+8 datasets. With 5, there are only 2^5 ways to flip the signs. So its smallest p-value is 1/32, which hardly excludes a
+method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
@@ -64,7 +65,8 @@ def best_set(
             domains may be compared together if their names differ.
         without_seeds: methods that draw nothing at random. Their single score on a dataset is compared with every seed
             of the other methods.
-        raced: for each method that a race has excluded, the better method and the p-value; ``None`` without a race.
+        raced: the decisions of a race, which excludes methods while a grid is measured: excluded method -> the better
+            method and the p-value. ``None`` without a race.
     """
     methods = [method for method, own in scores.items() if any(math.isfinite(score) for score in own.values())]
     scores_MDS = _score_array([scores[method] for method in methods])
@@ -124,10 +126,10 @@ def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> 
 
 
 def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> Test:
-    """Return the test of each remaining method against its remaining rivals.
+    """Return a function that tests each of some methods against the others, which are its rivals.
 
-    Rivals that share 8 datasets or more with the method are tested jointly, other rivals one by one. The level is
-    divided between both groups in proportion to the number of rivals.
+    Rivals that share 8 datasets or more with a method are tested jointly, those that share 5 to 7 one by one. Others
+    are not tested. Each of the two tested groups gets a part of the level, in proportion to its number of rivals.
     """
     places, ones = np.arange(len(tests.n)), np.ones(len(tests.n))
     place_MM = by_pair(methods, places, places, 0)
@@ -163,9 +165,11 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
 def skewed_methods(methods: int, differences_PD: Floats, tests: PairedTests) -> NDArray[np.bool_]:
     """Return which methods have rivals that are usually a little better and at times much worse.
 
-    The skewness of the rivals' leads, in standard errors of a normal sample, is averaged over the pairs with enough
-    datasets for the joint test. With 5 rivals and such skew, 37, 80 and 96 % of wrongly excluded methods are marked at
-    8, 12 and 16 datasets. Without skew, 1 to 3 % of excluded methods are marked.
+    The leads of such rivals over the method have a clearly negative skewness. Each skewness is divided by its standard
+    error in normal samples. The mean is over the rivals that share enough datasets with the method for the joint test.
+
+    With 5 rivals and such skew, this finds 37, 80 and 96 % of the wrongly excluded methods at 8, 12 and 16 datasets.
+    Without skew, it finds 1 to 3 % of the excluded methods.
     """
     n = np.maximum(tests.n, JOINT_FROM).astype(float)
     errors = np.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
@@ -189,9 +193,9 @@ def more_datasets(
     The estimate takes the mean and the deviation of the difference as fixed. The pair is settled when one method is
     significantly better, or when the interval of the difference lies within plus or minus ``smallest_difference``. For
     each of the two cases, N datasets are enough if ``distance * sqrt(N) / deviation`` is at least the sum of two
-    t quantiles: one for the test or interval, one for the power. In the first case, ``distance`` is that between the
-    difference and 0. In the second case, it is that between the difference and the nearer end of the range. The smaller
-    of both N is taken.
+    t quantiles: one for the test or interval, one for the power. In the first case, ``distance`` is how far the
+    difference is from 0. In the second case, it is how far the difference is from the nearer end of the range. The
+    smaller N of the two cases is taken.
 
     Args:
         difference: observed mean difference in points, in either direction.
@@ -222,14 +226,14 @@ def more_seeds(
 ) -> int | None:
     """Return the estimated number of further seeds on the same datasets that settle a pair with a probability of 80 %.
 
-    A pair is settled as in :func:`more_datasets`. The variance of a dataset's difference, a mean over seeds, is the sum
-    of a variance between datasets and a variance between seeds. More seeds reduce the variance between seeds only.
+    A pair is settled as in :func:`more_datasets`. A dataset's difference is a mean over seeds. Its variance is the sum
+    of a part between datasets and a part between seeds. More seeds reduce the part between seeds only.
 
     Args:
         differences_DS: the differences by dataset and seed; NaN if there is none.
 
     Returns:
-        ``None`` if the variance between datasets is at least as large as that between seeds, if it is too large to
+        ``None`` if the part between datasets is at least as large as the part between seeds, if it is too large to
         settle the pair, or if more than ``LARGEST_COUNT`` further seeds are needed. Also ``None`` with fewer than
         ``MIN_DATASETS`` datasets, or if no dataset has two seeds.
     """
@@ -253,7 +257,10 @@ def more_seeds(
 
 
 def _datasets_for(distance: float, deviation: float, confidence: float, power: float) -> int:
-    """Return the smallest N whose t quantiles for ``confidence`` and ``power`` reach distance * sqrt(N) / deviation."""
+    """Return the smallest N at which ``distance * sqrt(N) / deviation`` is at least the sum of two t quantiles.
+
+    The two are the quantiles at ``confidence`` and at ``power``.
+    """
     if distance <= 0:
         return 2 * LARGEST_COUNT
     return int(np.searchsorted(-_detectable(confidence, power), -distance / deviation)) + 2 if deviation else 2
@@ -261,7 +268,10 @@ def _datasets_for(distance: float, deviation: float, confidence: float, power: f
 
 @cache
 def _detectable(confidence: float, power: float) -> Floats:
-    """Return the smallest detectable effect, in standard deviations, with N = 2, 3, ... datasets; it falls with N."""
+    """Return the smallest effect that is detected on N = 2, 3, ... datasets with the probability ``power``.
+
+    The effect is a mean difference divided by the standard deviation of one dataset's difference. It falls with N.
+    """
     n = np.arange(2, 2 * LARGEST_COUNT)
     return np.asarray((stdtrit(n - 1, confidence) + stdtrit(n - 1, power)) / np.sqrt(n))
 

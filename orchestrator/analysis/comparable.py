@@ -38,7 +38,7 @@ def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
     """Return the base of a changed protocol among ``present``, such as ``strict`` for ``strict+sigma_sign=relu``.
 
-    Of several, the base with the fewest differences is returned; ``None`` if there is no base.
+    If there are several bases, the one that differs least from ``name`` is returned; ``None`` if there is no base.
     """
     known = set(present)
     while "+" in name:
@@ -88,7 +88,10 @@ def seedless_methods(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
-    """Return the labels whose accuracy does not depend on a seed, by their rows or by the methods' declarations."""
+    """Return the labels whose accuracy does not depend on a seed.
+
+    These are the labels whose rows have no seed, and those of methods that declare that they use no support images.
+    """
     from bolt.methods import METHODS  # imports torch
 
     declared = {name for name, method in METHODS.items() if not method.uses_support}

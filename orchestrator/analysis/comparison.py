@@ -29,7 +29,8 @@ LEVEL = 0.045
 """The p-value up to which a method is excluded. With the repeated steps, the best set misses the best method in at most
 5 % of cases."""
 SURE = 0.005
-"""Up to this p-value, the exclusion of a method is right at 95 % even if differences are skewed against the method."""
+"""If a method is excluded at this p-value or a smaller one, the exclusion is right at 95 % even if the differences are
+skewed against the method."""
 RULE = 2
 """The version of the rule that makes the best set. Verdicts of earlier versions may name other methods."""
 POWER = 0.8
@@ -170,9 +171,9 @@ class Comparison:
 
     @property
     def _open_pairs(self) -> list[Pair]:
-        """The pairs of the first method that are not level, which decide whether it is the best.
+        """The pairs that are not level and have the first method; they decide whether this method is the best.
 
-        If all its pairs are level, these are all pairs that are not level.
+        If there is no such pair, these are all pairs that are not level.
         """
         pairs = [pair for pair in self.pairs if not pair.level]
         return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
@@ -221,7 +222,7 @@ def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
 
     Args:
         p_MM: one-sided p-value for "method i is better than method j".
-        usable_MM: the pairs with enough data for a test. Methods of other pairs do not count as rivals.
+        usable_MM: the pairs with enough data for a test. The two methods of any other pair are no rivals.
     """
 
     def test(left: Ints) -> tuple[Floats, Ints]:
@@ -258,7 +259,7 @@ def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diago
 
 
 def significance_per_pair(rivals: int) -> float:
-    """Return the p-value up to which one of several ``rivals``, tested pair by pair, excludes a method."""
+    """Return the largest p-value at which a test of one pair excludes a method that has ``rivals`` rivals."""
     return LEVEL / max(rivals, 1)
 
 

@@ -64,7 +64,7 @@ def cheapest(methods: Sequence[str], costs: Mapping[str, Cost], first: CostKind)
     """Return the cheapest method.
 
     The kinds of costs are compared one after the other. For each kind, only methods that cost at most ``FELT`` times
-    the lowest cost remain. Of several last methods, the first one is returned.
+    the lowest cost remain. If several methods are left at the end, the first of them is returned.
     """
     left = list(methods)
     for kind in kinds(first):
@@ -100,7 +100,10 @@ def _cost(rows: Sequence[Row], results: Mapping[str, Result]) -> Cost:
 
 
 def _counted(result: Result) -> tuple[bool, float] | None:
-    """Return whether a cell read source models, and the operations to adapt; ``None`` if the method was removed."""
+    """Return whether a cell read source models, and the operations to adapt.
+
+    ``None`` if this version of the project lacks the method or one of its settings.
+    """
     from bolt.methods import METHODS  # imports torch
 
     cell = result.cell
@@ -112,7 +115,7 @@ def _counted(result: Result) -> tuple[bool, float] | None:
     passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
     if support and (last_view := method.support_feature_views(settings)) is not None:
-        images += support * (last_view + 1)  # forward passes for the features, which cells share in a cache
+        images += support * (last_view + 1)  # the passes that compute features, though cells share a cache of these
     prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
     return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
 

@@ -20,7 +20,7 @@ from orchestrator.core.intervals import wilson_interval
 from orchestrator.tracks import MetricName
 
 GROUPS = 20
-"""Number of groups of images that are left out in turn."""
+"""Number of groups of images. The jackknife leaves out one group at a time."""
 WITHOUT_INTERVAL: frozenset[MetricName] = frozenset({"calibration_error", "share_at_95"})
 
 
@@ -74,11 +74,12 @@ def _without(answers: Answers, left_out_N: NDArray[np.bool_]) -> Answers:
 
 
 def _of_worst_class(answers: Answers) -> tuple[float, float]:
-    """Return an interval of the lowest recall of any class: from the smallest lower end to the smallest upper end.
+    """Return an interval of the lowest recall of any class, made from one interval for the recall of each class.
 
-    The ends are those of one interval per class. The lowest recall is below the smallest lower end only if the recall
-    of the worst class is below its interval. It is above the smallest upper end only if the class with this end has a
-    recall above its interval. This can be any of the C classes, so the upper ends allow for C comparisons.
+    It goes from the smallest lower end of these intervals to their smallest upper end. The lowest recall is below this
+    range only if the recall of the worst class is below the interval of that class. The lowest recall is above this
+    range only if the class with the smallest upper end has a recall above that end. This can be any of the C classes,
+    so the upper ends allow for C comparisons.
     """
     totals_C, hits_C = np.bincount(answers.labels_N), np.bincount(answers.labels_N, weights=answers.correct_N)
     counts = [(hits / total, int(total)) for hits, total in zip(hits_C, totals_C, strict=True) if total]

@@ -71,12 +71,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The seeds' and the rest's part of :attr:`variance`, multiplied by the numbers of seeds and images."""
+        """The part of :attr:`variance` that comes from the seeds and the rest, times ``seeds * images``."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """The images' part of :attr:`variance`, multiplied by the numbers of seeds and images."""
+        """The part of :attr:`variance` that comes from the images, times ``seeds * images``."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property
@@ -86,14 +86,15 @@ class VarianceParts:
 
     @property
     def seed_share(self) -> float:
-        """The seeds' share of the variance, from 0 to 1."""
+        """The share of :attr:`variance` that comes from the seeds and the rest, from 0 to 1."""
         whole = self.seed_part + self.image_part
         return self.seed_part / whole if whole else 0.0
 
     def more_seeds(self, significance: float, smallest_difference: float) -> int | None:
         """Return the estimated number of further seeds that settle the pair with a probability of 80 %.
 
-        ``None`` with one seed, or if ``LARGEST_COUNT`` further seeds do not suffice, for lack of test images.
+        ``None`` with one seed. Also ``None`` if there are so few test images that ``LARGEST_COUNT`` further seeds would
+        not suffice.
 
         Args:
             significance: one-sided p-value at which a method is excluded.
@@ -198,9 +199,9 @@ def correct_by_method(
 def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> dict[int, Correct]:
     """Return the contribution of each test image to the balanced accuracy of a method, by seed.
 
-    The mean over images is the balanced accuracy of the seed. An image has a weight inverse to the size of its class.
-    Differences between the recalls of classes do not count as variance between images, because every sample of images
-    has the same classes.
+    The mean over images is the balanced accuracy of the seed. The weight of an image is inversely proportional to the
+    size of its class. The recall of its class is subtracted: every sample of images has the same classes, so different
+    recalls of classes are no variance between images.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)
@@ -264,7 +265,10 @@ def best_set_on_dataset(
 
 
 def _table(correct: Mapping[int, Correct], seeds: Sequence[int]) -> Floats:
-    """Return the table of ``seeds``, (S, N). A method without seeds has the same row for each seed."""
+    """Return a method's values as a table with a row for each of ``seeds``, (S, N).
+
+    A method without seeds has the same row for each seed.
+    """
     only = next(iter(correct.values()))
     return np.stack([correct.get(seed, only) for seed in seeds] or [only]).astype(np.float64)
 

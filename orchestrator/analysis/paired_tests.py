@@ -24,7 +24,7 @@ Few datasets estimate the skewness badly, and a correction for all of it costs p
 _DIGITS = 9
 """Differences are rounded to this many digits, so that rounding errors do not break ties."""
 _NO_SKEW = 1e-6
-"""Below this skewness there is no correction, because it would be the difference of two nearly equal numbers."""
+"""A smaller skewness is not corrected for: the correction would be the difference of two nearly equal numbers."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def t_values(difference: Floats, error: Floats) -> Floats:
 def with_skew_intervals(
     tests: PairedTests, differences_PN: Floats, rows_P: NDArray[np.bool_], confidence: float = CONFIDENCE
 ) -> PairedTests:
-    """Return the tests with intervals that are corrected for skew in the rows ``rows_P``.
+    """Return the tests, with the intervals of the pairs ``rows_P`` corrected for skew.
 
     Hall's transformation of t (:func:`hall_t`) is monotone and has an inverse in closed form (Hall, Journal of the
     Royal Statistical Society B 54, 1992). The interval contains the means whose transformed t is between the t
@@ -96,7 +96,7 @@ def with_skew_intervals(
     error, quantile = tests.deviation / np.sqrt(n), stdtrit(n - 1, (1 + confidence) / 2)
 
     def t_of(transformed: Floats) -> Floats:
-        """Return the t of a transformed value."""
+        """Return the t whose transform is ``transformed``."""
         cube_root = np.cbrt(1 + skew * (transformed - skew / 6))
         return np.where(plain, transformed, 3 * np.divide(cube_root - 1, skew, where=~plain, out=np.zeros(len(n))))
 
@@ -114,7 +114,8 @@ def skewness(tests: PairedTests, differences_PN: Floats) -> Floats:
 def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
     """Return Student's t with Hall's correction for skew: t + g t^2 / 3 + g^2 t^3 / 27 + g / 6.
 
-    Here g is the used part of the skewness (``ALL_SKEW_FROM``) divided by the root of n. The arguments broadcast.
+    Here g is the sample skewness, multiplied by the share that corrections use (``ALL_SKEW_FROM``) and divided by the
+    root of n. The arguments broadcast.
 
     Args:
         mean, squares, cubes: means of a sample's values, of their squares and of their cubes. The squares must be of

@@ -1,9 +1,10 @@
-"""Racing: which methods of a place need no more measurements, while a grid is measured block by block.
+"""Racing: while a grid is measured block by block, a race finds the methods that need no more measurements.
 
-The datasets are measured in a fixed order, first under one seed, then under the others. At each planned look, the rule
-of ``best_set`` tests the methods that are left, on the scores up to this look. A rule that promises 95 % for one test
-breaks its promise if it is applied at many looks. So each look has its own level, and all looks together spend
-``RACE_LEVEL`` (Lan and DeMets, Biometrika 70, 1983). The last look tests the whole grid, with the level that is left.
+There is a race for each place: a track, protocol, backbone, domain and k. Its datasets are measured in a fixed order,
+first under one seed, then under the others. From time to time there is a planned look: the rule of ``best_set`` tests
+the methods that are left, on the scores up to this look. A rule that promises 95 % for one test breaks its promise if
+it is applied at many looks. So each look has its own level, and all looks together spend ``RACE_LEVEL`` (Lan and
+DeMets, Biometrika 70, 1983). The last look tests all scores of the place, with the level that is left.
 ``benchmarks/race_promise.py`` measures how often the promise holds, and ``benchmarks/race.py`` measures what a race
 saves; docs/race.md has the figures.
 
@@ -35,10 +36,10 @@ RACE_LEVEL = 0.03
 """The level that all looks spend together. It is below the 0.045 of a verdict, because with many rivals the looks are
 less correlated than :func:`_levels` assumes."""
 SEED_PART = 0.5
-"""Assumed variance of a difference between seeds, divided by its variance between datasets. It only distributes the
-level over the looks."""
+"""Assumed ratio of two variances of a difference: that between seeds, divided by that between datasets. It only decides
+how the level is distributed over the looks."""
 _GRID = 400
-"""Points of the numerical integral over the paths that have crossed no bound."""
+"""Points of the numerical integral over the paths that have crossed no bound, in :func:`_levels`."""
 
 
 @dataclass(frozen=True, order=True)
@@ -51,7 +52,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Race:
-    """What is settled at one place.
+    """What the race of one place has settled so far.
 
     Attributes:
         beaten_by_M: position of the method that each method lost to; -1 for methods that are still in.
@@ -83,7 +84,7 @@ class Race:
 
 
 def evenly(share: float) -> float:
-    """Spend the level evenly over the information."""
+    """Return ``share`` itself: the part of the level that is spent is equal to the share of the information."""
     return share
 
 
@@ -119,7 +120,7 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
     boundary is carried from look to look. Each boundary is placed so that paths cross it with the probability that its
     look spends (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
     """
-    from scipy.optimize import brentq  # takes 0.4 s, and a plan without a race needs no levels
+    from scipy.optimize import brentq  # this import takes 0.4 s, and a plan without a race needs no levels
 
     found: list[float] = []
     spent, before = 0.0, 0.0
@@ -153,7 +154,8 @@ def race(
     """Return what a race has settled at the looks whose measurements are complete.
 
     Args:
-        scores_MDS: accuracies in percent by method, dataset and seed, as planned; NaN where there is none.
+        scores_MDS: accuracies in percent by method, dataset and seed, in the order in which they are measured; NaN
+            where there is none.
         known_MDS: true where a score was measured, and where none can come because the cell failed; by default true
             everywhere.
         smallest_difference: in points; methods that differ by less are level.

@@ -112,7 +112,7 @@ def grid_races(
     read_predictions: ReadPredictions,
     smallest_difference: float,
 ) -> tuple[RacedPlace, ...]:
-    """Return the race of every place of a grid that has something to decide, from the grid's results.
+    """Return the races of a grid from its results, one for each place where there is something to decide.
 
     Args:
         cells: all planned cells.
@@ -134,7 +134,7 @@ def raced_places(
     *,
     smallest_difference: float,
 ) -> tuple[RacedPlace, ...]:
-    """Return the race of every place of a grid that has something to decide, from the known scores.
+    """Return the races of a grid from the known scores, one for each place where there is something to decide.
 
     Args:
         cells: all planned cells; ``labels`` has their labels, by id.
@@ -175,7 +175,10 @@ def left_out_cells(places: Sequence[RacedPlace]) -> frozenset[str]:
 
 
 def _is_one_number(cell: Cell) -> bool:
-    """Return whether a verdict uses exactly one score of the cell, so that a dataset is one unit of the sample."""
+    """Return whether a verdict uses exactly one score of the cell.
+
+    Other cells do not race, because a race counts every dataset as one unit of the sample.
+    """
     return stored_track(cell.track).group_mean is not None or cell.evaluate_on == (cell.dataset,)
 
 

@@ -82,7 +82,7 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
 
 
 def _loss(verdicts: Sequence[Verdict]) -> str:
-    """Return the largest loss over these k, as text in brackets; empty if the loss at some k is unknown."""
+    """Return the largest loss of ``verdicts``, as text in brackets; empty if any of their losses is unknown."""
     losses = [verdict.loss for verdict in verdicts]
     known = [loss for loss in losses if loss is not None]
     if not known or len(known) < len(losses):
@@ -121,11 +121,11 @@ _WORDS = {
     "memory": ("needs no memory", "needs {} times less memory"),
     "parameters": ("has no trainable parameters", "has {} times fewer trainable parameters"),
 }
-"""The advantage of a method in each kind of cost: if the method has no such cost, and if it has less."""
+"""Kind of cost -> two descriptions of an advantage: of a method that has no such cost, and of one that costs less."""
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
-    """Return how much cheaper the method is than the cheapest rival, in the first kind of cost that clearly differs."""
+    """Return how much less the method costs than the cheapest rival, in the first kind of cost that is clearly less."""
     own, other = verdict.cost(method), verdict.cost(cheapest(rivals, verdict.costs, verdict.saves))
     for kind in kinds(verdict.saves):
         mine, theirs = own.of(kind), other.of(kind)

@@ -134,8 +134,8 @@ def test_name(dataset: str, evaluated_on: str) -> str:
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     """Return the label of every cell, by cell id. Two different measurements never share a label.
 
-    Otherwise a mean would count the measurements as two seeds of one method. Equal labels get a suffix: the cell's rule
-    for sources, then a digest of the method's settings, and at last a number.
+    If they did, a mean would count them as two seeds of one method. Equal labels get the cell's rule for sources as a
+    suffix. Labels that are still equal get a digest of the method's settings, and after that a number.
     """
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}
@@ -151,7 +151,7 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
 
 
 def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[tuple[object, ...], list[str]]:
-    """Return the ids of the cells that a table would print at each position. The label is the position's last part."""
+    """Return position -> ids of the cells that a table would print at this position. A position ends with the label."""
     positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for id_, c in cells.items():
         position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])

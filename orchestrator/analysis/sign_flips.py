@@ -41,7 +41,7 @@ def flipped_statistics(differences_PD: Floats) -> Floats:
     """Return the statistic of every pair after every flip, (P, F).
 
     A difference is NaN on a dataset that the pair does not share. The first column of the result has the observed
-    statistics. The row of a pair without differences or without datasets is 0.
+    statistics. The row of a pair is 0 if all its differences are 0, or if it shares no dataset.
     """
     n_P1 = np.maximum(np.isfinite(differences_PD).sum(axis=1, keepdims=True), 2)
     known_PD = np.nan_to_num(rounded(differences_PD))

@@ -150,7 +150,10 @@ def _dataset_verdicts(
     smallest_difference: float,
     saves: CostKind,
 ) -> Iterable[VerdictSeries]:
-    """Return the verdicts on the datasets of one track, protocol, domain and backbone, if it has few of them."""
+    """Yield a series for each single dataset of one track, protocol, domain and backbone.
+
+    There are none with ``MIN_DATASETS`` test splits or more, because a verdict over datasets is then possible.
+    """
     tests = dict.fromkeys(row.test for row in rows)
     if len(tests) >= MIN_DATASETS:
         return
@@ -175,7 +178,10 @@ def _dataset_verdicts(
 def _comparisons(
     rows: Sequence[Row], smallest_difference: float, races: Mapping[int, RacedPlace]
 ) -> Iterable[tuple[int, Comparison, Sequence[Row]]]:
-    """Yield every k with the comparison over the datasets and the compared rows. ``races``: the races by k."""
+    """Yield a triple for every k: the k, the comparison over datasets, and the compared rows.
+
+    ``races``: the races by k.
+    """
     without_seeds, sign = methods_without_seeds(rows), sign_of(rows[0].metric)
     for k, own in _rows_by_k(rows, seedless_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
@@ -184,7 +190,8 @@ def _comparisons(
             scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
         decisions = races[k].decisions if k in races else None
         found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
-        # Means get their sign back. Leads keep the flipped sign, so that the better method has a positive lead.
+        # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
+        # that the better method has a positive lead.
         yield k, replace(found, methods=tuple(replace(one, mean=sign * one.mean) for one in found.methods)), own
 
 
