@@ -42,7 +42,7 @@ SUPPORT_CROP = Crop()
 """Crops for few-shot training: 50 to 100 % of the image area, half of them mirrored."""
 
 SOURCE_CROP = Crop(smallest=0.9, flip=0.0)
-"""Crops for fine-tuning sources, as in open_clip: 90 to 100 % of the image area, none mirrored."""
+"""Crops for fine-tuning source models, as in open_clip: 90 to 100 % of the image area, none mirrored."""
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,10 @@ class Backbone:
         return tower
 
     def tokenize(self, prompts: Sequence[str]) -> Tensor:
-        """Tokenise prompts: (P, context length), on the backbone's device. The end token has the largest number."""
+        """Return prompts as token numbers, (P, context length), on the backbone's device.
+
+        In CLIP's vocabulary the end token has the largest number, so ``argmax`` finds its position.
+        """
         return self._tokenizer(list(prompts)).to(self.device)
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:

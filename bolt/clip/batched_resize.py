@@ -1,13 +1,13 @@
 """Resizes a batch of crops on the device that holds the images, bit-identical to torchvision's resize.
 
-On one CPU thread a view of a photograph takes 0.8 ms, nearly all of it resizing. A GPU waits 22 ms for a batch of 32.
-Here the resize of a whole batch is two batched matrix products.
+One CPU thread takes 0.8 ms for a view of a photograph, and nearly all of this is resizing. A GPU waits 22 ms for a
+batch of 32 such views. Here two batched matrix products resize a whole batch.
 
 torchvision resizes uint8 images (bicubic, antialiased) in two passes, across and then down, with integer weights. For
 each output position, it normalises the weights of the cubic filter (a = -0.5, with a wider support when the image
-shrinks), multiplies them by 2^p and rounds them. The number p is the largest for which the largest weight stays below
-2^15. A pass adds 2^(p-1) to the weighted sum, shifts the sum by p bits and clamps it to 0 ... 255. All sums are
-integers below 2^53, so float64 computes them exactly, in any order.
+shrinks), multiplies them by 2^p and rounds them. The number p is the largest, up to 22, for which the largest weight
+stays below 2^15. A pass adds 2^(p-1) to the weighted sum, shifts the sum by p bits and clamps it to 0 ... 255. All
+sums are integers below 2^53, so float64 computes them exactly, in any order.
 
 No function here waits for the device or copies pixels to it. For images that are on a GPU, only the rectangles of the
 crops are sent, a few numbers per image.
@@ -28,7 +28,8 @@ _FILTER_RADIUS = 2.0
 _MOST_BITS = 22
 _WEIGHT_LIMIT = 2.0**15
 _MOST_PIXELS = 32 * 3 * 600 * 600
-"""Most pixels that are resized at once, which bounds the memory: 280 MB in float64. The results do not depend on it."""
+"""Most numbers in a batch of padded crops, three for each pixel. A larger batch is resized in parts, so that the crops
+take at most 280 MB in float64, unless one crop alone takes more. The results do not depend on the parts."""
 
 
 def resize_crops(images: Sequence[Tensor], boxes: Sequence[Box], size: int) -> Tensor:
@@ -39,7 +40,7 @@ def resize_crops(images: Sequence[Tensor], boxes: Sequence[Box], size: int) -> T
     Args:
         images: uint8 (3, H, W) each, all on one device.
         boxes: the rectangle of each crop.
-        size: S.
+        size: side S of the resized crops.
     """
     most = max(1, _MOST_PIXELS // (3 * max(box.height for box in boxes) * max(box.width for box in boxes)))
     parts = [slice(start, start + most) for start in range(0, len(boxes), most)]
@@ -63,12 +64,14 @@ def _resize_together(images: Sequence[Tensor], boxes: Sequence[Box], size: int) 
 
 
 def integer_weights(lengths_B: Tensor, longest: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return the integer weights of a pass, float64 (B, S, L), and the number of bits p of each crop, (B,).
+    """Return the weights with which one pass resizes each crop, float64 (B, S, L), and each crop's number p, (B,).
+
+    The weights are integers: the filter's weights, multiplied by 2^p and rounded (see the top of this module).
 
     Args:
-        lengths_B: n of each crop, float64. A crop's weights are zero beyond n.
-        longest: L.
-        size: S.
+        lengths_B: side length n of each crop, float64. A crop's weights are zero beyond n.
+        longest: the longest length L.
+        size: side S of the resized crops.
     """
     scale_B11 = (lengths_B / size)[:, None, None]
     stretch_B11 = scale_B11.clamp_min(1)
@@ -97,6 +100,6 @@ def _cubic(distance: Tensor) -> Tensor:
 
 
 def _shift(sums: Tensor, bits_B: Tensor) -> Tensor:
-    """Divide by 2^bits, round halves up and clamp to the range of a byte."""
+    """Divide the sums of each crop by 2 to the power of its bits, round halves up, and clamp to 0 ... 255."""
     unit_B111 = 2.0 ** bits_B[:, None, None, None]
     return ((sums + unit_B111 / 2) / unit_B111).floor().clamp(0, 255)

@@ -111,7 +111,7 @@ def _read_file(file: Path) -> Any:
             )
     except (MemoryError, UnreadableCheckpoint):
         raise
-    except Exception as error:  # torch, pickle, zipfile and safetensors raise many kinds for a damaged file
+    except Exception as error:  # torch, pickle, zipfile and safetensors raise many exceptions for damaged files
         if isinstance(error, pickle.UnpicklingError):
             if "Unsupported global" in str(error):
                 raise _pickled(file, "") from None

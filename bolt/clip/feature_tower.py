@@ -26,8 +26,8 @@ from bolt.protocol import Precision
 class FeatureTower(ImageTower):
     """A frozen module of open_clip, such as a ResNet or a ConvNeXt: normalised images (B, 3, S, S) -> features (B, D).
 
-    Only methods on frozen features can use this tower. Its shape has no layers, so asking for the names of its weight
-    matrices raises ``UnsupportedTower``.
+    Only methods that need no more than frozen features can use this tower. Its shape has no layers, so asking for the
+    names of its weight matrices raises ``UnsupportedTower``.
     """
 
     def __init__(self, visual: nn.Module, shape: TowerShape) -> None:
@@ -102,8 +102,8 @@ class TimmTower(FeatureTower):
 def image_tower_of(model: nn.Module) -> ImageTower:
     """Return the frozen image tower of an open_clip model, in the class that fits its architecture.
 
-    The shape of a tower other than CLIP's own states ``quick_gelu`` if any module of the whole model is a QuickGELU.
-    The text side counts too, because an image tower such as a ResNet has no GELU.
+    If the tower is not CLIP's own transformer, the field ``activation`` of its shape is ``quick_gelu`` if any module of
+    the whole model is a QuickGELU. The text side counts too, because an image tower such as a ResNet has no GELU.
 
     Raises ``UnsupportedTower`` if the tower's input is not square.
     """

@@ -1,4 +1,4 @@
-"""Converts the tensors and configurations of CLIPs of Hugging Face transformers to open_clip's, and image towers back.
+"""Converts CLIPs of Hugging Face transformers, tensors and configurations, to open_clip's form; and image towers back.
 
 transformers has separate query, key and value matrices, and stores the projection as (embed, width). open_clip stacks
 the three matrices, and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
@@ -87,7 +87,7 @@ def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     prefix = VISION if any(name.startswith(VISION) for name in tensors) else ""
     vision = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    vision.pop("embeddings.position_ids", None)  # the buffer 0, 1, 2, ... of older versions
+    vision.pop("embeddings.position_ids", None)  # older versions store the positions 0, 1, 2, ...
     projection = tensors.get(VISUAL_PROJECTION)
     vision.pop(VISUAL_PROJECTION, None)
     found = {
@@ -201,7 +201,8 @@ def open_clip_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return open_clip's model configuration for the ``config.json`` of a ``CLIPModel``.
 
     Raises ``ValueError`` if the model is no CLIP, if the activation is neither GELU nor QuickGELU, if the two towers
-    have different activations, or if the vocabulary is not CLIP's, for which open_clip has a tokenizer.
+    have different activations, or if the vocabulary is not CLIP's. The backbone uses open_clip's tokenizer, which has
+    CLIP's vocabulary.
     """
     shape, text = shape_from_config(config), {**_TEXT_DEFAULTS, **(config.get("text_config") or {})}
     if text["hidden_act"] != shape.activation:

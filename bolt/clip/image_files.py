@@ -8,7 +8,7 @@ CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader do
 transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
                        black, depending on whether the image had to be resized. An opaque alpha channel is dropped
 a fourth band          of a TIFF, JPEG 2000, BMP or TGA: it is opacity if at least half of the visible pixels are fully
-                       opaque. Otherwise it is another band, such as near infrared, which has the same tags
+                       opaque. Otherwise it is another band, such as near infrared: files tag both in the same way
 16-bit grey            v / 257, rounded. Pillow would clip at 255, so most images would be white. 12 bits: v / 16.06
 32-bit integers        like 16-bit grey if all values are in 0 to 65535, otherwise an error: their range is unknown
 floating point         255 v, rounded, if all values are in 0 to 1, otherwise an error
@@ -94,9 +94,10 @@ class ReadAs(NamedTuple):
     """How an image was read.
 
     Attributes:
-        turned: whether the EXIF orientation demands a turn.
+        turned: whether the EXIF orientation asks for a turn, even if it was not applied.
         remarks: notes on the parts of the file that are not used.
-        low, high: the range of the values, without the lowest and the highest 0.5 % if the values were scaled.
+        low, high: the least and the greatest value. If ``white`` is not 255, they are the 0.5 % and the 99.5 % quantile
+            of the stored values.
         white: the value that becomes white.
     """
 
@@ -108,12 +109,12 @@ class ReadAs(NamedTuple):
 
 
 def open_image(source: ImageSource, reading: Reading = UPRIGHT) -> Image.Image:
-    """Open an image: upright, in mode ``RGB`` or ``L``. Raises one of ``UNREADABLE``."""
+    """Open an image: upright, in mode ``RGB`` or ``L``. Raises one of the exceptions in ``UNREADABLE``."""
     try:
         return _open(source, reading)
     except UNREADABLE:
         raise
-    except Exception as error:  # readers of damaged files raise many types
+    except Exception as error:  # damaged files raise many types of exceptions
         raise OSError(f"it cannot be decoded: {type(error).__name__} {error}") from error
 
 

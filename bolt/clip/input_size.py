@@ -26,9 +26,10 @@ class InputSize:
     interpolation: Interpolation = "bicubic"
 
     def encoded(self) -> Any:
-        """Return the value that stands for this size in an identity.
+        """Return the value that stands for this size when the fingerprint of an artifact is computed.
 
-        For CLIP's own way of resizing it is the side alone, as in the identities of older artifacts.
+        If images are resized as CLIP does it, the value is the side alone, as before the other fields existed. So older
+        artifacts keep their fingerprints.
         """
         plain = self == InputSize(self.side)
         return self.side if plain else {"side": self.side, "resize": self.resize, "interpolation": self.interpolation}

@@ -33,7 +33,7 @@ def holds_lora(tensors: Mapping[str, Tensor]) -> bool:
 def merge_lora(
     tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], str]:
-    """Merge a LoRA into the weights beside it, or into the pre-trained tower if it is stored alone.
+    """Merge a LoRA into the weights that the checkpoint holds too, or into the pre-trained tower if it holds none.
 
     Args:
         tensors: the tensors of the checkpoint, by name.
@@ -43,7 +43,8 @@ def merge_lora(
     Returns:
         The merged weights with all other tensors of the checkpoint, and a note on what was merged.
 
-    Raises ``TensorMismatch`` if the scale, a matrix, or the kind of adapter is unknown. The message says how to merge.
+    Raises ``TensorMismatch`` if the scale or a matrix is unknown, if the adapter is of another kind, or if it does not
+    fit the tower. The message names programs that merge a LoRA.
     """
     tensors, settings = _clip_lora(tensors, settings, frozen)
     pairs: dict[str, dict[str, Tensor]] = {}
@@ -114,7 +115,10 @@ def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) ->
 
 
 def _target(name: str, base: Mapping[str, Tensor], whole: bool) -> str | None:
-    """Return the name in ``base`` of the matrix that a LoRA calls ``name``; a prefix is dropped unless ``whole``."""
+    """Return the name in ``base`` of the matrix that a LoRA calls ``name``; ``None`` if ``base`` does not have it.
+
+    Unless ``whole``, leading parts of ``name`` are dropped until it fits.
+    """
     parts = name.split(".")
     for start in range(1 if whole else len(parts)):
         stem = ".".join(parts[start:])

@@ -1,4 +1,4 @@
-"""Converts measured values, as from satellites and microscopes, with any bands and any range, to pixels of 8 bits.
+"""Converts measured values to pixels of 8 bits: images of satellites or microscopes, with any bands and any range.
 
 Shape legend: H, W height and width, C bands.
 """
@@ -34,7 +34,7 @@ def read_values(
     """Return an image's stored values in the chosen bands, (H, W, C), and the value that means "no data" or ``None``.
 
     ``image``: the image as decoded by Pillow; ``None`` if Pillow cannot decode it. Raises ``ValueError`` if a band does
-    not exist, or if ``bands`` have to be chosen.
+    not exist, or if ``bands`` is ``None`` and the image is neither grey nor RGB.
     """
     last, no_data = max(bands or (1,)), None
     if not isinstance(source, Image.Image) and (
@@ -83,7 +83,8 @@ def to_8_bit(
 ) -> tuple[Image.Image, tuple[float, float], bool]:
     """Scale values to a grey or RGB image of 8 bits, from the range ``stated`` or from 0 to ``white``.
 
-    Return the image, the values at 0.5 and 99.5 %, and whether every pixel has a value. A pixel without one is black.
+    Return the image, the 0.5 % and the 99.5 % quantile of the values, and whether every pixel has a value. A value that
+    is missing or not finite becomes black.
 
     Raises ``ValueError`` if no range is stated and values lie outside of 0 to ``white``.
     """

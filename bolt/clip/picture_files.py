@@ -51,7 +51,7 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
         return _decode(source)
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
-    except Exception as error:  # Pillow raises many types for damaged files
+    except Exception as error:  # damaged files raise many types of exceptions
         content = file_content(source)
         if content.startswith(_TIFF) and isinstance(error, UnidentifiedImageError):
             return None, ()
@@ -105,7 +105,7 @@ def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
     """Return a tile's raw mode, and a function that takes another raw mode and returns the tile's new arguments.
 
     ``arguments`` are those of the tile's decoder. They are the raw mode alone, or a tuple that begins with it. Other
-    arguments have no raw mode: ``""`` is returned for it, and the function returns the arguments unchanged.
+    arguments have no raw mode: the first result is then ``""``, and the function returns the arguments unchanged.
     """
     if isinstance(arguments, str):
         return arguments, str
@@ -134,7 +134,7 @@ def file_content(source: PictureFile) -> bytes:
 
 
 def _without_metadata(content: bytes) -> list[bytes]:
-    """Return a PNG or JPEG file without its metadata: once with the EXIF part kept, once without any.
+    """Return two copies of a PNG or JPEG file without its metadata. Only the first copy keeps the EXIF part.
 
     For any other file, the list is empty.
     """

@@ -64,9 +64,10 @@ def forward_pass(precision: Precision | None, device: torch.device) -> Iterator[
 def training_step(precision: Precision | None, device: torch.device) -> Iterator[None]:
     """Compute the forward and backward pass of a training step in the ``with`` block, with the same bits every time.
 
-    The backward pass runs outside of :func:`forward_pass`, so it also needs the switch of float32 products. On a GPU,
-    the backward pass of attention adds in an order that changes from run to run, unless deterministic algorithms are
-    requested. An operation without a deterministic algorithm then raises a ``RuntimeError``.
+    On a GPU, the block sets PyTorch's number format for float32 products. :func:`forward_pass` sets it too, but for the
+    forward pass only. The block also requests deterministic algorithms. Without them, the backward pass of attention
+    adds in an order that changes from run to run. An operation that has no deterministic algorithm raises a
+    ``RuntimeError``.
     """
     if device.type != "cuda":
         yield

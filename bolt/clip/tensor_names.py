@@ -33,7 +33,7 @@ MATRIX_KINDS = {
     "mlp_out": (".mlp.c_proj.weight", ".mlp.fc2.weight"),
     "projection": (PROJECTION, "head.proj.weight", "trunk.head.weight"),
 }  # fmt: skip
-"""Kind of weight matrix, as in settings -> endings of the names that open_clip and timm give to such matrices."""
+"""Kind of weight matrix, as settings call it -> endings of the names of such matrices in open_clip and timm."""
 
 MatrixKinds = Annotated[tuple[str, ...], some_of(MATRIX_KINDS)]
 """The type of a setting that names kinds of weight matrices."""
@@ -46,7 +46,8 @@ _BLOCK_MODULES = {
     "mlp.c_fc.": "c_fc",
     "mlp.c_proj.": "c_proj",
 }
-"""Name of a module in open_clip's block, up to ``weight`` or ``bias`` -> name of the module in our block."""
+"""Beginning of a tensor's name in a block of open_clip, before ``weight`` or ``bias`` -> name of the module that holds
+the tensor in a :class:`bolt.clip.tower.Block`."""
 
 _LAYER_NORM = re.compile(r"ln_.*|norm\d*|fc_norm|norm_pre|[qk]_norm")
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
@@ -146,7 +147,10 @@ def check_tensors(
 
 
 def _list_first(what: str, names: list[str]) -> list[str]:
-    """Return a line with the first three tensors. The same tensor of several blocks counts as one."""
+    """Return one line with ``what`` and the first three ``names``; no line if there are no names.
+
+    Names that differ only in the number of the block count as one.
+    """
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)

@@ -23,7 +23,8 @@ from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
 from bolt.protocol import Precision
 
 PROMPTS_AT_ONCE = 256
-"""Most prompts in one pass. More prompts pass in parts, each of which is computed again in the backward pass."""
+"""Most prompts that the tower encodes at once, which bounds the memory. More prompts are encoded in parts, and training
+computes each part again in the backward pass."""
 
 
 class TextTower(nn.Module):

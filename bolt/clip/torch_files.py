@@ -180,7 +180,7 @@ class _Unpickler(pickle._Unpickler):
 
     def _tensor(self, storage: Tensor, offset: int, size: Any, stride: Any, *_: object) -> Any:
         found = storage.as_strided(tuple(size), tuple(stride), offset)
-        if found.numel() > storage.numel():  # repeated values: a few bytes can be terabytes
+        if found.numel() > storage.numel():  # strides of 0 could make terabytes of a few bytes
             raise UnsafeFile(f"a tensor {tuple(size)} is larger than its storage")
         return found
 

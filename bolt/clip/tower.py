@@ -251,7 +251,7 @@ def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
 
 
 class NamedMatrices(Protocol):
-    """An :class:`ImageTower` or a text tower, whose weight matrices have names."""
+    """A tower that finds the linear modules of its weight matrices by name: an image tower or a text tower."""
 
     def matrix_paths(self) -> dict[str, str]: ...
 

@@ -89,11 +89,12 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 
 
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
-    """Return the weights' values of resize, interpolation, mean and std, as far as they differ from CLIP's.
+    """Return the preprocessing that the weights need: ``resize``, ``interpolation``, ``mean`` and ``std``.
 
-    For a pre-trained tag, open_clip lists the values. For a file, ``open_clip_config.json`` or
-    ``preprocessor_config.json`` beside the file has them. If there is neither, the values are those in which all tags
-    of the architecture agree. open_clip itself takes OpenAI's values for any file, which is wrong for SigLIP.
+    A value that is also CLIP's own is left out. For a pre-trained tag, open_clip lists the values. For a file,
+    ``open_clip_config.json`` or ``preprocessor_config.json`` beside the file has them. If there is neither, the values
+    are those in which all tags of the architecture agree. open_clip itself takes OpenAI's values for any file, which is
+    wrong for SigLIP.
 
     Args:
         config: open_clip's configuration of the model.
