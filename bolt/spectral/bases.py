@@ -1,5 +1,6 @@
 """Orthonormal bases built from the singular directions of several sources, and the merged update of TSV-M.
 
+A source is a model that was fine-tuned on another dataset; its task vector is its weights minus the pre-trained ones.
 Every matrix is in open_clip's orientation.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source, r columns of a basis, N sources.
@@ -31,10 +32,10 @@ class Basis:
 
 
 def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Basis:
-    """Return an orthonormal basis of all sources' directions of a matrix (m, n): the polar factors of the stacks.
+    """Return an orthonormal basis of all sources' directions of a matrix (m, n).
 
-    Columns are ordered by source, then by singular value. Column j of u and column j of v come from the same
-    direction.
+    The u of all directions are put side by side, and so are the v. The basis is the polar factors of these two stacks.
+    Columns are ordered by source, then by singular value. Column j of u and column j of v come from the same direction.
 
     A direction is left out if its u or its v lies in the span of the earlier directions. So an exact copy of another
     source, a zero task vector, and directions beyond min(m, n) add no column, and the columns are always orthonormal.
@@ -57,7 +58,7 @@ def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, in
 
 
 def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
-    """Return an orthonormal basis, extended by random orthonormal columns to min(``width``, m, n) columns.
+    """Return a basis with random orthonormal columns added, so that it has min(``width``, m, n) columns.
 
     An empty basis stays empty, because a matrix that no source has changed is not adapted.
     """
@@ -75,7 +76,7 @@ def pretrained_basis(weight: Tensor, width: int, trailing: bool = False) -> Basi
 
 
 def random_basis(matrix_shape: tuple[int, int], width: int, generator: torch.Generator) -> Basis:
-    """Return two independent draws of random orthonormal columns for a matrix (m, n), float32 on the CPU."""
+    """Return a basis of ``width`` random columns for a matrix (m, n); u and v are drawn independently, on the CPU."""
     u, v = (complete_columns(torch.zeros(rows, 0), width, generator) for rows in matrix_shape)
     return Basis(u, v)
 

@@ -1,6 +1,7 @@
-"""Matrices with orthonormal columns from a stack of unit columns: polar factors, whitening, completion.
+"""Makes the columns of a matrix orthonormal, by polar factors or whitening, and adds columns to orthonormal ones.
 
-All arithmetic is float64; results have the dtype of the input.
+A stack is a matrix of unit columns, which may be linearly dependent. All arithmetic is float64; results have the dtype
+of the input.
 
 Shape legend: m (or n) rows, r columns of a stack.
 """
@@ -14,7 +15,7 @@ _DEPENDENT = 1e-5
 """A unit column is dependent on others if its part outside their span is shorter than this."""
 
 _WELL_CONDITIONED = 1e-6
-"""Ratio of a Gram matrix's smallest and largest eigenvalue, above which float64 resolves the smallest one to 1e-9."""
+"""If the smallest eigenvalue of a Gram matrix is above this share of the largest, float64 resolves it to 1e-9."""
 
 
 def polar_factor(stack: Tensor) -> Tensor:

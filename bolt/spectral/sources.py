@@ -75,7 +75,7 @@ class Sources(Interface):
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return ``make()``, whose result must depend on the sources, the pre-trained tower and ``key`` alone.
 
-        An implementation may cache the result for the method's next cells, so the caller must not change it.
+        An implementation may keep the result for further tasks of the method, so the caller must not change it.
         """
         return make()
 
@@ -85,7 +85,7 @@ class Sources(Interface):
 
 
 class SelectedSources(Sources):
-    """Some of the sources in a chosen order. The order matters, because a basis concatenates its sources.
+    """Some of the sources in a chosen order. The order matters, because a basis has the sources' columns in this order.
 
     Args:
         sources: the sources to select from.
@@ -108,7 +108,7 @@ class SelectedSources(Sources):
 
     def mean_task_vector(self, matrix: str) -> Tensor:
         """Return the mean over the selected sources of one matrix's task vector."""
-        if len(self._positions) == len(self._sources.names):  # the order does not matter
+        if len(self._positions) == len(self._sources.names):  # a mean does not depend on the order
             return self._sources.mean_task_vector(matrix)
         return leave_out_mean(self._sum[matrix], [], len(self._positions))
 
@@ -132,14 +132,14 @@ class BasisRecipe:
 
     Attributes:
         top_k: directions per source and matrix; fewer if the matrix is too small for all sources.
-        room: number of sources for which the basis has columns. If there are fewer sources, ``polar`` fills the
-            remaining columns with random directions, and ``whitening`` leaves them out.
+        room: a number of sources; the basis has as many columns as it needs for this number. If there are fewer
+            sources, ``polar`` fills the remaining columns with random directions, and ``whitening`` leaves them out.
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.
-        basis: the directions that are the columns. ``sources``: the sources' directions, as above. ``pretrained`` and
-            ``pretrained_trailing``: the leading or trailing singular directions of the pre-trained weight. ``random``:
-            random columns. For a matrix, all four have the same number of columns.
+        basis: what the columns of the basis are. ``sources``: the sources' directions, as described above.
+            ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular directions of the pre-trained
+            weight. ``random``: random columns. For a matrix, all four have the same number of columns.
         seed: seed of the random directions.
     """
 

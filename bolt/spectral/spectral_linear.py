@@ -2,7 +2,8 @@
 
 A training step costs little more than the forward pass and the input gradient of the frozen network. The forward pass
 uses the merged weight. The backward pass computes the input gradient through the merged weight, and the gradient of the
-coefficients from two thin products: the sum over tokens of (U^T d) * (V^T x). No weight gradient (m, n) is computed.
+coefficients from two thin products: the sum over tokens of (U^T d) * (V^T x), for an input x and the gradient d of its
+output. No weight gradient (m, n) is computed.
 
 open_clip stores ``proj`` transposed, so :func:`attach_coefficients` swaps the U and V of this matrix.
 

@@ -1,6 +1,8 @@
 """Sums of task vectors from which single sources can be subtracted without rounding error.
 
-One sum over a domain serves every target, because the sources that a target must not have can be subtracted from it.
+A domain is a set of datasets that serve as sources for one another. A target needs the mean task vector of the domain
+without the target itself. One sum over the domain serves every target, because the task vectors that a target must not
+have can be subtracted from the sum.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _ROUNDER = 1.5 * 2.0**52 * GRID
 
 
 def add_task_vector(total_f64: Tensor, task_vector: Tensor) -> None:
-    """Add one source's task vector to a float64 sum, in place, so that it can be subtracted again exactly.
+    """Add one source's task vector to a float64 sum, in place, so that an exact subtraction is possible later.
 
     Each number is first rounded to a multiple of ``GRID``. This changes almost nothing, because the difference of two
     float32 weights of magnitude 8e-6 or more already is a multiple of ``GRID``. In float64, sums of up to a hundred
@@ -39,7 +41,7 @@ def exact_sum(task_vectors: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
 
 
 def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) -> Tensor:
-    """Return the float32 mean of the task vectors of a domain without the held-out task vectors.
+    """Return the float32 mean of a domain's task vectors, with the held-out task vectors left out.
 
     The result contains nothing of a held-out model. The sum holds multiples of ``GRID`` that were added without
     rounding, so subtracting a task vector gives, bit for bit, the sum that never contained it. (A plain float64 sum of

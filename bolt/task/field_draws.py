@@ -1,9 +1,10 @@
-"""Few-shot draws of other projects' codes, reproduced image for image.
+"""Draws the same few-shot images, image for image, as the published codes of other projects do.
 
 CoOp and its successors seed Python's ``random`` and draw class by class with ``random.sample`` (Dassl,
-``generate_fewshot_dataset``). Other repositories copied that function, but changed which part is drawn first, how many
-validation images are drawn, or how small classes are treated. So equal seeds give other images there. Each variant is
-a :class:`FieldDraw`. ``random.Random(seed)`` gives the same draws as the seeded global generator.
+``generate_fewshot_dataset``). Other repositories copied that function, but changed whether training or validation
+images are drawn first, how many validation images are drawn, or how small classes are treated. So equal seeds give
+other images there. Each variant is a :class:`FieldDraw`. ``random.Random(seed)`` gives the same draws as the seeded
+global generator.
 
 Shape legend: N training images, V validation images.
 """
@@ -26,7 +27,8 @@ class FieldDraw:
     """How one code draws its few-shot training and validation images.
 
     Attributes:
-        parts: the parts that are drawn, in this order, from one generator.
+        parts: the parts of the dataset (``train``, ``val``) from which images are drawn, in this order, with one
+            generator.
         validation_shots: ``validation_shots(k)`` -> validation images per class.
         repeats: whether a class with fewer than k images is drawn with repetition. Otherwise all its images are taken,
             and the generator does not advance.
@@ -47,13 +49,13 @@ FIELD_DRAWS: Mapping[str, FieldDraw] = {
     "lp_plus_plus": FieldDraw(validation_shots=lambda shots: shots, repeats=True),
     "gda": FieldDraw(parts=("train",), repeats=True, stream=(1, 2, 4, 8, 16)),
 }
-"""Name of a code -> its draws. CoOp, CoCoOp, MaPLe, PromptSRC, TaskRes and CLAP draw as ``dassl`` does."""
+"""Name of a published code -> how it draws. CoOp, CoCoOp, MaPLe, PromptSRC, TaskRes and CLAP draw as ``dassl`` does."""
 
 
 def draw_as_published(
     labels_of: Mapping[FieldPart, ArrayLike], shots: int, *, seed: int, code: str
 ) -> dict[FieldPart, NDArray[np.int64]]:
-    """Draw the images of each part that the code draws; return their positions, int64.
+    """Draw images from ``train`` and ``val`` as a published code does; return their positions in each part, int64.
 
     The images of a class follow each other. Classes come in the order in which they first appear in the part.
 

@@ -58,12 +58,12 @@ def draw_support(
             draws class after class, so other numbers of shots give other images. A class with fewer than ``shots``
             images does not advance that generator. ``imbalanced`` draws ``shots * class_count`` images of the whole
             pool at random, so the frequency of a class decides how many of its images are drawn, perhaps none. Here
-            too, a draw of fewer shots is a prefix. Any other name is a code of the field, whose draw is reproduced in
-            the code's order (:mod:`bolt.task.field_draws`). Such a code draws over all classes, and the images of the
-            first ``class_count`` classes are kept.
+            too, a draw of fewer shots is a prefix. Any other name is a published code of another project, whose draw is
+            reproduced in the code's order (:mod:`bolt.task.field_draws`). Such a code draws over all classes, and the
+            images of the first ``class_count`` classes are kept.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
-            (``less_validation``). A code of the field always draws from the whole split.
-        validation_labels: class of every validation image. Some codes of the field draw validation images first.
+            (``less_validation``). A published code always draws from the whole split.
+        validation_labels: class of every validation image. Some published codes draw validation images first.
 
     Raises:
         TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``; for an
@@ -110,8 +110,8 @@ def draw_validation(
 ) -> NDArray[np.int64]:
     """Draw the validation images for a support of ``shots`` images per class; return their positions, int64.
 
-    If ``draw`` is a code of the field that draws validation images, they are drawn as in that code. Otherwise at most
-    four images per class are drawn, as in Dassl. A class with fewer images gives all of them.
+    If ``draw`` is a published code that draws validation images, they are drawn as in that code. Otherwise at most four
+    images per class are drawn, as in Dassl. A class with fewer images gives all of them.
     """
     labels_V = np.asarray(validation_labels)
     if draw in FIELD_DRAWS and "val" in FIELD_DRAWS[draw].parts:
@@ -125,10 +125,11 @@ def _too_few(label: int, dataset: str, images: int, shots: int) -> TooFewImages:
 
 
 def validation_tenth(size: int) -> NDArray[np.int64]:
-    """Return the positions of the images that the task-vector repositories hold out of ``size`` training images.
+    """Return which of ``size`` training images the published codes on task vectors hold out for validation.
 
-    They hold out a tenth, at most 5,000: the tail of ``torch.randperm`` with the seed 0, as in their ``random_split``.
-    A check: of MNIST's 60,000 images, the first that is left for training is number 36,044, as in their code.
+    The codes hold out a tenth, at most 5,000: the tail of ``torch.randperm`` with the seed 0, as ``random_split`` does.
+    To compare: of MNIST's 60,000 images, the first that their ``random_split`` leaves for training is number 36,044, as
+    here.
     """
     held_out = min(size // 10, 5000)
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))

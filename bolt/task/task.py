@@ -102,7 +102,7 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the text of a task. If ``prompts`` are sentences for each class, the templates are :data:`PROMPTS`."""
+        """Return the names with the templates ``prompts``; if these are sentences per class, with :data:`PROMPTS`."""
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 
@@ -120,8 +120,8 @@ class Task:
         seed: seed of the support draw.
         report: a method calls ``report(epoch, metrics)`` after each training epoch, with numbers to plot.
         unlabelled: the test images without labels, on the test-time tracks, where the support is empty; else ``None``.
-        oracle: accuracy (per cent) of a classifier on the target's test split; ``None`` unless the protocol has a
-            switch that selects on the test split.
+        oracle: ``oracle(adapted)`` -> the accuracy (per cent) of a method's result on the target's test split; ``None``
+            unless the protocol has a switch that selects on the test split.
         after_epoch: a method calls ``after_epoch(epoch, make)`` after each training epoch; ``make()`` returns the
             result so far, which the ``meta`` track scores.
         initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from this tower.
@@ -171,7 +171,8 @@ class Adapted:
         tower: the adapted image tower; ``None`` for the frozen tower, whose cached features are then used.
         trainable_parameters: number of trained parameters.
         details: values that the method chose, e.g. ``{"alpha": 3.0}``; the tracker and the report show them.
-        coefficients: small named tensors to store with the result (BOLT: s of each matrix, pooled and trained).
+        coefficients: small named tensors to store with the result. BOLT stores the pooled and the trained coefficients
+            of each matrix.
         change: the tower's change as coefficients in a basis, if the method makes such a change. It makes a saved model
             smaller.
         embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. It embeds the

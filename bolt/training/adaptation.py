@@ -78,7 +78,7 @@ def fit_task(
     make: Callable[[], Adapted],
     **options: Any,
 ) -> Curve:
-    """Call :func:`bolt.training.loop.fit` with the task's protocol, ``report`` and ``after_epoch``.
+    """Call :func:`bolt.training.loop.fit` with the task's protocol and its callbacks ``report`` and ``after_epoch``.
 
     Args:
         make: makes the method's result from the current parameters.
@@ -100,7 +100,7 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
 
     The loss is the method's own or, by default, the cross-entropy.
 
-    With oversampling, row r of an epoch is copy r // N of image r % N. Every copy is a different view.
+    If an epoch repeats the support, row r is copy r // N of image r % N. Every copy is a different view.
     """
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     labels_N = task.support.labels_N.to(task.backbone.device)
@@ -136,10 +136,10 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
 
 
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:
-    """Return how many copies of the support give an epoch of at least ``min_batches`` batches, as in aTLAS's code.
+    """Return how often an epoch repeats the support to have at least ``min_batches`` batches, as in aTLAS's code.
 
     The number is ``int(min_batches / r) + 1`` if ``r = size / batch_size`` is below ``min_batches``, and otherwise 1.
-    A minimum of 1 needs no second copy, because an epoch always has a batch.
+    With a minimum of 1 the result is 1, because every epoch has at least one batch.
     """
     batches = size / batch_size
     return 1 if min_batches <= 1 or batches >= min_batches else int(min_batches / batches) + 1

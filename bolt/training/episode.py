@@ -29,7 +29,7 @@ HEAD = "head"
 def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Loss:
     """Return the cross-entropy of normalised images as a function of the tower's parameters and of a head (C, D).
 
-    The head multiplies unit features, and its rows are multiplied by the logit scale.
+    The head is applied to unit features. Its rows must already contain the logit scale as a factor.
     """
 
     def loss(parameters: Parameters) -> Tensor:

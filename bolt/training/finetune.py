@@ -21,8 +21,8 @@ from bolt.training.loop import MetricsCallback, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
 SOURCE_RECIPE = TrainingRecipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
-"""The published recipe. The number of epochs is set per dataset, for about 2000 steps. A training with fewer than 500
-steps never reaches its learning rate, so it should have a ``warmup_fraction`` instead of ``warmup_steps``."""
+"""The published recipe. The number of epochs is set per dataset, for about 2000 steps. Its warm-up takes 500 steps, so
+a training with fewer steps never reaches its learning rate. Such a training should set ``warmup_fraction`` instead."""
 
 
 def finetune_source(

@@ -80,8 +80,9 @@ class ReferenceDeviations:
     """Deviations of the BOLT authors' training code from this loop, used under the protocol ``published``.
 
     Attributes:
-        gradient_scale: the scale of the mixed-precision scaler, by which the gradient is still multiplied when it is
-            clipped. So the norm after unscaling never exceeds ``clip_norm / gradient_scale`` (their aTLAS).
+        gradient_scale: the factor of the mixed-precision scaler. Their code clips the gradient while it is still
+            multiplied by this factor. So the norm after unscaling never exceeds ``clip_norm / gradient_scale`` (their
+            aTLAS).
         step_on_full_batches: whether only a full group of ``accumulate`` batches makes a step. The gradient of the
             batches left at the end of an epoch is then added to the next epoch's first step. With fewer than
             ``accumulate`` batches in an epoch, no step is ever made (their aTLAS).
@@ -185,7 +186,7 @@ def fit(
     if resume is not None:
         first = int(resume["epoch"]) + 1
         curve, best = list(resume["curve"]), list(resume["best"])
-        lowest_loss = float(resume.get("lowest_loss", math.inf))  # earlier versions saved no lowest loss
+        lowest_loss = float(resume.get("lowest_loss", math.inf))  # snapshots of earlier versions lack the lowest loss
         optimiser.load_state_dict(resume["optimiser"])
         restore(trained, resume["parameters"])
     carry_gradient = False

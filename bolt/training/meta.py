@@ -79,8 +79,8 @@ def meta_learn(
         recipe: the hyperparameters.
         seed: seed of all draws.
         report: called after every ``REPORT_INTERVAL`` updates, and after the last update, with the number of the
-            interval and its mean ``meta_loss``. This is the loss of the query images after the inner steps or, for
-            ``reptile``, the loss of the support images before them.
+            interval between two reports and the mean ``meta_loss`` over its updates. ``meta_loss`` is the loss of the
+            query images after the inner steps or, for ``reptile``, of the support images before the inner steps.
         on_interval_end: called after ``report`` with the number of the interval and a function that makes a snapshot of
             the training. A snapshot holds tensors, numbers, lists and dictionaries only, so ``torch.load`` with
             ``weights_only`` reads it.

@@ -19,7 +19,7 @@ class MetaRecipe(Checked):
             steps; ``reptile`` moves towards the parameters after the inner steps.
         steps: the number of outer updates.
         tasks_per_step: number of datasets per outer update; all datasets if there are fewer.
-        support, query: number of a dataset's training images for the inner steps, and for the outer loss.
+        support, query: how many training images of a dataset the inner steps use, and how many the outer loss.
         inner_steps, inner_rate: number and learning rate of the plain gradient steps on the support. These steps train
             the head too.
         outer_rate: learning rate of AdamW without weight decay; for ``reptile``, the fraction of the way to the

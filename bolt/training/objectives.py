@@ -18,14 +18,15 @@ def cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
 def ufm_loss(
     weak_BC: Tensor, strong_BC: Tensor, targets_B: Tensor, trusted_B: Tensor, threshold: float = 0.99
 ) -> Tensor:
-    """Return the loss of Unsupervised FixMatch (UFM): the cross-entropy of an image's strong view and its weak view.
+    """Return the loss of Unsupervised FixMatch (UFM): the cross-entropy of strong views with targets from weak views.
 
     The target of an image is the softmax of its weak logits or, if the image is trusted, the class in ``targets_B``.
     The loss is the mean over the confident images, whose target has an entry above ``threshold``. The gradient flows
     into the strong logits only. This is the loss of aTLAS's test-time script. The "sharpening" of that script
     multiplies the target by a half and normalises it again. This changes nothing, so it is left out here.
 
-    If no image is confident, the loss is 0 with a gradient of zeros. Such a batch changes only AdamW's moments.
+    If no image is confident, the loss is 0 with a gradient of zeros. AdamW still takes a step on such a batch, by the
+    moments of earlier gradients and by its weight decay.
 
     Args:
         weak_BC: logits of the un-augmented view; rows of trusted images have no effect.
@@ -36,7 +37,7 @@ def ufm_loss(
     """
     strong_BC = strong_BC.float()
     predicted_BC = weak_BC.detach().float().softmax(dim=-1)
-    labelled_BC = torch.zeros_like(strong_BC).scatter_(1, targets_B[:, None], 1.0)  # one_hot reads values back
+    labelled_BC = torch.zeros_like(strong_BC).scatter_(1, targets_B[:, None], 1.0)  # F.one_hot would wait for the GPU
     targets_BC = torch.where(trusted_B[:, None], labelled_BC, predicted_BC)
     confident_B = (targets_BC.amax(dim=-1) > threshold).float()
     losses_B = F.cross_entropy(strong_BC, targets_BC, reduction="none")

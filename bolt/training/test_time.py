@@ -37,7 +37,7 @@ def trusted_per_class(images: int, classes: int) -> int:
 
 
 def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
-    """Mark trusted images, boolean (N,): for every class, the ``per_class`` images with its highest probability.
+    """Mark trusted images, boolean (N,): for every class, the ``per_class`` images most probable to be of this class.
 
     An image that several classes select counts once; its label is its predicted class. At equal probabilities the
     earlier image is taken.
@@ -51,11 +51,11 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TwoStreams:
-    """The rows of each batch: first images that are not trusted (the larger half), and then trusted images.
+    """The rows of each batch: first images that are not trusted (half of the batch, rounded up), then trusted images.
 
     A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
-    full, so an epoch skips a few images that are not trusted. If there are too few such images to fill one half, the
-    epoch has a single batch with all of them. If no image is trusted, a batch has no second half.
+    full, so an epoch skips a few images that are not trusted. If the images that are not trusted are too few to fill
+    their half, the epoch has a single batch with all of them. If no image is trusted, they fill the whole batch.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
@@ -147,7 +147,7 @@ def unlabelled_losses(
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:
-    """Return every test image's logits under the text head before training, on the CPU, (N, C)."""
+    """Return the logits (N, C) of the test images before training, on the CPU: those of the text head on ``start``."""
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if start is None:
         features_ND = unlabelled.features().to(task.head_CD)

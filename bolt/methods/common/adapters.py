@@ -21,7 +21,8 @@ from bolt.spectral.directions import directions_per_source
 from bolt.util.ranges import EACH_ONCE, AtLeast0, AtLeast1, Below1, Checked, some_of
 
 _BOLT_DIRECTIONS = 12
-"""BOLT's default of ``top_k``. It gives the number of coefficients that ``match_sources`` compares with."""
+"""How many singular directions per source and matrix BOLT takes by default (its setting ``top_k``). They fix the number
+of BOLT's coefficients, and the setting ``match_sources`` limits the adapters to as many parameters."""
 
 _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "q": (("attn.in_proj_weight", ".q"), ("attn.qkv.weight", ".q"), ("attn.q_proj.weight", "")),
@@ -31,8 +32,9 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target -> (name, part) of every matrix of a block that can hold the target. Names are open_clip's and timm's.
-``part`` is the target's sub-module in :class:`SplitProjection` if the matrix is fused, else empty."""
+"""Target -> (name, part) of each matrix of a block that is or contains the target, in open_clip's and in timm's towers.
+In a fused query-key-value matrix, ``part`` is the target's sub-module of :class:`SplitProjection`: ``.q``, ``.k`` or
+``.v``. Otherwise ``part`` is empty."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,10 @@ def parameters_per_block(tower: ImageTower, settings: AdapterSettings, dora: boo
 
 
 def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSettings) -> list[tuple[str, str]]:
-    """Return (name, part) of each matrix of a block that gets an adapter; ``part`` is as in ``_TARGETS``."""
+    """Return (name, part) of each matrix of block ``index`` that gets an adapter.
+
+    ``part`` is ``.q``, ``.k`` or ``.v`` if the adapter is on that part of a fused query-key-value matrix, else empty.
+    """
     known = tower.matrix_paths()
     named = [
         (f"{tower.block_names}.{index}.{matrix}", part)

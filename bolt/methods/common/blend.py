@@ -20,12 +20,12 @@ from bolt.task.task import Adapted
 from bolt.training.objectives import cross_entropy
 
 _ALPHA_FACTOR = 250.0
-"""The factor in the official code. With this factor, alpha starts at about 60 for CLIP."""
+"""The official code's factor on the initial alpha, see :func:`initial_blend`. CLIP's alpha then starts near 60."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blend(BlendClassifier):
-    """The classifier in training; its tensors are updated in place.
+    """LP++'s classifier while it is trained; its tensors are updated in place.
 
     F classifiers can be trained at once, each on a support of its own. Such a stack has a leading axis F in
     ``weight_CE`` and ``alpha_C``.

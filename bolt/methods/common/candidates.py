@@ -49,7 +49,7 @@ class Candidate:
         return self.method.adapt(replace(task, sources=sources, text=text), self.settings)
 
     def tower_passes(self, support_size: int) -> TowerPasses:
-        """Return what an adaptation to ``support_size`` images takes through the towers."""
+        """Return how many images and prompts an adaptation to ``support_size`` images takes through the towers."""
         return self.method.tower_passes(support_size, self.settings)
 
 
@@ -76,7 +76,7 @@ def parse_candidate(text: str) -> Candidate:
 
 
 def recipes_digest(candidates: Sequence[Candidate]) -> str:
-    """Return eight hexadecimal digits of the candidates' versions and settings, with their defaults."""
+    """Return a hash of the candidates' names, versions and settings (given or default): eight hexadecimal digits."""
     content = [(each.method.name, each.method.version, each.method.identity_of(each.settings)) for each in candidates]
     return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
 

@@ -22,7 +22,8 @@ def stack_task_vectors(
 ) -> dict[str, Tensor]:
     """Stack all sources' task vectors of the named tensors: name -> (N, M) in ``dtype``, on the tower's device.
 
-    The entries are in the tower's own orientation. Beside the stacks, one source's task vector is in memory at a time.
+    The entries are in the order of the tower's own tensors, where ``proj`` is the transpose of open_clip's. Besides the
+    stacks, only one source's task vector is in memory at a time.
 
     Raises:
         ValueError: if a source's tensor is missing, has another shape, is not finite, or does not fit into ``dtype``.
@@ -47,13 +48,19 @@ def stack_task_vectors(
 
 
 def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return the tower's named tensors by open_clip name, not copied; ``proj`` is in the tower's orientation."""
+    """Return some of the tower's tensors, given and keyed by open_clip name. The tensors are not copied.
+
+    ``proj`` is in the tower's orientation, which is the transpose of open_clip's.
+    """
     own, path = dict(tower.named_parameters()), tower.tensor_paths()
     return {name: own[path[name]].detach() for name in names}
 
 
 def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
-    """Return the tower for training, with the tensors of ``composition``, which has open_clip's names."""
+    """Return the tower for training: the tensors of ``composition`` take the place of the tower's own ones.
+
+    ``composition`` names its tensors as open_clip does.
+    """
     path = tower.tensor_paths()
 
     def encode(images_B3SS: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 _CONVERTED_AT_ONCE = {"cpu": 2**20}
-"""Device type -> how many numbers of a half-precision stack are converted at once. On a CPU they fit into its cache."""
+"""Device type -> how many numbers of half-precision task vectors are converted to the type of the sums at once. 2^20
+numbers fit into the cache of a CPU."""
 _CONVERTED_AT_ONCE_ELSEWHERE = 2**24
 
 
@@ -87,7 +88,8 @@ class Composition:
         self._weights: dict[str, Tensor] = {}
         for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):
             weight = composed.base.clone(memory_format=torch.contiguous_format).requires_grad_()
-            # The hook holds no reference to this object, so gigabytes never wait for the garbage collector.
+            # The hook holds no reference to this object: a cycle of references would keep gigabytes in memory until the
+            # garbage collector runs.
             contract = partial(_contract, composed, self.coefficients, 0 if tied else position, bounds, self._state)
             weight.register_post_accumulate_grad_hook(contract)  # type: ignore[no-untyped-call]
             self._weights[name] = weight
@@ -121,7 +123,7 @@ class Composition:
 
 @dataclass
 class _State:
-    """Whether the coefficients may have changed since the tensors were composed. True until they are composed once."""
+    """Whether the coefficients may have changed since the tensors were composed; true before the first composition."""
 
     changed: bool = True
 
@@ -133,8 +135,9 @@ class _ComposedTensor:
     Attributes:
         base: the tensor's value at lambda = 0, (m, n) or of any other shape.
         stack_NM: the task vectors, with their entries sorted by group.
-        order_M: position in the tensor of each sorted entry; ``None`` if the entries are in their original order.
-        chunks: (group, columns of the stack). The update and the gradient are computed by one product per chunk.
+        order_M: for each sorted entry, its position in the tensor; ``None`` if the entries are in their original order.
+        chunks: (group, columns), each a run of columns of ``stack_NM`` that belong to one group. For each chunk, one
+            product of a matrix and a vector gives the update, and one gives the gradient.
         group_count: K.
     """
 
@@ -175,7 +178,7 @@ class _ComposedTensor:
 
     @property
     def precision(self) -> torch.dtype:
-        """Type of the coefficients and of all sums."""
+        """The number format of the coefficients and of all sums."""
         return _precision(self.base)
 
     def compose(self, coefficients_NK: Tensor, out: Tensor) -> None:
@@ -221,7 +224,7 @@ def _contract(
     state: _State,
     weight: Tensor,
 ) -> None:
-    """Add a weight's new gradient to the coefficients' gradient, and free the weight's gradient."""
+    """Add a composed weight's share to the coefficients' gradient, and free the gradient of the weight."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return

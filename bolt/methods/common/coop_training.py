@@ -54,7 +54,7 @@ class CoopTrainingSettings(Checked):
     """The hyperparameters of a training with CoOp's code.
 
     Attributes:
-        epochs: passes over the support; ``None`` where the number of images decides.
+        epochs: passes over the support; with ``None``, the method computes them from the number of images per class.
         batch_size, learning_rate, weight_decay: of the optimiser; the weight decay is an L2 penalty in the gradient.
     """
 
@@ -64,7 +64,7 @@ class CoopTrainingSettings(Checked):
     weight_decay: NotNegative = 5e-4
 
     def recipe(self, epochs: int) -> TrainingRecipe:
-        """Return the training recipe of this number of epochs."""
+        """Return the recipe of a training over ``epochs`` epochs."""
         return PlainRecipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)
 
     def passes(self, epochs: int, images: int) -> TowerPasses:

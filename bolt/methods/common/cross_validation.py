@@ -26,7 +26,7 @@ from bolt.task.task import EVALUATION_VIEW, Support, Task
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
 """The text in a method's ``details`` if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
-"""The most numbers that training on one stack of folds may hold, 64 MiB in float32. A single fold may hold more."""
+"""Most numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A single fold may need more."""
 
 
 class FoldStack(NamedTuple):
@@ -57,12 +57,12 @@ class FoldStack(NamedTuple):
         return order_N.expand_as(kept_FN)[kept_FN[:, order_N]].view_as(self.kept_FM)
 
     def correct(self, logits_FHC: Tensor) -> Tensor:
-        """Return how many held-out images of all folds together the logits (..., F, H, C) classify correctly, (...)."""
+        """Count the held-out images, of all folds together, that logits (..., F, H, C) classify correctly; (...)."""
         return (logits_FHC.argmax(dim=-1) == self.labels_FH).sum(dim=(-2, -1))
 
 
 def fewest_images(labels_N: Tensor) -> int:
-    """Return the number of images of the smallest class that has any."""
+    """Return the number of images of the smallest class, leaving out classes without an image."""
     return int(labels_N.bincount()[labels_N].min())
 
 
@@ -110,18 +110,18 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
 
 
 def summed(correct: Iterable[Tensor]) -> list[int]:
-    """Sum :meth:`FoldStack.correct` over all stacks."""
+    """Sum over all stacks of folds what :meth:`FoldStack.correct` has returned for each."""
     total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
     return total
 
 
 def _columns(chosen_FN: Tensor) -> Tensor:
-    """Return the numbers of the chosen columns of each row. Every row must have equally many chosen columns."""
+    """Return the indices of the chosen columns of each row. Every row must have equally many chosen columns."""
     return torch.nonzero(chosen_FN)[:, 1].view(len(chosen_FN), -1)
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a task whose support has only these rows (B,), in the same training order. It reports no metrics."""
+    """Return a task whose support has only these rows (B,), in the same training order. The task reports no metrics."""
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)

@@ -30,9 +30,11 @@ class DeepPromptSettings(CoopTrainingSettings):
     """The tokens and the training recipe.
 
     Attributes:
-        depth: how many blocks of each tower have tokens. If one tower has fewer blocks, this is its number of blocks.
+        depth: how many blocks of each tower have tokens. If a tower has fewer blocks than that, both towers have tokens
+            in as many blocks as this tower has.
         tokens: tokens of a block in each tower.
-        initial_words: words before the class name. Their embeddings are the start of the first block's text tokens.
+        initial_words: words before the class name. The text tokens of the first block start as the embeddings of these
+            words.
         epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
     """
 

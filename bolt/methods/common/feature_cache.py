@@ -9,14 +9,14 @@ class has a single image, removing it leaves the class without a key, and the se
 harm. Then the search is left out, alpha is ``one_shot_alpha``, and ``details`` say so. ``details`` also say if the
 cache classifies the left-out images worse than the text head alone.
 
-The values below were chosen on held-out training images of drawn datasets, not on a test split:
+Two defaults were chosen on held-out training images of sixteen datasets of drawn pictures, not on a test split:
 
 - ``alpha_max``, the end of the search grid. With an end of 10, the median of the official per-dataset configurations,
-  the search chose the last alpha for a quarter of sixteen drawn datasets. Mean accuracy with ends of 10, 30 and 50:
-  61.0, 64.8, 64.4 % at 4 images a class, 65.8, 66.6, 66.9 % at 8. The step of the grid grows with its end. So 30 is
-  used, the second largest of the official ends.
+  the search chose the last alpha for a quarter of the sixteen datasets. Mean accuracy with ends of 10, 30 and 50: 61.0,
+  64.8, 64.4 % at 4 images a class, 65.8, 66.6, 66.9 % at 8. The step of the grid grows with its end. So 30 is used, the
+  second largest of the official ends.
 - ``one_shot_alpha`` is 3, the mean of the official initial values of eleven datasets (1.17 to 10). Mean accuracy over
-  sixteen drawn datasets: 55.3 % zero-shot, 55.8 % with the paper's alpha of 1, 56.8 % with 3, 58.3 % with 10.
+  the sixteen datasets: 55.3 % zero-shot, 55.8 % with the paper's alpha of 1, 56.8 % with 3, 58.3 % with 10.
 
 Shape legend: N support images, B queries, C classes, D joint embedding width, A augmented views or candidates for
 alpha.
@@ -40,7 +40,7 @@ from bolt.util.ranges import AtLeast1, Checked, NotNegative, Range
 
 _BETA_STEPS, _ALPHA_STEPS = 200, 20
 _CHUNK = 4_000_000
-"""Affinities (cosines of queries and keys) held at once during the search, to bound its memory."""
+"""How many affinities (cosines of queries and keys) the search holds in memory at once."""
 
 _GridEnd = Annotated[float, Range("above 0.1, where the search grid begins", lambda value: value > 0.1)]
 

@@ -67,7 +67,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """Return a new tensor (m, n): the weight with which a plain linear module gives the same outputs in testing."""
+        """Return a new tensor (m, n): the weight of a plain linear module with the same outputs without dropout."""
         merged: Tensor = self.frozen.weight + (self.lora_B @ self.lora_A) * self.scaling
         if self.magnitude is None:
             return merged

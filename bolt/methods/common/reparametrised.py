@@ -31,7 +31,7 @@ class MatrixChange(ABC):
 
 
 def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KINDS)) -> dict[str, Tensor]:
-    """Return the tower's weight matrices (m, n) of some kinds by open_clip's name, detached but not copied.
+    """Return the tower's weight matrices (m, n) of the given kinds, by open_clip's name; detached, not copied.
 
     Each matrix is (out, in), as in the tower's linear modules; open_clip itself stores ``proj`` transposed.
     """
@@ -48,9 +48,10 @@ def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, Matr
 
 
 def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:
-    """Return the frozen tower with ``W + change`` for the weight matrices W in ``changes``, by open_clip's names.
+    """Return the tower for training: each weight matrix W in ``changes`` becomes ``W + change``, all else is frozen.
 
-    The sums are computed without autocast, because bfloat16 would lose a small change.
+    ``changes`` has open_clip's names. The sums are computed without autocast, because bfloat16 would lose a small
+    change.
     """
     own, path = dict(tower.named_parameters()), tower.tensor_paths()
 

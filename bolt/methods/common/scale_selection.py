@@ -1,8 +1,9 @@
 """The choice of a merged tower's scale: by the support's labels, without labels or (as published) by test labels.
 
-Without labels, a candidate is scored by the mutual information of image and predicted class: H(mean p) - mean H(p). The
-mean entropy alone is a worse score. Predictions become more certain with every step away from the pre-trained weights,
-right or wrong, and a tower that puts all images into one class has zero entropy. The term H(mean p) penalises this.
+Without labels, a candidate is scored by the mutual information of image and predicted class: H(mean p) - mean H(p),
+where p are the class probabilities of an image and H is the entropy. The mean entropy alone is a worse score.
+Predictions become more certain with every step away from the pre-trained weights, right or wrong, and a tower that puts
+all images into one class has zero entropy. The term H(mean p) penalises this.
 
 Measured on the sixteen datasets of the demo grid with BOLT's pooled start and alphas of 1, 3, 5, 7 and 10: 74.6 % at
 the best alpha of each dataset, 73.9 % at the highest mutual information, 73.4 % at the lowest entropy, 73.0 % at the
@@ -27,9 +28,10 @@ ScaleBy = Literal["support", "mutual_information"]
 
 _BATCH = 256
 _KEPT_BYTES = 2**28
-"""The most bytes of pixels kept for the next candidate: 256 MiB, or 1,780 images of 224 pixels a side."""
+"""Limit of the pixels that stay in memory from one candidate scale to the next: 256 MiB, or 1,780 images of 224 pixels
+a side."""
 _UNLABELLED = 1000
-"""How many test images a choice without labels encodes at most."""
+"""The largest number of test images that a choice without labels encodes."""
 
 
 class ScaleChoice(NamedTuple):
@@ -57,8 +59,8 @@ def choose_scale(
 
     Args:
         tower_at: scale -> the merged tower with that scale.
-        by: how to choose on tracks with labels: by accuracy on the ``support``, or by ``mutual_information`` on its
-            images.
+        by: how to choose on tracks with labels: by the accuracy on the ``support``, or by the ``mutual_information`` on
+            the images of the support.
 
     Raises ``ValueError`` if the oracle is needed and the task has none.
     """
@@ -77,7 +79,7 @@ def choose_scale(
 
 
 def _caching_views(task: Task) -> Task:
-    """Return a task that keeps up to ``_KEPT_BYTES`` of un-augmented pixels in memory for the next candidates."""
+    """Return a task that decodes un-augmented images once for all candidates, as far as ``_KEPT_BYTES`` allow."""
 
     def caching(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
         made: dict[tuple[int, ...], Tensor] = {}
