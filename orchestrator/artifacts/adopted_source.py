@@ -26,16 +26,17 @@ from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 
 FAR = 0.5
-"""A larger distance from the pre-trained tower, in units of its norm, gets a warning. Fine-tuning moves a tower by a
-few per cent of its norm. Two towers from different trainings are about 1.4 norms apart."""
+"""Distance of a checkpoint from the pre-trained tower, divided by the norm of the pre-trained weights, above which the
+user is warned. Fine-tuning moves a tower by a few per cent of this norm. Two towers from different trainings are about
+1.4 norms apart."""
 
 
 @dataclass(frozen=True)
 class AdoptedSource(Source):
-    """An image tower converted from an adopted checkpoint, in the file format of a ``SourceModel``.
+    """An image tower converted from a checkpoint that another project fine-tuned. It is stored like a ``SourceModel``.
 
     Attributes:
-        dataset: the name of the dataset that the checkpoint was fine-tuned on. Its images are not read.
+        dataset: the name of the dataset that the checkpoint was fine-tuned on. The images of the dataset are not read.
         sha256: the digest of the checkpoint, see :func:`orchestrator.catalog.references.checkpoint_digest`.
     """
 
@@ -106,12 +107,12 @@ def check_digest(entry: CheckpointEntry) -> None:
 
 
 def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerShape) -> ExaminedCheckpoint:
-    """Read and convert a checkpoint, and check that it is a fine-tuned tower of this backbone.
+    """Read and convert a checkpoint, and check that it was fine-tuned from the pre-trained tower ``frozen``.
 
     Args:
         path: as for :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
         frozen: the pre-trained tower's tensors, by open_clip's visual names.
-        shape: the shape of the pre-trained tower. A Hugging Face configuration must agree with it.
+        shape: the shape of the pre-trained tower. The configuration of a Hugging Face checkpoint must agree with it.
 
     Raises:
         UserError: if the checkpoint cannot be read, does not fit the backbone or equals the pre-trained tower, or if

@@ -1,6 +1,8 @@
-"""Kinds ``TestFeatures`` and ``SupportFeatures``: the frozen tower's features of test splits and of supports.
+"""Kinds of artifacts with features of the frozen tower: of test and validation images, of their views, and of supports.
 
-Shape legend: V augmented views, N images, D embedding width.
+A support is the labelled images that a method learns from.
+
+Shape legend: V views of a test image, or augmented views of a support; N, n images; D embedding width.
 """
 
 from __future__ import annotations
@@ -77,9 +79,9 @@ class TestViewFeatures(OfTestSplit):
     """The frozen tower's features of several views of each test image, (n, V, D) float32; view 0 is un-augmented.
 
     Attributes:
-        seed: the seed of the crops.
-        family: the family of the crops.
-        views: the number of views, V.
+        seed: the seed of the random crops.
+        family: how much of an image a crop keeps, and whether crops are mirrored.
+        views: the number of views, V, with view 0.
     """
 
     title = "features of views of test images"
@@ -94,7 +96,7 @@ class TestViewFeatures(OfTestSplit):
 
     @property
     def plain(self) -> TestFeatures:
-        """The features of view 0."""
+        """The features of the un-augmented test images, which are view 0."""
         return TestFeatures(self.backbone, self.dataset, self.image_size)
 
     @property
@@ -137,10 +139,10 @@ class SupportFeatures(ArtifactSpec):
     """The frozen tower's features of support images and their augmented views.
 
     Attributes:
-        family: the family of the augmented views.
-        views: the number of augmented views, V. The un-augmented view comes on top.
-        shots: the number of images per class that are encoded; ``None`` for all images of ``support``. A cell with
-            fewer shots reads a part of the features.
+        family: how much of an image an augmented view keeps, and whether augmented views are mirrored.
+        views: the number of augmented views, V. The un-augmented view is encoded as well.
+        shots: the number of images per class that are encoded; ``None`` for all images of ``support``. A cell that
+            needs fewer images per class reads a part of the features.
     """
 
     version = 2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FILE = "head.safetensors"
 
 SHOWN_GROUPS, SHOWN_CLASSES = 4, 6
-"""The largest number of groups of equal classes, and of classes of one group, that a sentence names."""
+"""How many groups of equal classes a sentence names at most, and how many classes of a group."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,10 @@ class EqualClasses:
 
 
 def equal_classes_of(store: Store, head: Head) -> EqualClasses | None:
-    """Return the classes that a built head cannot tell apart; ``None`` if there are none, or no intact head."""
+    """Return the classes that a built head cannot tell apart.
+
+    Return ``None`` if there are no such classes, or if the head is not built or is damaged.
+    """
     from safetensors.numpy import load_file
 
     try:

@@ -20,7 +20,7 @@ from orchestrator.store import Artifact, Builder
 from orchestrator.util.errors import UserError
 
 TYPICAL_PIXELS = 430**2
-"""Assumed pixels of an image of a dataset whose catalog entry gives no size: a photograph of 500 x 375."""
+"""Assumed number of pixels of an image, if the catalog gives no image size: that of a photograph of 500 x 375."""
 
 TYPICAL_ASPECT = 4 / 3
 """Assumed ratio of the long side to the short side of an image whose size the catalog does not give."""
@@ -81,9 +81,9 @@ class Images(ArtifactSpec):
         return 3 * count * (self.image_size.side**2 if self._is_at_tower_size else typical_pixels(entry, cap))
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Decode the split; record class names, positions of the images and differences from the catalog.
+        """Decode the split. Record class names, the images' positions in the data, and differences from the catalog.
 
-        Raises ``UserError`` for missing files, for images that cannot be decoded, and for a part that the data lacks.
+        Raises ``UserError`` for missing files, for images that cannot be decoded, and if the data has no such split.
         """
         from orchestrator.datasets.opening import open_dataset
         from orchestrator.datasets.splits import split_manifest
@@ -125,9 +125,9 @@ class Images(ArtifactSpec):
 
 @dataclass(frozen=True)
 class OfTestSplit(ArtifactSpec):
-    """The output of a backbone for the images or class names of a dataset's test split.
+    """Base class for what a backbone computes from a dataset's test split: from its images or from the class names.
 
-    ``part`` is the short name of the output, for the address.
+    ``part`` is a short name for the computed values. It is a part of the artifact's address.
     """
 
     kind = "features"
@@ -163,7 +163,10 @@ def _no_validation_part(dataset: str) -> UserError:
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
-    """Return the estimated pixels of one image of a dataset. ``cap`` limits its shortest side."""
+    """Return the estimated number of pixels of a dataset's image when its shortest side is reduced to ``cap`` pixels.
+
+    Without ``cap``, or if the shortest side is not longer, the image keeps its size.
+    """
     if entry.image_side is not None:
         return min(entry.image_side, cap or entry.image_side) ** 2
     return round(min(TYPICAL_PIXELS, TYPICAL_ASPECT * cap**2 if cap else math.inf))

@@ -54,7 +54,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
                     open_clip.get_pretrained_cfg(entry.architecture, str(entry.weights.pretrained))
                 )
             open_clip.get_tokenizer(entry.architecture)  # some tokenizers, such as SigLIP's, are files of the hub
-    except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
+    except Exception as error:  # the hub, HTTP libraries and open_clip raise errors of many classes
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
             cause = deeper  # the error of the connection says more than the hub's
@@ -172,7 +172,7 @@ def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
     try:
         with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
             return cast("Callable[[list[str]], Tensor]", open_clip.get_tokenizer(architecture))
-    except Exception as error:  # the hub, sentencepiece and transformers raise many kinds
+    except Exception as error:  # the hub, sentencepiece and transformers raise errors of many classes
         raise UserError(
             f"the tokenizer of backbone {entry.name} is not on this machine: {one_line(error, 160)}",
             hint="fetch it once where the network reaches huggingface.co: "
@@ -206,7 +206,7 @@ def _weights(entry: BackboneEntry) -> str:
 
 
 def _check_listed(entry: BackboneEntry, swapped: bool) -> None:
-    """Raise ``UserError`` if open_clip lists another activation or resizing for the weights than the catalog entry.
+    """Raise ``UserError`` if the catalog entry states another activation or resizing than open_clip's list of weights.
 
     If the activation is ``swapped`` on purpose, only the resizing is compared.
     """
@@ -272,7 +272,7 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
             where="" if str(weights_path(entry)) in str(error) else str(weights_path(entry)),
             hint="name the architecture that the weights were made for" if isinstance(error, TensorMismatch) else "",
         ) from None
-    except Exception as error:  # open_clip, torch, pickle and safetensors raise many kinds for a wrong file
+    except Exception as error:  # for a wrong file, open_clip, torch, pickle and safetensors raise many classes
         raise _loading_error(entry, architecture, one_line(error, 160)) from None
 
 

@@ -34,19 +34,22 @@ TEST_VIEWS_STEP = 16
 
 FEW_SHOTS = (1, 4)
 """Support features hold 1, 4 or all stored images per class: the smallest of these numbers that is enough for a cell's
-k. If they always held all, a grid of one shot would encode sixteen times too many images. The choice depends on the
-cell's k and not on the other k of the grid, because the composition of a batch can change the last bits of a feature.
+k. If they always held all, a grid of one shot would encode sixteen times too many images. The number depends on the
+cell's k alone: if it also depended on the other k of the grid, a cell could read other features in another grid. The
+images of a batch can change the last bits of each other's features.
 """
 
 
 @dataclass(frozen=True)
 class CellArtifacts:
-    """The artifacts that one cell reads, and the family of augmented views that its method is given.
+    """The artifacts that one cell reads, and the augmentation of the views that its method is given.
+
+    The target is the dataset that the method adapts to.
 
     Attributes:
         head: the zero-shot head of all classes of the target.
-        test_features: features of each dataset that the cell is scored on, and of the target if the protocol selects on
-            the test set.
+        test_features: features of the test images of each dataset that the cell is scored on, and of the target if the
+            protocol lets test labels choose settings.
         validation_images: the target's training split, if the protocol scores on a tenth of it.
         unscored: the support, if it is drawn from the test split. Its images are not scored.
         whole_test_images: the target's test images near their own size, for a method that trains on their crops.
@@ -110,7 +113,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     )
     crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
     meta_start = None
-    if method.meta_recipe is not None:  # the sources of the cell are then datasets to meta-learn on
+    if method.meta_recipe is not None:  # for such a method, the cell's sources are datasets to meta-learn on
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = whole_test_images = None
@@ -154,9 +157,9 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
 def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
     """Return the support images of a cell.
 
-    Cells of other methods, and of other backbones with the same image size, share them. If the draw is nested, so do
-    cells of a smaller k. The short side of the images is capped, unless the catalog says that the dataset's images do
-    not exceed the cap.
+    Cells with other methods, and with other backbones of the same image size, share these images. In a nested draw, the
+    images for a smaller k are among those for a larger k, so cells of a smaller k share them too. The short side of the
+    stored images is capped, unless the catalog says that the dataset's images do not exceed the cap.
     """
     track, shots = TRACKS[cell.track], _stored_shots(cell)
     draw, split = track.support_draw(cell.protocol), track.support_split(cell.protocol)
@@ -198,9 +201,9 @@ def required_artifacts(
     """Return every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
     Args:
-        grid: all cells of the grid. A domain's total covers the sources of all these cells, so it stays the same
-            artifact while fewer and fewer cells are left to run.
-        sources: the source model of every reference in the grid.
+        grid: all cells of the grid. The sum of a domain's task vectors covers the sources of all these cells, so it
+            stays the same artifact while fewer and fewer cells are left to run.
+        sources: reference to a source model -> the source model, for all references in the grid.
     """
     direct: dict[ArtifactSpec, None] = {}
     summed: set[tuple[BackboneRef, str]] = set()
@@ -237,9 +240,10 @@ def _parts_key(cell: Cell) -> Hashable:
 def _totals(
     grid: Iterable[Cell], summed: Set[tuple[BackboneRef, str]], sources: Mapping[SourceRef, Source]
 ) -> list[DomainTotal]:
-    """Return one total for each backbone and domain in ``summed``, over the sources of all its cells.
+    """Return the sums of task vectors to build: one for each backbone and domain in ``summed``.
 
-    If cells have different models of one dataset, there are several totals, because a total has one model per dataset.
+    A sum covers the source models of all cells in ``grid`` with this backbone and domain. It has one model per dataset.
+    So if cells have different models of one dataset, there are several sums.
     """
     domain_of: dict[tuple[SourceRef, ...], tuple[BackboneRef, str]] = {}
     cells, seen = list(grid), set[int]()

@@ -36,9 +36,10 @@ from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
 
 _KEPT_WIDTHS = 10
-"""Count of the numbers that a block keeps of each token for the backward pass, as a multiple of the tower's width: for
-the inputs of its layer norms (2) and of its activation (4), queries, keys and values (3), and attention's output (1).
-"""
+"""How many numbers a transformer block keeps of each token for the backward pass, divided by the tower's width.
+
+They are the inputs of the two layer norms (2) and of the activation (4), queries, keys and values (3), and attention's
+output (1)."""
 
 _KEPT_WIDTHS_OF_TIMM = 16
 """``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms and activation."""
@@ -50,8 +51,8 @@ SOURCE_SEED = 0
 def training_mib(entry: BackboneEntry, batch_size: int) -> float:
     """Return the estimated GPU memory, in MiB, to train every weight of an image tower.
 
-    It holds CUDA's context, the weights, their gradients, AdamW's moments and the activations that the backward pass
-    needs. The memory of the images is not counted.
+    The estimate includes CUDA's context, the weights, their gradients, AdamW's moments and the activations that the
+    backward pass needs. It does not include the images.
     """
     tokens = (entry.image_size // entry.patch) ** 2 + 1
     activations = (
@@ -82,13 +83,16 @@ class Source(ArtifactSpec):
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def load(self, artifact: Artifact, device: str) -> Path:
-        """Return the safetensors file of the tower, by open_clip's visual names, from which single tensors are read."""
+        """Return the path of the safetensors file with the tower's tensors, by open_clip's visual names.
+
+        The tensors are not loaded, because a reader often needs only some of them.
+        """
         return artifact.path(TOWER_FILE)
 
 
 @dataclass(frozen=True)
 class SourceModel(Source):
-    """An image tower that is fine-tuned here. ``digest`` is the digest in the model's :class:`SourceRef`."""
+    """An image tower that this project fine-tunes. ``digest`` is that of the :class:`SourceRef` which names it."""
 
     title = "source models"
     gpu_share = 1.0
@@ -159,7 +163,7 @@ class SourceModel(Source):
 
 
 def source_address(backbone: str, source: SourceRef) -> str:
-    """Return the address of a cell's source. The source's digest covers its backbone and recipe."""
+    """Return the address of a source in the store. The digest in ``source`` covers the backbone and the training."""
     return f"{SourceModel.kind}/{address(backbone, source.dataset, of=(SourceModel.version, source))}"
 
 
@@ -175,7 +179,7 @@ def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: InputSize) -> tuple[Head, TestFeatures]:
     """Return the artifacts that :func:`source_accuracy` reads.
 
-    The function also reads the test images. They are an input of both artifacts, so they are built as well.
+    ``source_accuracy`` also reads the decoded test images. They are an input of both artifacts, so they are built too.
     """
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 

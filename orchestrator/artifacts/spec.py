@@ -1,7 +1,7 @@
 """Defines a kind of artifact, builds artifacts, and caches the artifacts that a process has loaded.
 
-Loading a backbone or opening a dataset's images takes longer than many cells. Cells arrive sorted, so it is enough that
-the cache keeps the last few values of each kind.
+Loading a backbone or opening a dataset's images takes longer than measuring many of the cells. Cells arrive sorted by
+backbone and dataset, so it is enough that the cache keeps the few values of each kind that were used last.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ArtifactSpec(ABC):
         """Return the estimated size in the store, in bytes."""
 
     def gflops(self, catalog: Catalog) -> float:
-        """Return the estimated 10^9 operations that a build takes in the backbone."""
+        """Return the estimated number of operations, in 10^9, that a build runs in the backbone."""
         return 0.0
 
     def gpu_mib(self, catalog: Catalog) -> float | None:
@@ -137,7 +137,8 @@ class FrozenTower(ArtifactSpec):
 
     A process that reads this artifact need not import open_clip and build its model, which takes 5 seconds and 240 MiB
     for ViT-B/32. Without the artifact, a process loads the weights with open_clip, and the numbers are the same. Some
-    towers give features only and remain open_clip's own modules. Every process loads such a tower with open_clip.
+    towers, such as ResNets, remain open_clip's own modules. Their artifact has no weights, and every process loads them
+    with open_clip.
     """
 
     kind = "backbones"
@@ -177,7 +178,7 @@ class FrozenTower(ArtifactSpec):
     def read(self, entry: BackboneEntry, artifact: Artifact, device: str) -> Backbone:
         """Return the backbone of a catalog entry on a device, with the image tower of the built artifact.
 
-        Its text side is loaded with open_clip when it is needed.
+        The text side of the backbone is loaded with open_clip when it is needed.
         """
         from safetensors.torch import load_file
 
@@ -256,8 +257,8 @@ class ArtifactCache:
         """Return the frozen backbone on this process's device, with the activation and precision of ``ref``.
 
         The image tower is read from the store if an intact ``FrozenTower`` is there; otherwise open_clip loads it. The
-        cache holds one backbone, for all number formats. Raises ``UserError`` if the catalog entry changed since the
-        grid was read, or if the device cannot compute in the number format of ``ref``.
+        cache keeps one backbone, which computes in the number format of each ``ref``. Raises ``UserError`` if the
+        catalog entry changed since the grid was read, or if the device cannot compute in the number format of ``ref``.
         """
         from bolt.clip.precision import UnsupportedPrecision
 
@@ -271,14 +272,18 @@ class ArtifactCache:
     def pop_backbone(self, ref: BackboneRef) -> Backbone:
         """Return the backbone for a caller that changes its tower in place, and clear the cache.
 
-        Other values may share the tower's tensors. Raises what :meth:`backbone` raises.
+        All cached values are dropped, because they may share tensors with the tower. Raises what :meth:`backbone`
+        raises.
         """
         backbone = self.backbone(ref)
         self._values.clear()
         return backbone
 
     def cached(self, kind: object, key: Hashable, make: Callable[[], Value], size: int) -> Value:
-        """Return the cached value of a key, or call ``make``. Each kind keeps its ``size`` last used values."""
+        """Return the value that is cached for ``key``, or else the value that ``make`` returns.
+
+        The cache keeps the ``size`` values of each kind that were used last.
+        """
         values = self._values[kind]
         if key in values:
             values.move_to_end(key)

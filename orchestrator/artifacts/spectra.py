@@ -1,4 +1,7 @@
-"""Directions and task vectors of source models: kinds ``SourceDirections`` and ``DomainTotal``, and their reader.
+"""Singular directions and sums of the task vectors of source models, and the reader of both.
+
+A task vector is a fine-tuned tower minus the pre-trained tower. The kinds of artifacts are ``SourceDirections`` and
+``DomainTotal``. Methods read them through :class:`SourceSet`.
 
 Shape legend: m, n rows and columns of a weight matrix, k directions.
 """
@@ -34,9 +37,11 @@ DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
 
 KEPT_PRETRAINED_BASES = 98
-"""Number of bases of pre-trained matrices that a process keeps: both ends of ViT-B's 49, or one of ViT-L/14's 97.
+"""Number of bases of pre-trained matrices that a process keeps.
 
-With fewer, a method that goes through all matrices in the same order would find none of them.
+It is enough for the leading and the trailing singular directions of ViT-B's 49 matrices, or for one of the two sets of
+ViT-L/14's 97 matrices. The bases that were used last are kept. If they were fewer than the matrices, a method that goes
+through all matrices in the same order would always find that the next basis has just been removed.
 """
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
@@ -67,7 +72,7 @@ class SourceDirections(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         backbone = catalog.backbone(self.source.backbone.name)
-        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # in widths: attention's two matrices, and those of the MLP
+        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # rows and columns, in widths: two matrices of attention, two of MLP
         rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
 
@@ -93,10 +98,10 @@ def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
 
 @dataclass(frozen=True)
 class DomainTotal(ArtifactSpec):
-    """The float64 sum of all task vectors of a domain.
+    """The float64 sum of the task vectors of a domain's source models.
 
-    For the mean over all sources but a few, a cell subtracts the task vectors of these few from the sum. So no cell
-    reads all sources.
+    To get the mean over all sources but a few, a cell subtracts the task vectors of these few from the sum. So the cell
+    need not read all sources.
     """
 
     kind = "spectra"
@@ -198,7 +203,10 @@ class SourceSet(Sources):
         return self._bases[matrix, top_k]
 
     def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
-        """Return singular directions of a pre-trained matrix, cached for all cells of the backbone."""
+        """Return the leading (or trailing) ``width`` singular directions of ``weight``, a matrix of the frozen tower.
+
+        They are cached for all cells of the backbone under the name ``matrix``.
+        """
         key = self._backbone, matrix, width, trailing
         make = partial(pretrained_basis, weight, width, trailing)
         return self._loaded.cached(pretrained_basis, key, make, KEPT_PRETRAINED_BASES)
@@ -224,8 +232,8 @@ class SourceSet(Sources):
     def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
         """Return the smallest stored artifact with at least ``top_k`` directions of a source.
 
-        The artifact can have more than ``top_k`` directions. A plan has as many built as the method's widest matrix
-        needs, and for a narrower matrix the method asks for fewer.
+        The artifact can have more than ``top_k`` directions, because as many are built as a method needs for the widest
+        matrix. For a narrower matrix, the method asks for fewer.
         """
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
@@ -235,9 +243,10 @@ class SourceSet(Sources):
         return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """Return the domain total that covers the sources and the fewest other sources, and these other sources.
+        """Return the sum of a domain that covers all of the cell's sources and the fewest others; and these others.
 
-        ``None`` if no total has fewer other sources than the cell has sources: then adding the sources is less work.
+        Return ``None`` if every such sum has at least as many other sources as the cell has sources. Then adding the
+        cell's task vectors is less work than subtracting the others.
         """
         wanted, found = set(self._sources), []
         for stored in self._loaded.store.addresses("spectra"):

@@ -1,4 +1,4 @@
-"""Kind ``SupportImages``: the images of a dataset's largest support.
+"""Kind ``SupportImages``: the labelled images of a dataset from which cells take their supports.
 
 Shape legend: N support images, M images of the largest support, S image side.
 """
@@ -33,12 +33,14 @@ from orchestrator.util.identity import ADDED_LATER
 
 @dataclass(frozen=True)
 class SupportImages(ArtifactSpec):
-    """The images of the largest support, near their own size. Cells of every smaller k read this artifact too.
+    """The labelled images of the largest support, k images of each class, near their own size.
+
+    In a nested draw, the images for a smaller k are among those for a larger k, so cells of every smaller k read this
+    artifact too. With any other draw, only cells of this k read it.
 
     Attributes:
-        shots: images per class.
-        draw, pool: as in :func:`bolt.task.support.draw_support`. Unless the draw is nested, only cells of this k read
-            the artifact.
+        shots: images per class, k.
+        draw, pool: as in :func:`bolt.task.support.draw_support`.
         split: the split from which the images are drawn.
         listed: the digest of the file that lists the images, if the protocol takes them from a file.
         short_side: the largest short side of a stored image in pixels; ``None`` to keep the size of the images. A
@@ -96,7 +98,7 @@ class SupportImages(ArtifactSpec):
         return np.unique(drawn)
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Draw the support, and decode the drawn images alone."""
+        """Draw or read the positions of the images in the split, and decode only these images."""
         from orchestrator.datasets.listed_draws import read_draw
         from orchestrator.datasets.opening import open_dataset
 
@@ -145,8 +147,9 @@ class SupportPool:
         images: the stored images in the order of ``indices``; on a GPU if the views are made there.
         indices: positions of the images in the split from which they were drawn, ascending, (M,).
         labels_of_split: the class of every image of this split.
-        labels_of_validation: the class of every image of the validation part, which some draws use first.
-        listed: positions of the listed images of ``train`` and ``val``, if a file lists them.
+        labels_of_validation: the class of every image of the validation part. Some published codes also draw from this
+            part, with the same random numbers. Empty unless such a code's draw is reproduced.
+        listed: ``train`` and ``val`` -> positions of the images that a file lists for this part; empty without a file.
     """
 
     dataset: str

@@ -23,7 +23,7 @@ from orchestrator.datasets.images import Images
 from orchestrator.util.identity import ADDED_LATER
 
 KEPT_BYTES = 2 * 2**30
-"""Bytes of pixels that one set of images keeps on its GPU. 16 photographs of each of 200 classes take 1.8 GB."""
+"""Bytes of pixels of one set of images that may stay on the GPU. 16 photographs of each of 200 classes take 1.8 GB."""
 
 ImageViews: TypeAlias = "Images | DeviceImages"
 """Images whose views are made on the host, or on a GPU."""
@@ -109,8 +109,8 @@ class DeviceImages:
 def place_images(key: Hashable, images: ImageViews, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
     """Return the images on the GPU of this process, or unchanged if the process computes on the CPU.
 
-    On the CPU, torchvision makes views faster than the matrix products of ``DeviceImages`` do. The cache keeps the last
-    set of images.
+    On the CPU, torchvision makes views faster than the matrix products of ``DeviceImages`` do. The cache keeps the
+    images of the last ``key`` on the GPU.
     """
     if isinstance(images, DeviceImages) or torch.device(cache.device).type != "cuda":
         return images

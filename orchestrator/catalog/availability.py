@@ -88,7 +88,10 @@ def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> 
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
-    """Return an error that names a file of a backbone which neither exists nor can be fetched, otherwise ``None``."""
+    """Return an error that names a file of the backbone, if the file does not exist and no program fetches it.
+
+    Return ``None`` if there is no such file.
+    """
     for path in (architecture_path(entry), weights_path(entry)):
         if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):
             hint = "put the file there, or correct the catalog's entry"

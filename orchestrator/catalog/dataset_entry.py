@@ -163,7 +163,8 @@ class DatasetEntry(StrictModel):
 
     @property
     def access(self) -> Literal["open", "gated", "manual"]:
-        """``open``: a program fetches the images. ``gated``: the user must do something first. ``manual``: by hand."""
+        """How the images are obtained: ``open``, by a program; ``gated``, by a program after a step of the user (an
+        account, an agreement); ``manual``, by hand."""
         if self.route.kind in ("manual", "dassl"):
             return "manual"
         return "gated" if self.gated else "open"

@@ -71,8 +71,8 @@ def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
 def _quoted(value: Any) -> Any:
     """Return the value with quotes around each text that the catalog's reader would not read as text.
 
-    The reader takes ``no`` and ``1:20`` for other values, as YAML 1.1 does. ruamel writes YAML 1.2, where they are
-    texts without quotes.
+    The reader follows YAML 1.1, in which ``no`` is false and ``1:20`` is the number 80. ruamel writes YAML 1.2. In it,
+    both are texts and need no quotes.
     """
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 

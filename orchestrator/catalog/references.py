@@ -1,4 +1,7 @@
-"""Make the identities of catalog entries, by which cells name them: digests of everything that can change a number."""
+"""Make the identities by which cells name catalog entries, such as datasets and backbones.
+
+An identity is a digest of everything in an entry and in its files that can change a result.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ LOADER_VERSION = 2
 """Version of the code that reads datasets. Raise it whenever that code returns other images, labels or class names."""
 
 DRAWS_FOLDER = "split_fewshot"
-"""The sub-folder of a dataset's folder in which Dassl and 2SFS have their draws."""
+"""The sub-folder of a dataset's folder in which Dassl and 2SFS, two other projects, store the images that they drew."""
 
 
 def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
@@ -77,7 +80,10 @@ def split_blob(route: DasslRoute, folder: Path) -> str | None:
 
 
 def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
-    """Return the files of a draw: Dassl's pickle, or else 2SFS's lists. Raises ``UserError`` if there are none."""
+    """Return the files that list ``shots`` images per class: Dassl's pickle, or else 2SFS's ``.jsonl`` files.
+
+    Raises ``UserError`` if there are none.
+    """
     stem = f"shot_{shots}-seed_{seed}"
     for names in ((f"{stem}.pkl",), (f"{stem}_train.jsonl", f"{stem}_val.jsonl")):
         if found := tuple(path for name in names if (path := folder / DRAWS_FOLDER / name).is_file()):
@@ -93,9 +99,9 @@ def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
 
 
 def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: int) -> str:
-    """Return the digest of the files that list a draw.
+    """Return the digest of the files that list ``shots`` images per class, see :func:`draw_files`.
 
-    Without the files, return ``absent`` and raise no error, because a plan needs no data.
+    If there are no such files, return ``absent`` and raise no error, because a grid can be planned without data.
     """
     try:
         return file_digest(*draw_files(dataset_folder(entry, data_root), shots, seed))
@@ -104,7 +110,7 @@ def listed_draw(entry: DatasetEntry, data_root: Path | None, shots: int, seed: i
 
 
 def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple[str, ...]:
-    """Return one line that names the split files that differ from the published files; nothing if none differs."""
+    """Return one line, which names the datasets whose split file is not the published one; empty if there are none."""
     own = [
         f"{entry.route.file} of {entry.name}"
         for entry in entries

@@ -181,7 +181,7 @@ class DasslRoute(StrictModel):
 
 
 def _with_kind(value: Any) -> Any:
-    """Return the fields of a route. A missing kind becomes an empty text, for which the error lists the known kinds."""
+    """Return the fields of a route. A missing ``kind`` becomes an empty text, so the error lists the known kinds."""
     return {"kind": "", **value} if isinstance(value, Mapping) else value
 
 

@@ -91,7 +91,7 @@ def add_dataset(
     advance: OnProgress = lambda done, of: None,
     find: Callable[[str, Mapping[str, str]], Layout] | None = None,
 ) -> Added:
-    """Check a folder or table of images and add its entry to the last catalog file, which may be new.
+    """Check a folder or table of images, and add its entry to the last of ``catalog_files``, which need not exist yet.
 
     Args:
         advance: called with the number of decoded images and the number of all images.
@@ -127,7 +127,7 @@ def add_layout(
     advance: OnProgress = lambda done, of: None,
     old: DatasetEntry | None = None,
 ) -> Added:
-    """Check images of a known layout and add them as the dataset ``name`` to the last catalog file.
+    """Check images of a known layout, and add them as the dataset ``name`` to the last of ``catalog_files``.
 
     ``old``: the entry to replace, if any. Raises ``UserError`` as :func:`add_dataset`.
     """

@@ -97,7 +97,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
     found = [*_class_changes(before, now), *_file_changes(before, now, raw)]
-    if not found and now != before:  # only time stamps changed, as in a copy; once recorded, no file is read again
+    if not found and now != before:  # only time stamps changed; with the new ones recorded, no file is read again
         _write(entry, data_root, now)
     return found
 

@@ -26,14 +26,16 @@ SIDE = 32
 """Side of the small version in pixels."""
 
 RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
-"""Largest distance of two copies, as a share of the distance to the fifth nearest picture. The second value is for sets
-of fewer than ``FEW`` pictures, in which the fifth nearest picture says little."""
+"""Largest distance of a picture to a copy, as a share of its distance to the fifth nearest picture. A distance is 1
+minus the correlation. ``RATIO_OF_FEW`` applies to sets of fewer than ``FEW`` pictures, in which the fifth nearest
+picture is often far away."""
 
 TINT = 0.02
-"""Largest difference between two copies in the share that red, green or blue has in the sum of the three means."""
+"""Largest difference in tint between two copies. A tint is the mean of red, green or blue, divided by the sum of the
+three means."""
 
 ALIKE = 0.997
-"""Correlation from which on two pictures of like colours are copies, however near the fifth nearest picture is.
+"""Correlation at which two pictures with the same tint are always copies, however near the fifth nearest picture is.
 
 A picture with five or more copies needs this limit, because its fifth nearest picture is itself a copy."""
 
@@ -76,7 +78,7 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
-    distinct = np.array(sorted(first.values()))  # exact copies would fill the list of neighbours
+    distinct = np.array(sorted(first.values()))  # without exact copies, which would fill the neighbours
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
@@ -139,9 +141,9 @@ def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, f
 
 
 def _averages(start: float, stop: float, count: int) -> Floats:
-    """Return the weights, (count, SIDE), that average the pixels from ``start`` to ``stop`` to ``count`` pixels.
+    """Return the weights, (count, SIDE), of the means by which a part of ``SIDE`` pixels becomes ``count`` pixels.
 
-    ``start`` and ``stop`` are shares of the side.
+    ``start`` and ``stop`` are the ends of the part, as shares of the side.
     """
     edges = np.linspace(start, stop, count + 1) * SIDE
     low, high = edges[:-1, None], edges[1:, None]

@@ -25,7 +25,7 @@ STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yel
 def datasets_view(
     entries: Sequence[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]
 ) -> tuple[RenderableType, str]:
-    """Return a table of the entries; and lines with the number of datasets on this machine, and how to get the others.
+    """Return a table of the entries; and lines that count the datasets on this machine and say how to get the others.
 
     ``catalogs``: the user's catalog files, which the commands in the lines name.
     """

@@ -57,7 +57,8 @@ class RawDataset:
 
     Attributes:
         class_names: the words for the classes, in label order.
-        validation: the validation part of the few datasets that have one. Only some draws of supports use it.
+        validation: the validation part; ``None`` for the many datasets that have none. Some draws of supports use it,
+            and some protocols let methods choose settings on it.
     """
 
     class_names: tuple[str, ...]

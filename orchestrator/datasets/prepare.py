@@ -1,8 +1,8 @@
 """``data prepare``: fetch a dataset completely, or leave nothing that looks complete.
 
-A dataset is assembled in ``ROOT/NAME.partial/NAME``. There the reader that cells use opens it, and its images are
-counted. Then the folder is renamed to ``ROOT/NAME``. If the command ends earlier, no other command takes the dataset
-for complete, and the next ``prepare`` continues with the files that were fetched.
+A dataset is assembled in ``ROOT/NAME.partial/NAME``. As a test, it is opened there by the code that reads datasets for
+cells, and its images are counted. Then the folder is renamed to ``ROOT/NAME``. If the command ends earlier, no other
+command takes the dataset for complete, and the next ``prepare`` continues with the files that were fetched.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def plan_preparation(
             raise error
         elif missing_data(entry, data_root) is None:
             inner = partial_folder(entry, data_root)
-            if inner.is_dir() and entry.route.kind in FETCHERS:  # left by a command that was killed at its end
+            if inner.is_dir() and entry.route.kind in FETCHERS:  # its command was killed at the very end
                 with dataset_lock(entry.name, data_root):
                     shutil.rmtree(inner, ignore_errors=True)
             record = read_record(entry, data_root)
@@ -138,7 +138,7 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
 
 
 def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
-    inner = partial_folder(entry, data_root)  # the data root until the dataset is complete
+    inner = partial_folder(entry, data_root)  # serves as the data root until the dataset is complete
     staging = StagingArea(inner / entry.name, inner / "downloads", console)
     staging.downloads.mkdir(parents=True, exist_ok=True)
     revision, files = FETCHERS[entry.route.kind].fetch(entry, staging)

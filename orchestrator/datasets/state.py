@@ -27,9 +27,9 @@ Fetched = tuple[str | None, dict[str, str]]
 State = Literal["drawn", "there", "other data", "partial", "missing"]
 
 FEWEST = 0.9
-"""The smallest share of the catalog's number of images at which a folder counts as the catalog's dataset.
+"""Smallest share of a dataset's images that its folder must hold. A folder with fewer counts as other data.
 
-It applies to folders that ``data prepare`` did not make."""
+Only folders that ``data prepare`` did not make are counted."""
 
 
 class Record(StrictModel):
@@ -104,7 +104,7 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
         found = open_dataset(entry, data_root)
     except UserError as error:
         why = error.what
-    except Exception as error:  # libraries that read other formats raise many kinds
+    except Exception as error:  # libraries that read other formats raise errors of many classes
         why = one_line(error)
     else:
         images, expected = len(found.train) + len(found.test), entry.sizes.train + entry.sizes.test

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _NOT_WESTERN = re.compile(r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u2013-\u2026\u20ac\u2122°®©ªº«»]")
-"""What shows that a text was wrongly decoded as Windows-1252: a zero, three characters beyond ASCII in a row, or a sign
-that Western languages do not use."""
+"""Pattern of a text that was wrongly decoded as Windows-1252: it has a NUL character, three characters beyond ASCII in
+a row, or a character that Western languages do not use."""
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 

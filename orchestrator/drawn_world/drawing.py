@@ -18,7 +18,7 @@ from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
 
 DARK = ("black", "red", "green", "blue", "purple", "brown")
 LIGHT = ("white", "yellow", "cyan", "pink")
-"""Colours of inks (``DARK``) and papers (``LIGHT``) in the printed palette."""
+"""Colours in the palette ``printed``: characters have a colour of ``DARK``, their background has one of ``LIGHT``."""
 
 TELLING: dict[Kind, tuple[str, ...]] = {
     "digit": DIGITS[2:],
@@ -26,7 +26,7 @@ TELLING: dict[Kind, tuple[str, ...]] = {
     "lower": tuple("abdefghkmnqrty"),
     "greek": ("beta", "gamma", "delta", "zeta", "theta", "lambda", "mu", "xi", "pi", "sigma", "phi", "psi", "omega"),
 }
-"""Characters of each kind that cannot be mistaken for another kind, as a capital O for a zero."""
+"""Characters of each kind that do not look like one of another kind. A capital O, for example, looks like a zero."""
 
 BANDS: dict[str, Callable[[Tensor], Tensor]] = {"infrared": camera_styles.infrared, "grey": camera_styles.grey}
 
@@ -38,9 +38,10 @@ RENDITIONS: dict[str, Callable[[KeyedRandom, Tensor], Tensor]] = {
 
 
 def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
-    """Return the pictures (N, 32, 32, 3) and the labels (N,) of a split, balanced and shuffled. They never change.
+    """Return the pictures (N, 32, 32, 3) and the labels (N,) of a split, balanced and shuffled.
 
-    N is 0 for the training split of a variant.
+    Every call draws the same pictures. N is 0 for the training split of a variant, which is a task with test images
+    only.
     """
     task, count = TASKS[task_name], sizes(task_name)[split]
     if count == 0:
@@ -53,7 +54,7 @@ def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
 
 
 def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
-    """Draw characters. The label decides the concept that the task asks for; the other concepts are random."""
+    """Draw characters. A label is a character, kind or ink, as the task asks. All else in a picture is random."""
     n = len(labels)
     things = glyphs.roll(rng, n, task.kinds)
     if task.palette == "printed":
@@ -76,7 +77,7 @@ def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
 
 
 def _aerial(rng: KeyedRandom, task: AerialTask, labels: Tensor) -> Tensor:
-    """Draw scenes for sorted labels in the task's rendition, as the task's sensor sees them through haze."""
+    """Draw a scene for each of the sorted labels, in the task's rendition, and show it through a hazy camera."""
     counts = torch.bincount(labels, minlength=len(task.class_names)).tolist()
     painted = [ALL[name](rng, count) for name, count in zip(task.class_names, counts, strict=True)]
     image = torch.cat(painted).clamp(0.0, 1.0)

@@ -24,9 +24,9 @@ class Hand:
     tilt: tuple[float, float] = (-0.25, 0.25)
     """Rotation in radians."""
     size: tuple[float, float] = (0.75, 1.15)
-    """Height relative to a comfortable fit."""
+    """Height of the character. At 1, the font's em is 0.85 times as high as the picture."""
     shift: float = 0.16
-    """Largest offset from the centre, in half picture widths."""
+    """Largest offset from the centre, as a share of half the picture's width."""
     clutter: tuple[float, float] = (0.0, 0.18)
     """Strength of the low-frequency blotches behind and over the character."""
     noise: tuple[float, float] = (0.0, 0.10)
@@ -56,12 +56,12 @@ class GlyphTask:
     class_names: tuple[str, ...]
     asks: Literal["character", "kind", "ink"]
     kinds: tuple[Kind, ...] = KINDS
-    """The characters that appear."""
+    """The kinds of characters that appear."""
     hand: Hand = field(default_factory=Hand)
     palette: Literal["any", "printed"] = "any"
-    """``any`` ink on any other paper, or dark inks on light papers (``printed``)."""
+    """Colours of character and background: ``any`` two different ones, or dark on light (``printed``)."""
     copy: float = 0.5
-    """Strength of the photocopier."""
+    """Strength of the traces of a worn photocopier, see ``camera_styles.photocopy``."""
     domain: Literal["glyphs"] = "glyphs"
 
 
@@ -73,7 +73,7 @@ class AerialTask:
     class_names: tuple[str, ...]
     bands: Bands = "colour"
     pixels: int = 32
-    """Pixels of the sensor across the scene, before it is scaled to the picture's size."""
+    """Pixels across the camera's sensor. Fewer than the picture has make the picture blurred."""
     haze: float = 0.7
     """Strength of the haze."""
     rendition: Rendition = "photo"

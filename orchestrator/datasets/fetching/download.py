@@ -138,7 +138,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
             part.unlink()
             raise _TryAgain(f"the server sent another range than requested (from byte {start})")
         if start == 0:
-            part.unlink(missing_ok=True)  # before the state is written: bytes of another version must not stay
+            part.unlink(missing_ok=True)  # first, so that the new validator never stands beside bytes of an old version
             _state_path(part).write_text(json.dumps({"url": url, "validator": _validator(response)}))
         # urllib3 must not check the length: it would discard the last partial chunk of a broken connection.
         response.raw.enforce_content_length = False

@@ -86,9 +86,10 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str],
 
 
 def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
-    """Return the route's folder of images or, if only the dataset's folder has ``inside``, the dataset's folder.
+    """Return the folder of a dataset's images: the one that the route names, or ``folder`` itself.
 
-    ``inside``: the path of an image or of a folder of images.
+    ``folder`` is returned only if it has ``inside`` and the named folder does not. ``inside``: the path of an image or
+    of a folder of images, relative to the folder of images.
     """
     named = folder / (route.images or ".")
     return folder if not (named / inside).exists() and (folder / inside).exists() else named

@@ -221,11 +221,12 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 
 
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
-    """Return, for each path, the path of its image below ``folder``. Some of the paths given lead to no file.
+    """Return the path below ``folder`` of the image that each path of ``given`` means, if some of them lead to no file.
 
-    Such a path may be the end of an image's path. Or the paths may begin in a folder above ``folder``. Then folders
-    with which all paths begin are removed. A folder that not all paths have in common is never removed: ``dog/1.jpg``
-    would become ``1.jpg``, and could be taken for ``cat/1.jpg``.
+    First, such a path is taken for the end of an image's path. If this fails, the paths may begin in a folder above
+    ``folder``. So the first folder is removed from all paths, then the second, and so on, as long as it is the same in
+    every path. A folder that not all paths have in common is never removed: ``dog/1.jpg`` would become ``1.jpg``, and
+    could be taken for ``cat/1.jpg``.
 
     Raises ``UserError`` if a path fits no image, or several images.
     """

@@ -51,7 +51,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict
                     for file in (reader.meta["filename"], *(file for file, _ in reader.train_list + reader.test_list)):
                         refuse_foreign_pickle(folder / reader.base_folder / file)
                 dataset = reader(root=str(folder), **arguments)
-            except Exception as error:  # parsers raise many types for damaged files
+            except Exception as error:  # for damaged files, parsers raise errors of many classes
                 what = f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}"
                 raise UserError(what, where=str(folder), hint=refetch_hint(entry)) from error
             found = _class_names(dataset)

@@ -1,7 +1,7 @@
 """Camera styles: image transforms that make a whole domain differ from the pre-training set.
 
-Pictures are float32 (n, 3, 32, 32) in [0, 1]. Variants, which are only evaluated, have ``sketch``,
-``poster`` and ``cloudy``.
+Pictures are float32 (n, 3, 32, 32) in [0, 1]. The styles ``sketch``, ``poster`` and ``cloudy`` are for variants of a
+task, on which models are only evaluated.
 """
 
 from __future__ import annotations

@@ -66,7 +66,10 @@ def capsule(
     radius: Tensor | float,
     end_radius: Tensor | float | None = None,
 ) -> Tensor:
-    """Return the distance to a line with round ends, whose radius changes to `end_radius`; arguments are (n, 1, 1)."""
+    """Return the distance to a line with round ends. Its radius changes from ``radius`` at ``start`` to ``end_radius``.
+
+    Tensors other than ``x`` and ``y`` are (n, 1, 1).
+    """
     (ax, ay), (bx, by) = start, end
     dx, dy = bx - ax, by - ay
     along = (((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + 1e-6)).clamp(0.0, 1.0)

@@ -15,7 +15,7 @@ TILE = 48
 """Side of a character's tile, in pixels. An em has 36 pixels."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase + "αβγδεζηθικλμνξοπρστυφχψω"
-"""The rows of the atlas, in order."""
+"""The characters in the order of the atlas, which has one row for each."""
 
 FIRST = {"digit": 0, "upper": 10, "lower": 36, "greek": 62}
 """Row of the first character of each kind."""

@@ -15,7 +15,7 @@ from orchestrator.drawn_world.tasks import Hand
 from orchestrator.drawn_world.words import INKS, KINDS, Kind
 
 STEADY = Hand()
-"""The hand of the pre-training pictures."""
+"""How much the drawing of characters varies in the pictures for pre-training."""
 
 
 @dataclass(frozen=True)
