@@ -104,7 +104,7 @@ def _decoded(name: str) -> str:
 
 
 def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Drop the numbers that only count the classes. Return also the uncertain cases, such as ``12_cat -> cat``."""
+    """Return the texts without numbers that only count the classes, and the uncertain cases: ``12_cat -> cat``."""
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)
     numbers = sorted(int(match[1]) for match in found if match)

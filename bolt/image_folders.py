@@ -50,7 +50,7 @@ _KINDS = {
     "archive": ("archive", ": not used; unpack those that hold images"),
     "other": ("file", " without an image suffix: not used"),
 }
-"""Kind of what is left out -> the noun and the end of its line in :func:`unused_lines`."""
+"""Kind of files or folders that are left out -> the noun and the ending of their line in :func:`unused_lines`."""
 
 
 @cache

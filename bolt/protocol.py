@@ -40,22 +40,22 @@ class Protocol:
             keeps those with the best test accuracy.
         epoch_selection: ``last`` uses the coefficients after the last epoch, as in the paper and its tables.
             ``best_train_loss`` uses the coefficients after the epoch with the lowest mean training loss, as in the
-            released code. BOLT takes the mean over the batches there, so a partial last batch counts in full.
+            released code. For BOLT this is the mean over the batches: a partial last batch counts like a full one.
         sigma_sign: ``free`` trains signed coefficients, as in the paper. ``relu`` clamps them at zero in the forward
             pass, as in the authors' code, so coefficients that start negative are never trained.
-        schedule_offset: whether the learning-rate schedule is applied after the optimiser's step, as in the authors'
-            code. Update 0 then uses the full rate, and update s the rate of step s - 1. Only BOLT's training reads
-            this switch.
-        alpha_views: BOLT chooses alpha on the ``plain`` support images, or on ``augmented`` views of them. In the
-            second case every candidate for alpha sees another view.
+        schedule_offset: whether every learning rate takes effect one step late, because the schedule sets it after the
+            optimiser's step, as in the authors' code. The first step then uses the highest rate. Only BOLT's training
+            reads this switch.
+        alpha_views: alpha, the scale of what the sources add to the tower, is chosen on the ``plain`` support images,
+            or on ``augmented`` views of them. In the second case every candidate for alpha sees another view.
         tta_alpha: on the ``tta`` track, alpha is chosen ``unsupervised``, or by the accuracy on the test split
             (``test_labels``).
-        task_count_basis: when only a part of the sources is used, the width of the basis ``follow``s their number; or
-            the basis is ``padded`` with random directions to the width that all sources would give. The authors pad it
-            in their ablation only.
+        task_count_basis: the width of BOLT's basis if there are few sources. ``follow``: fewer sources make a narrower
+            basis. ``padded``: random directions widen it to what the method's setting ``padded_sources`` would give.
+            The authors pad it in their ablation only.
         support_draw: how the support is drawn. ``nested``: supports of one dataset and seed contain each other as k
             grows. ``fresh``: another draw for every k, with one generator for all classes, as in the authors' sampler.
-            ``listed``: read from files beside the data. Any other value names a code of the field, whose draws are
+            ``listed``: read from files beside the data. Any other value names published code, whose draws are
             reproduced image for image: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
             ``lp_plus_plus``, ``gda``.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
@@ -66,26 +66,27 @@ class Protocol:
             class.
         flips: support views are mirrored ``where_valid``, or ``always``, even for digits and letters. The catalog lists
             the datasets whose classes stay the same in a mirror.
-        baseline_crop: baselines are trained on the ``shared`` views, or on the ``light`` crops used to fine-tune
-            sources.
-        linear_probe: ``as_published`` stores the factor 100 in the head's weights, and halves the learning rate every
-            epoch, so the head hardly changes.
+        baseline_crop: baselines are trained on the ``shared`` views, which all methods see, or on the ``light`` crops
+            that are used to fine-tune source models.
+        linear_probe: ``as_published`` multiplies the head's weights by the logit scale, 100, and halves the learning
+            rate every epoch, so the head hardly changes.
         tip_adapter: ``as_published`` trains alpha and beta on features and labels of different images.
         lp_plus_plus: ``as_published`` takes the method's step sizes for gradient descent, which are above 4, as
             learning rates of AdamW.
         lora: ``as_published`` adapts the MLPs only, trains every parameter outside of linear modules, and initialises A
             ten times too large.
-        atlas: ``as_published`` does not over-sample, makes no step on an odd last batch of an epoch, and clips the
-            gradients before it divides them by the scale of mixed precision.
+        atlas: ``as_published`` does not repeat a small support within an epoch. It makes no step if an epoch has fewer
+            batches left than one step accumulates. It clips the gradients before it divides them by the scale of mixed
+            precision.
         atlas_tta: ``as_published`` resets the coefficients to zero before scoring.
         ood_label_space: a test set with only some of the classes is scored over all classes and over its own classes
             (``both``), or over all classes only (``all_classes``).
         meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split that
             the authors hold out (``validation``). In the second case, the support is drawn from that tenth too.
         validation: the labelled validation images on which a method may choose its settings. ``none``: no images.
-            ``drawn``: a few per class, drawn as by the code that ``support_draw`` names, or else at most four.
-            ``whole``: the whole validation part. The official codes of some baselines choose settings so, see
-            :attr:`bolt.methods.Method.uses_validation`.
+            ``drawn``: a few per class, as drawn by the code that ``support_draw`` names. If it draws none, at most four
+            per class. ``whole``: the whole validation part. The official codes of some baselines choose settings on
+            such images, see :attr:`bolt.methods.Method.uses_validation`.
         stream: on the track ``tta_stream``, test images come ``shuffled``; or the mix of classes is ``drifting``:
             classes appear one after another and disappear again, several at a time.
         support_crop: the views of support images are crops of at least ``half`` of an image; or of at least 8 per cent,
@@ -170,8 +171,8 @@ FIELD_PROTOCOLS = (
     replace(DASSL, name="clip_lora", support_draw="clip_lora", support_crop="coop"),
     replace(DASSL, name="lp_plus_plus", support_draw="lp_plus_plus", validation="drawn"),
 )
-"""Protocols that draw, crop and choose settings as codes of the field do. CLIP-LoRA draws validation images, but does
-not read them, so ``clip_lora`` has none."""
+"""Protocols that draw images, crop them and choose settings as published code does. CLIP-LoRA's code draws validation
+images, but does not read them, so the protocol ``clip_lora`` has none."""
 
 PROTOCOLS = {protocol.name: protocol for protocol in (STRICT, PUBLISHED, *FIELD_PROTOCOLS)}
 SWITCHES = tuple(switch.name for switch in fields(Protocol) if switch.name != "name")

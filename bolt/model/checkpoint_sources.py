@@ -1,6 +1,6 @@
 """Source models that are read from checkpoint files, one file at a time.
 
-Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
+Shape legend: m, n a weight matrix's rows and columns.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bolt.spectral.sources import Sources
 from bolt.spectral.task_vector_sum import exact_sum, leave_out_mean
 
 _INITIAL_TOP_K = 12
-"""Least number of directions that are computed for a source: the number that BOLT uses by default."""
+"""Least number of singular directions that are computed per source and matrix: the number that BOLT uses by default."""
 
 
 class CheckpointSources(Sources):
     """Source models in checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
 
-    The leading directions of every source and the sum of the task vectors stay in memory. The files are read again if a
-    method needs more directions or whole task vectors.
+    The leading singular directions of every source's task vector stay in memory, and so does the sum of the task
+    vectors. The files are read again if a method needs more directions or whole task vectors.
 
     Args:
         backbone: the CLIP from which the sources were fine-tuned.
@@ -52,13 +52,16 @@ class CheckpointSources(Sources):
         return tuple(self._files)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Return each source's leading ``top_k`` directions of a matrix (m, n). The first call reads all files."""
+        """Return the leading ``top_k`` singular directions of each source's task vector at one matrix (m, n).
+
+        The first call reads all files.
+        """
         if top_k > self._top_k:
             self._decompose(max(top_k, _INITIAL_TOP_K))
         return truncate_directions(self._directions[matrix], top_k)
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """Return the task vector of one tensor, averaged over the sources, in the shape of the tensor."""
+        """Return the mean of the sources' task vectors at one tensor, in the shape of the tensor."""
         return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:

@@ -170,7 +170,7 @@ class Journal:
 
 
 def _beginning(path: str) -> bytes:
-    """Return the beginning of a path's line in a journal."""
+    """Return the bytes with which the line of an image's path begins in a journal."""
     return json.dumps({"path": path}).encode()[:-1] + b","
 
 

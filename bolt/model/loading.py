@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class UnreadableModel(ValueError):
-    """A folder holds no complete model, or an argument that its form needs is missing."""
+    """A folder holds no complete model, or :func:`load_model` lacks an argument that the model's form needs."""
 
 
 class BackboneMismatch(ValueError):
@@ -50,8 +50,10 @@ def load_model(
 
     Args:
         folder: a folder written by :func:`bolt.model.saving.save`.
-        backbone: the CLIP that the model was adapted from. An ``adapter`` needs it, and any form with a tower of timm.
-        sources: the source models of the model's basis. An ``adapter`` of coefficients without basis needs them.
+        backbone: the CLIP that the model was adapted from. The form ``adapter`` needs it. If the tower is timm's, every
+            form needs it.
+        sources: the source models of which the model's basis was built. They are needed if an ``adapter`` holds
+            coefficients without the basis.
         device: device of the model; if a backbone is given, its device is used instead.
 
     Raises:
@@ -179,8 +181,9 @@ def _spectral_change(
 def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
     """Return the source models of a saved basis, in the order of the basis.
 
-    The source models are found by the digests of their files or, if there are none or one is missing, by their names.
-    If a name is missing too, as for renamed files of another format, return ``sources`` unchanged.
+    The source models are found by the digests of their files. If no digests are saved or one of them is not found, the
+    names decide. If a name is not found either, return ``sources`` unchanged: files may have been renamed and also
+    written in another format.
     """
     for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
         if wanted and set(wanted) <= set(found):

@@ -91,7 +91,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
 
 
 def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
-    """Return the files of a model's ``adapter`` form without basis: name -> content. The index file is last.
+    """Return the files of a model's ``adapter`` form without basis: name -> content. ``bolt.json`` is last.
 
     Return ``None`` if the tensors together exceed ``max_bytes``. Raises the errors of :func:`save`.
     """
@@ -117,7 +117,7 @@ def _index(model: ModelParts, form: Form, extra: Mapping[str, Any], files: Mappi
 
 
 def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of an adapter by their names in the file, and the adapter's entries for the index file."""
+    """Return the tensors of an adapter by their names in the file, and the adapter's entries for ``bolt.json``."""
     tensors = _with_prefix("classifier", model.classifier.tensors()) | _with_prefix("tower", model.changed_tensors())
     if model.change is None:
         return tensors, {}

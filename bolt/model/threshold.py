@@ -22,8 +22,8 @@ LEVEL = 0.05
 
 DEPENDENT = 1.4
 """Number of held-out images that count as one independent image. Held-out predictions are not independent: the models
-of the folds share most of their training images, and the best of several methods was taken. The number was chosen on
-draws of the drawn world; ``benchmarks/promise.py`` measures other draws."""
+of the folds share most of their training images, and the predictions are those of the best of several methods. The
+number was chosen on the drawn pictures of the demo; ``benchmarks/promise.py`` checks it on pictures drawn anew."""
 
 NOTE = "held_out"
 """Name of the entry in a model's notes that has the scores of the correct and of the wrong held-out predictions."""
@@ -115,7 +115,7 @@ def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | Non
         if images < len(pairs) and pairs[images][0] == last:
             continue  # a threshold accepts all images with equal scores
         right, wrong = correct[images] / DEPENDENT, (images - correct[images]) / DEPENDENT
-        # The incomplete beta function is the binomial distribution, also for fractions of images.
+        # The binomial probability of at least this many correct images, which betainc extends to fractions of images.
         if not right or betainc(right, wrong + 1, wanted) > LEVEL:
             break
         found = Threshold(last if images < len(pairs) else 0.0, images, correct[images])
