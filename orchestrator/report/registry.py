@@ -66,8 +66,8 @@ class Kind(Generic[T]):
         each_k: whether ``make`` is called for every k of the group.
         name: the name in a track's ``lead_tables``. A table of the section ``lead`` whose name the group's track does
             not list is shown nowhere, only written as a file.
-        replaces_main: whether the only table of this kind, if it has a row for every method, replaces the main table,
-            which is then only written as a file.
+        replaces_main: whether a table of this kind can replace the main table, which is then only written as a file. It
+            does so if it is the group's only table of this kind and has a row for every method.
     """
 
     make: Callable[..., T | Iterable[T] | None]
@@ -147,7 +147,8 @@ def _group_tables(grid: GridResults, group: ComparisonGroup) -> Tables:
 def group_figures(grid: GridResults, group: ComparisonGroup, kinds: Sequence[Kind[FigureFile]]) -> Figures:
     """Draw the figures of one group.
 
-    ``kinds`` are ``GROUP_FIGURES``, passed because another process lacks the kinds that a script has added here.
+    ``kinds``: the list ``GROUP_FIGURES``. It is an argument because a script may have added kinds to the list, and
+    another process that draws figures lacks these kinds.
 
     A group of a changed protocol has no figures, because a table shows what the change does. A group of ablations has
     only figures of variants, if there are any: the other figures would show the same numbers again.

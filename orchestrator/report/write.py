@@ -1,6 +1,7 @@
 """Writes a report into a folder.
 
-The folder keeps the old report until all files of the new one are made. So a crash before then changes nothing there.
+The folder keeps the old report until all files of the new one are made. So if the process crashes while it makes them,
+the old report stays as it was.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
 def _processes(grid: GridResults) -> int:
     """Return how many other processes draw the figures.
 
-    Below 2, this process draws them: the figures of a small report are drawn before other processes would have started.
+    Below 2, this process draws them itself. It draws the figures of a small report faster than others would start.
     """
     drawn = sum(not group.of_changed_protocol for group in grid.groups)
     return min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)
@@ -155,7 +156,10 @@ def write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary folders of killed processes. A young one may belong to a process that is still writing."""
+    """Remove the temporary folders that killed processes have left.
+
+    Folders younger than ``_STALE_SECONDS`` stay, because a process may still be writing into them.
+    """
     for leftover in folder.glob(".building-*"):
         if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(leftover, ignore_errors=True)

@@ -162,15 +162,19 @@ class ComparisonGroup:
 
     @cached_property
     def last_epoch(self) -> int:
-        """The largest number of epochs of any cell; 0 if no cell was scored after each epoch, or not by accuracy."""
+        """The largest number of epochs of any cell that was scored after each epoch.
+
+        0 if there is no such cell, or if the metric of the group is not the accuracy.
+        """
         if self.rows[0].metric != "accuracy":
             return 0
         return max((len(self._curves.get(row.cell_id, ())) for row in self.rows), default=0)
 
     def epoch_mean(self, method: str, k: int, epoch: int) -> Summary | None:
-        """Return mean and deviation over seeds of each seed's mean over targets after ``epoch``; 1 is the first.
+        """Return the mean and deviation over seeds of one method after an epoch. The first ``epoch`` is 1.
 
-        A fixed method has the same accuracy after every epoch. ``None`` if no seed has all targets.
+        The accuracy of a seed is its mean over targets. A seed that lacks a target is left out; ``None`` if none
+        remains. A fixed method has the same accuracy after every epoch.
         """
         if method in self.fixed:
             return self.mean(method, k)
@@ -192,7 +196,10 @@ class ComparisonGroup:
         return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so none is given"
 
     def deviation_text(self, mark: str, of: str = "") -> str:
-        """Return the sentence of a caption about error bars. ``mark``: their name; ``of``: the values that deviate."""
+        """Return a sentence for a caption that says what the error bars or bands of a figure are.
+
+        ``mark``: what the caption calls them, such as ``Bands``; ``of``: the values whose deviation they show.
+        """
         if len(self.seeds) < 2:
             return f"One seed, so there are no {mark.lower()}: another support may differ by more than is seen here."
         return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."

@@ -218,9 +218,9 @@ def _groups(
 ) -> tuple[ComparisonGroup, ...]:
     """Return the groups that have rows, by track, and for each track in the order of the plan.
 
-    Ablations get a separate group. The domain's group has means over all datasets of the domain, and an ablation is
-    planned on only some of them, so it would have no mean there. For comparison, the separate group also has the rows
-    of the unchanged method on the datasets, k and seeds of its ablations.
+    Ablations get a separate group. The domain's group has means over all datasets of the domain. An ablation is planned
+    on only some of these datasets, so it would have no mean in the domain's group. For comparison, the separate group
+    also has the rows of the unchanged method on the datasets, k and seeds of its ablations.
     """
     by_key: dict[GroupKey, list[Row]] = {}
     for cell in cells:

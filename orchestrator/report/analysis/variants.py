@@ -12,7 +12,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 
 SOURCES = "sources"
-"""The key of the number of sources among the names of settings."""
+"""The name of the number of sources where it is listed with the settings of a method."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Var
         by_method.setdefault(cell.method.name, []).append(variant)
     for name, variants in by_method.items():
         variants.sort(key=lambda variant: variant.label != name)
-        # The first variant uses all sources rather than some that the grid names, so their number is a setting.
+        # The first variant uses all sources, not a few that the grid names. So their number is a numeric setting.
         variants[0] = replace(variants[0], random_sources=True)
     return {name: variants for name, variants in by_method.items() if len(variants) > 1}
 
@@ -83,10 +83,10 @@ def _random_sources(cells: Sequence[Cell]) -> bool:
 
 
 def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float, Variant]]]:
-    """Return the settings to draw curves over: name -> (value, variant), sorted by value, with two values or more.
+    """Return the settings that curves are drawn over: name -> pairs (value, variant), sorted by value.
 
-    Every variant differs from the first one in this setting alone. A variant that changes two settings, or a setting
-    and the sources, is on no curve.
+    There are at least two pairs for each setting. Every variant differs from the first one in this setting alone. A
+    variant that changes two settings, or a setting and the sources, is on no curve.
     """
     base = variants[0]
     curves: dict[str, list[tuple[float, Variant]]] = {}

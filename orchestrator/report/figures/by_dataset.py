@@ -27,7 +27,8 @@ _WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
 _METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
 """Inches: height of a method's line, space above a plot for the title, and space below a plot for the axis."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
-"""Colour-blind readers can tell orange from purple. Both are pale enough to read numbers on them."""
+"""The colours of a loss, of no change and of a gain. Colour-blind readers can tell orange from purple, and numbers can
+be read on both."""
 
 
 def drawn_ks(group: ComparisonGroup) -> list[int]:
@@ -58,7 +59,8 @@ def gain_map(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
     gains = [[mean.mean if mean else math.nan for mean in line] for line in means]
     known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
     names = [grid.display_names[method] for method in methods]
-    # The slanted names below need 0.05 inches of height for a letter. With a fixed height, long names left no room.
+    # The methods' names stand below the squares, slanted: each letter needs 0.05 inches of height. If this height did
+    # not depend on the names, long names would leave no room for the squares.
     with canvas(2.0 + 0.5 * len(methods), 0.4 + 0.05 * max(map(len, names)) + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
         # The upper quartile gets the strongest colours. If the maximum did, one outlier would make all others pale.
@@ -83,7 +85,7 @@ def gain_map(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
 
 
 def dataset_dots(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile:
-    """Draw accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
+    """Draw accuracy per dataset at one k: a small plot for each dataset, in which each method has a line.
 
     All plots are drawn in one set of axes, whose unit is an inch. With separate axes for each dataset, drawing sixteen
     datasets took three times as long.

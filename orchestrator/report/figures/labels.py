@@ -79,7 +79,11 @@ _Points = Sequence[tuple[float, float]]
 
 
 def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
-    """Return the nearest free rectangle beside each point, within the figure. The highest points choose first."""
+    """Return a rectangle for the name of each point. The highest points choose first.
+
+    Each takes the place that covers least of the points and of the earlier rectangles or, of equal places, the nearest.
+    Places that leave the width of the figure are taken only if there is no other.
+    """
     taken = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in points]
     boxes: dict[int, _Box] = {}
     for i in sorted(range(len(points)), key=lambda i: -points[i][1]):

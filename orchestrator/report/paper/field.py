@@ -273,7 +273,8 @@ def _halves(
 def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
     """Return the entries of a line, by dataset or average.
 
-    As in print, the H of an average is the harmonic mean of the average base and the average new accuracy.
+    H is the harmonic mean of base and new accuracy. That of an average is computed as in print: from the average base
+    accuracy and the average new accuracy.
     """
     entries = {dataset: measured(summarize(list(by_seed.values()))) for dataset, by_seed in own.items()}
     for name, datasets in AVERAGES.items():

@@ -16,14 +16,15 @@ from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.paper.published import AVERAGE, Position, published_rows
 
 MEAN_BACKBONE = "mean"
-"""The backbone of the paper's means over backbones."""
+"""The name that stands in the place of a backbone in the paper's means over backbones."""
 
 
 class Measured:
     """The accuracies of one protocol, in per cent, by :class:`Position` and seed.
 
-    A position for which the protocol plans no cell takes the results of a changed protocol, if exactly one has any. For
-    example, Flowers102 has ten images a class, so only ``short_classes=take_all`` measures it at 16 shots.
+    If the protocol plans no cell for a position, the results of a changed protocol count there, provided that exactly
+    one changed protocol has any. For example, Flowers102 has ten images a class, so only ``short_classes=take_all``
+    measures it at 16 shots.
 
     Attributes:
         labels: (track, domain) -> method label -> method name, in the grid's order. If one of a method's labels is
@@ -72,7 +73,10 @@ class Measured:
         return [replace(position, backbone=b, dataset=d) for b, d in product(backbones, datasets)]
 
     def summary(self, position: Position) -> Summary | None:
-        """Return mean and deviation over seeds; for a mean of the paper, over the seeds that have every part of it."""
+        """Return the mean and deviation over seeds of the number at a position.
+
+        If the paper prints a mean there, only the seeds that have every part of this mean count.
+        """
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}
         return summarize_seeds(scores, list(scores))
@@ -104,7 +108,10 @@ def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
 
 
 def measured_protocols(grid: GridResults) -> Iterator[Measured]:
-    """Yield the accuracies of every protocol without a base, if any of them has a position in the paper's tables."""
+    """Yield the accuracies of each protocol that changes no other protocol of the grid.
+
+    A protocol is left out if none of its accuracies has a position in the paper's tables.
+    """
     if grid.names_of is None:
         return
     protocols = dict.fromkeys(group.key.protocol for group in grid.groups if not group.key.ablations)
@@ -114,9 +121,10 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[ComparisonGroup]) -> Iterator[Row]:
-    """Yield the rows that stand in where ``protocol`` plans no cell.
+    """Yield rows of changed protocols for measurements of which ``protocol`` plans no cell.
 
-    A row counts only if a single changed protocol has rows of this track, backbone, dataset, k and method.
+    A measurement is a track, backbone, dataset, k and method. If several changed protocols have rows of it, none of
+    these rows is used.
     """
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)

@@ -37,13 +37,14 @@ AXES: tuple[Axis, ...] = ("domain", "backbone", "shots", "method", "dataset")
 
 @dataclass(frozen=True)
 class Layout:
-    """How one table of accuracies is laid out.
+    """How one table of accuracies is laid out. An axis is what lines or columns differ in, such as the backbone.
 
     Attributes:
         label: the table's label in the paper's source, without ``tab:``.
         rows: the axes that name a line; the last one is the method.
-        columns: the axis of the columns, after the axis of the groups above them if there are groups.
-        split: the axis whose values get a table each when measured accuracies triple the number of lines.
+        columns: the axis of the columns. If columns are in groups, the axis of the groups comes before it.
+        split: the axis by which the table is split when measured accuracies triple the number of lines: each value on
+            this axis then gets its own table.
     """
 
     label: str
@@ -203,7 +204,7 @@ class _TableBuilder:
         return Position(self.track, str(domain), str(backbone), int(shots), method, str(dataset))
 
     def is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
-        """Return whether any number of a method in a block, or a part of a mean, is measured."""
+        """Return whether any number of a method in a block is measured, or any part of a number that is a mean."""
         if self.protocol is None:
             return False
         positions = (self._position({**block, **column}, label) for column in self.columns)

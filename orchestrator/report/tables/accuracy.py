@@ -161,7 +161,7 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
     """Make a table of methods x test sets at one k: first the mean over the shifted test sets, then each test set.
 
     A test set with fewer classes than the target gets two columns: accuracy among all classes, and among the classes
-    of the test set. ``None`` on tracks that do not score other images of the target's task.
+    of the test set. ``None`` on a track without shifted test sets, which have other images of the target's task.
     """
     if not group.track.scores_variants or group.track.own_words:
         return None

@@ -101,7 +101,9 @@ def _effect_row(grid: GridResults, effect: SwitchEffect) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True)
 class SwitchEffect:
-    """The effect of changed switches on one method and track: a protocol compared with its base protocol.
+    """What changed switches of a protocol do to one method on one track, compared with the base protocol.
+
+    A switch is one setting of a protocol.
 
     Attributes:
         protocol, base: the protocol with changed switches, and the protocol without the changes.
@@ -144,11 +146,11 @@ def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
 def _paired(
     base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]
 ) -> Mapping[str, list[tuple[Evaluation, Evaluation]]]:
-    """Return pairs of evaluations on one test split, under the base protocol and under the changed one.
+    """Return label of the changed cell -> pairs of evaluations: under the base protocol and under the changed one.
 
-    The pairs are listed by the label of the changed cell, in the order of ``changed``. The two cells of a pair share
-    backbone, domain, dataset, k, seed, rule for sources and method. First, cells with equal settings of the method are
-    paired, then the remaining cells with equal labels. A cell that matches several others is left out.
+    The two evaluations of a pair are on the same test split, and pairs are in the order of ``changed``. The two cells
+    of a pair share backbone, domain, dataset, k, seed, rule for sources and method. First, cells with equal settings of
+    the method are paired, then the remaining cells with equal labels. A cell that matches several others is left out.
     """
     partners: dict[str, Result] = {}  # id of the changed cell -> result under the base protocol
     for variant_of in (lambda cell: cell.method.settings, lambda cell: labels[cell.id]):

@@ -17,7 +17,7 @@ from orchestrator.report.tables.table import Entry, Table, number
 from orchestrator.util.units import listed
 
 _REFERENCES = 3
-"""The most methods of the best set that the table of images per class has as references."""
+"""The table of images per class has at most this many columns of references, which are methods of the best set."""
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:

@@ -24,8 +24,8 @@ _LONG = 12
 def to_csv(table: Table) -> str:
     """Return the table as CSV. A measured column is followed by columns for its deviation, n and gain.
 
-    A column of methods has their names in grids and records, and is followed by a column of display names. If test
-    labels may have chosen the numbers of any row, the last column says for which rows.
+    A column of methods has the names that grids and records use, and is followed by a column of display names. If test
+    labels may have chosen the numbers of some rows, the last column says for which rows.
     """
     columns: list[list[str]] = []
     for i, title in enumerate(table.header_codes or table.full_header):
@@ -98,7 +98,7 @@ def to_html(table: Table, *, sortable: bool = False) -> Markup:
 def _html_template() -> jinja2.Template:
     loader = jinja2.PackageLoader("orchestrator.report.tables")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    # The template does not print cells: a report has tens of thousands, and Jinja took three times as long.
+    # A function prints the cells, because a report has tens of thousands. Jinja's template took three times as long.
     environment.filters["cells"] = lambda row, table: Markup(
         "".join(_html_cell(entry, column, table) for column, entry in enumerate(row))
     )
