@@ -94,7 +94,7 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     """
     from orchestrator.execution.cluster import connect
 
-    # Set before the arithmetic libraries load, because the bits of a sum depend on the number of threads.
+    # Workers have these variables before their arithmetic libraries load: the bits of a sum depend on the threads.
     worker_env = {
         "OMP_NUM_THREADS": str(settings.threads),
         "MKL_NUM_THREADS": str(settings.threads),

@@ -31,8 +31,8 @@ RAY_ENVIRONMENT = {
 }
 
 _LONGEST_BASE = 20
-"""Most characters in the path of the folder for Ray's files. A socket's path may have 107 characters, and the paths of
-Ray's sockets have about 84 more than the folder's."""
+"""Most characters in the path of the folder of temporary files; ``/tmp`` replaces a longer one. Ray's files are in a
+folder there. A socket's path may have 107 characters, and the paths of Ray's sockets have about 84 more than this."""
 
 
 @contextlib.contextmanager
@@ -43,14 +43,17 @@ def connect(
     gpus: int | None = None,
     worker_env: Mapping[str, str] | None = None,
 ) -> Iterator[Resources]:
-    """Start an instance on this machine (``None``), or join a running cluster (``"auto"``, ``"host:port"``).
+    """Start a Ray instance on this machine, or join a running cluster.
+
+    ``address``: ``None`` starts an instance; ``"auto"`` and ``"host:port"`` join a cluster. ``worker_env``: environment
+    variables of every worker.
 
     Yields the CPUs and GPUs that the autoscaler of a cluster can add; 0 for a local instance. At the end of the block
     the connection ends, and a local instance with it. A local instance listens on the loopback interface only, has no
     dashboard, and writes its workers' output to files. It may use ``cpus`` and ``gpus``, by default what the machine
-    has. ``worker_env``: environment variables of every worker.
+    has.
 
-    Raises ``UserError`` when there is no cluster at ``address``, or it does not answer.
+    Raises ``UserError`` if there is no cluster at ``address``, or if it does not answer.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -58,7 +61,7 @@ def connect(
         if address is not None:
             stack.enter_context(environment_variables(token_mode()))  # Ray reads the mode once, when it is imported
             check_address(address)
-        else:  # listen on the loopback interface only, as is checked below; Ray reads this when it is imported
+        else:  # makes Ray listen on the loopback interface only, if Ray is not imported yet (_start_instance checks it)
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker
@@ -84,7 +87,7 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
     """
     import ray
 
-    with contextlib.suppress(ImportError):  # a private name, for a process that has imported Ray before
+    with contextlib.suppress(ImportError):  # a private name; only needed if this process has imported Ray before
         from ray._private import ray_constants
 
         ray_constants.ENABLE_RAY_CLUSTER = False  # listen on the loopback interface only, as is checked below
@@ -107,9 +110,9 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
 def _shut_down() -> None:
     """End the connection, and the instance if this process has started it.
 
-    Python's garbage collector is disabled meanwhile, for good if the shutdown hangs. For a moment Ray's native part is
-    gone, and its Python part does not know it yet. Tune leaves reference cycles that hold object references. If one of
-    them is collected at that moment, this process ends at once with exit code 1.
+    Python's garbage collector is off during the shutdown, and stays off if the shutdown hangs. The reason: for a moment
+    Ray's native part is gone, and Ray's Python part does not know it yet. Tune leaves reference cycles that hold Ray's
+    object references. If such a cycle is collected at that moment, this process ends at once with exit code 1.
     """
     import ray
 

@@ -156,8 +156,9 @@ def _autoscaler_limits() -> Resources:
 def read_autoscaler_limits(gcs_address: str) -> Resources:
     """Return the CPUs and GPUs of all nodes that the autoscaler of a cluster can start besides the head.
 
-    Call this on the head of the cluster at ``gcs_address``. Without an autoscaler there, both are 0.
-    The nodes of a cluster with ``provider: local`` have no size in the file, so they do not count.
+    Call this on the head of the cluster at ``gcs_address``. Without an autoscaler there, both are 0. They are read from
+    the autoscaler's configuration file. For a cluster with ``provider: local``, this file has no sizes of nodes, so
+    they do not count.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):

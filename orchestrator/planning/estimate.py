@@ -25,8 +25,8 @@ _TOWER_GFLOPS = 35.0
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
     """Return the 10^12 operations a second of the slowest of ``gpus`` in its default precision.
 
-    By default, ``gpus`` are those of this machine. Without a GPU, or with a GPU of an unknown kind, it is
-    ``GPU_TFLOPS``.
+    By default, ``gpus`` are those of this machine. Without a GPU, or if one is of an unknown kind, the speed is assumed
+    to be ``GPU_TFLOPS``.
     """
     speeds = []
     for gpu in local_gpus() if gpus is None else gpus:
@@ -42,7 +42,7 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
 def assumed_gflops(device: str | None, threads: int) -> float:
     """Return the assumed 10^9 operations a second of ``device``: this machine's GPU, or ``threads`` CPU cores.
 
-    ``None`` is the GPU if there is one.
+    If ``device`` is not ``cpu``, it is the GPU, or the CPU cores on a machine without a GPU.
     """
     return 1e3 * (assumed_gpu_tflops() if device != "cpu" and local_gpus() else CORE_TFLOPS * threads)
 

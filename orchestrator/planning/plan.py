@@ -23,8 +23,8 @@ from orchestrator.store.results import Failure, Result, failed_for_good
 from orchestrator.util.units import human_duration, pluralize
 
 LOOKS_AHEAD = 3
-"""Number of a race's looks after the next one whose artifacts are built along with those of the next look. So a place
-that has decided goes on without waiting for artifacts."""
+"""A race decides at planned looks. Artifacts are built for its next look and for this many looks after it. So when a
+look is over, the race goes on without waiting for artifacts."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Plan:
     def _weight(self, cells: Sequence[Cell]) -> str:
         """Return, as text, the share of all counted operations that cells need, and the time that one worker needs.
 
-        The time is that of the cells with a prediction from finished cells.
+        The time is the sum for those cells whose time can be predicted from finished cells.
         """
         work = [self.costs.work(cell) for cell in cells]
         of = sum(self.costs.work(cell).gflop for cell in self.cells)
@@ -157,7 +157,7 @@ class Plan:
         return tuple(required_artifacts(cells, self.cells, self.catalog, self.sources))
 
     def of_whole_grid(self, store: Store) -> Plan:
-        """Return the plan with the outcomes of all cells of the grid, whichever of them were selected."""
+        """Return the plan with the outcomes of all cells of the grid, as without ``--only`` and ``--limit``."""
         cells = self.grid.all_cells
         if cells == self.grid.cells:
             return self

@@ -31,24 +31,24 @@ SNAPSHOT_FAILURES = 2
 """A snapshot shows this many of the last failures."""
 
 OVERDUE = 0.1
-"""Work that takes longer than predicted is assumed to need this share of its age in addition."""
+"""A piece of work that has run for some time is assumed to run on for at least this share of that time."""
 
 _CELLS = ""
 """The folder that cells are counted under. Artifacts are counted under the folder of their kind."""
 
 
 class Prediction(NamedTuple):
-    """How long work should take, in seconds, and the share of that (0 to 1) that rests on measurements."""
+    """How many seconds some work should take, and which share of these seconds (0 to 1) rests on measurements."""
 
     seconds: float
     measured: float
 
 
 class _Pieces:
-    """Cells or artifacts of a run.
+    """The cells of a run, or its artifacts. Each of them is called a piece.
 
     Attributes:
-        work: the work of all of them, by name.
+        work: the work of all pieces, by name.
         waiting: the work of the pieces that have not started, by name.
         started: the start times of the pieces that are running, by name.
         seconds: measured seconds of all pieces that have ended, in total.
@@ -163,7 +163,8 @@ class ProgressCounter:
             if event.kind == "failed":
                 self._failures.append(Failed(event.key, event.error, self._log_of(event.key) or event.log))
             if event.kind == "finished":
-                # Time that is lost between cells counts. Before the first end, workers start and load their backbones.
+                # The time since the start event counts, because it has what is lost between cells. If a piece started
+                # before the first cell ended, this time does not count: workers had to start and load their backbones.
                 seconds = max(event.seconds, now - start) if start >= self._first_end else event.seconds
                 self._first_end = min(self._first_end, now) if is_cell else self._first_end
                 self._costs.learn(pieces.work[event.key], seconds)
@@ -212,8 +213,8 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        The ``measured`` that is returned is the smaller one of the values for artifacts and for cells, because the
-        assumed speed makes unmeasured cells look short.
+        ``measured`` is the smaller one of the shares for artifacts and for cells. A share of the whole time would be
+        wrong: if cells have not been measured, the assumed speed may make them look short.
         """
 
         @cache  # many cells are alike: they differ in their seed only

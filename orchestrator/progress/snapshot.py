@@ -55,8 +55,8 @@ class Snapshot:
         stages: counts of artifacts by kind, in the order in which the kinds are built.
         building: artifacts that are being built.
         before: number of cells that were finished before this run.
-        finished, failed, waiting: numbers of cells of this run. Under a race, cells that it has not asked for are not
-            counted.
+        finished, failed, waiting: numbers of cells of this run. In a race, cells that the race has not asked for are
+            not counted.
         running: cells that are running, in the order of their starts.
         rate: cells that ended per second over the last minutes.
         eta: estimated seconds until everything is done, artifacts included.
@@ -64,7 +64,8 @@ class Snapshot:
             artifacts and for cells.
         failures: the latest failures.
         memory, gpus: memory and GPUs of the driver's machine.
-        phase: what the run waits for while nothing has ended yet, such as ``starting Ray workers``; empty otherwise.
+        phase: what the run waits for, such as ``starting Ray workers``; empty once a cell has started or an artifact
+            has ended.
         race: the decisions of a race so far, in one line; empty without a race.
     """
 

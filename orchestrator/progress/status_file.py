@@ -116,8 +116,8 @@ class StatusFile:
 def set_values(files: Files, grid: str | os.PathLike[str], given: Sequence[str] | None) -> list[str]:
     """Return the values of ``--set`` for reading a grid's results: the ``given`` values, or else those of the last run.
 
-    Every command therefore sees the cells that were run. ``grid`` is the grid's name or the path of its file. Give an
-    empty value to read the grid without overrides.
+    So every command sees the cells that were run. ``grid`` is the grid's name or the path of its file. If ``given`` has
+    only an empty value, there are no overrides.
     """
     if given is not None:
         return [value for value in given if value]

@@ -31,7 +31,7 @@ class Rerun:
     """One cell measured again.
 
     Attributes:
-        accuracy, accuracy_now: in the bundle and measured now, on the first test split, in per cent.
+        accuracy, accuracy_now: the accuracy in the bundle and that measured now, on the first test split, in per cent.
         other_predictions: number of test images whose prediction differs; ``None`` without stored predictions.
         same: whether all scores and predictions are equal.
         versions: name -> (then, now) of the packages, device and threads that differ.

@@ -58,7 +58,7 @@ def open_client(uri: str) -> MlflowClient:
     _silence_loggers()
     from mlflow.tracking import MlflowClient
 
-    _silence_loggers()  # the import of MLflow has set their levels
+    _silence_loggers()  # again, because the import of MLflow has set the levels of these loggers
     if uri.startswith("sqlite:///"):
         database = Path(uri.removeprefix("sqlite:///"))
         _use_write_ahead_log()

@@ -84,7 +84,11 @@ class _Attempt:
 
     @property
     def reached(self) -> tuple[bool, int]:
-        """How far the attempt got: whether all runs are listed, and how many are listed or, after that, written."""
+        """How far the attempt got: whether all runs in MLflow are listed, and a number of runs.
+
+        Until all are listed, the number is that of the listed runs. After that, it is the number of runs that were
+        written or found to be equal.
+        """
         return self._total > 0, self._done
 
     def wait(self, silence: float, show: Callable[[str], None]) -> SyncReport:

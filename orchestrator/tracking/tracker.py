@@ -91,7 +91,8 @@ class Tracker:
             results, describe, verdicts, report: see :func:`~orchestrator.tracking.summaries.summary_runs`.
             verify: whether to compare every run. Otherwise the run of the whole grid decides whether anything has
                 changed: it is written last, and has a fingerprint of all other runs.
-            on_progress: called while runs are listed and while they are written.
+            on_progress: called with the number of runs that are done, and their total. While the runs in MLflow are
+                listed, the total is 0.
         """
         wanted = [cell_run(result, describe(result), self._experiment) for result in results]
         wanted += summary_runs(results, describe, self._experiment, report, verdicts)

@@ -28,7 +28,9 @@ NODE_LOSSES = 10
 
 
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
-    """Puts an event into ``events`` for every report of Tune, in Tune's thread; ``None`` when no more events come.
+    """Turns the reports of Tune into events and puts them into the queue ``events``. It is called in Tune's thread.
+
+    ``None`` in the queue means that no more events come.
 
     As a ``Stopper``, it also tells Tune when to stop. As a ``TrialProgressCallback``, it takes the place of the
     callback that Tune otherwise adds. Tune's callback prints trials and keeps all of them in memory.

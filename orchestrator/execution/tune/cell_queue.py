@@ -33,9 +33,9 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
     - A worker can be reused only for a cell with the same request, and starting one takes seconds. So a slot that
       becomes free goes to a cell with the same request, if there is one among the next :data:`WINDOW`.
-    - Otherwise free capacity goes to the request that has the least of the cluster, compared with its part of the
-      waiting work. So each kind of request keeps its slots from the first cell to about the last. The cluster is never
-      drained of one kind to be filled with another.
+    - Otherwise the next cell is of the kind of request whose share of the cluster is furthest below its share of the
+      waiting work. So cells of all kinds run side by side from the first cell to about the last. The cluster is never
+      emptied of one kind to be filled with another.
     - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
       slots in use. So no worker ends with a long cell while the others wait.
     - A cell's request is computed when the cell is given out, from what has been measured by then.
@@ -47,7 +47,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         request_of: what a cell requests now.
         capacity: the CPUs and GPUs that the cluster has, or can grow to. It is called again every
             :data:`REFRESH_SECONDS`, so that nodes that join are used.
-        work_of: operations of a cell, by which the last ones are compared.
+        work_of: operations of a cell. The longest of the last cells is the one with the most operations.
 
     Attributes:
         more_to_come: whether :meth:`add` may still be called, so that the queue is not finished when it is empty.

@@ -30,7 +30,7 @@ TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no csv, json and tensorboard files per trial: 10 ms each
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # this module handles Ctrl-C
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's snapshots are never restored
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # the queue of cells gives out no more than fit
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # no limit by Tune: the queue gives out no more cells than fit
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 

@@ -14,13 +14,13 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
     Three things go wrong with Tune's own first-in-first-out scheduler:
 
     1. It scans every trial there ever was at every step. Here finished trials are removed.
-    2. It gives a free worker the oldest waiting trial, for which a replacement of a dead worker may be starting. Tune
-       then cancels that start, again and again, and the slot stays empty. The queue adds a trial only when a slot
-       becomes free. So the newest trial is the next cell in order.
+    2. It gives a free worker the oldest waiting trial. For this trial, a new worker may be starting in the place of a
+       dead one. Tune then cancels that start, again and again, and the slot stays empty. Here the free worker gets the
+       newest trial. It is the next cell in order, because the queue adds a trial only when a slot becomes free.
     3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
-       request waits, or if none waits at all. Here trials come one at a time. While a worker starts, its trial waits.
-       So workers with other requests would end as soon as their cells finish. Here the number of workers to keep is
-       one larger until the next cell is given out.
+       request waits, or if none waits at all. But trials are added one at a time, and a trial waits while its worker
+       starts. So workers with other requests would end as soon as their cells finish. Here the controller keeps one
+       worker more until the next cell has been given out.
 
     The controller's private attributes were tried with Ray 2.60. A Ray that lacks one of them wastes memory, or starts
     workers more often; the cells run all the same.
