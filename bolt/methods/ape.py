@@ -1,10 +1,10 @@
 """APE: a cache of the support on those channels of the features that tell classes apart (Zhu et al., ICCV 2023).
 
-Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The similarity of a channel is the mean
-product of the features of two different classes in that channel, over all pairs. Its variance is the variance of the
-text over the classes. The q channels with the highest ``-w_0 similarity + w_1 variance`` are kept. The features f', s'
-on the kept channels, normalised again, make a Tip-Adapter cache. Its logits are added to those of the text head, which
-reads all channels::
+Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The similarity of a channel is the mean, over
+all pairs of features of different classes, of the product of the two values in that channel. The variance of a channel
+is the variance of the text embeddings in it over the classes. The q channels with the highest ``-w_0 similarity + w_1
+variance`` are kept. The features f', s' on the kept channels, normalised again, make a Tip-Adapter cache. Its logits
+are added to those of the text head, which reads all channels::
 
     logits = scale f T^T + alpha sum_i exp(-beta (1 - f' . s'_i)) v_i onehot(y_i)
     v_i = exp(gamma log2((1 + 1e-6) / (p_i + 1e-6)))
@@ -60,8 +60,8 @@ class ApeSettings(CacheSettings):
 def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> Tensor:
     """Return the mean product of the features of two different classes in every channel, (D,).
 
-    The samples of a class are its text and its images. The sum over the pairs of two classes is the square of the
-    total sum minus the sum of the classes' squared sums.
+    The samples of a class are its text and its images. In a channel, the sum of the products of all pairs of samples of
+    different classes is the square of the sum of all samples, minus each class's squared sum of its own samples.
     """
     sums_CD = head_CD + onehot_NC.T @ keys_ND
     counts_C = 1 + onehot_NC.sum(dim=0)

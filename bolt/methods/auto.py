@@ -86,7 +86,10 @@ def adapt(task: Task, settings: AutoSettings) -> Adapted:
 
 
 def _correct_images(task: Task, settings: AutoSettings) -> dict[str, int]:
-    """Return candidate -> its number of correct held-out images; empty if no image can be held out."""
+    """Return candidate -> how many held-out images it classifies correctly. Diverged candidates are left out.
+
+    The mapping is empty if no image can be held out, or if there is a single candidate.
+    """
     labels_N = task.support.labels_N.cpu()
     if len(settings.candidates) == 1 or fewest_images(labels_N) < 2:
         return {}
@@ -122,7 +125,10 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """Return the largest view number that a candidate reads; if none does, 0, the view that scores the candidates."""
+    """Return the largest number of a view whose frozen features a candidate reads.
+
+    If no candidate reads any, return 0, the number of the view that scores the candidates.
+    """
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 

@@ -26,9 +26,9 @@ Fields = ParamSpec("Fields")
 
 @dataclass(frozen=True)
 class TowerPasses:
-    """How many images one cell takes through the image tower, and how often its prompts pass the text tower.
+    """How many images one run of a method takes through the image tower, and how often prompts pass the text tower.
 
-    A plan estimates a cell's time from these numbers.
+    A plan of a benchmark estimates the time of the run from these numbers.
 
     Attributes:
         forward: images encoded without a gradient. The cached features of support and test images do not count.
@@ -45,7 +45,8 @@ class TowerPasses:
 class Method:
     """One adaptation method: its code, its settings, and what it reads.
 
-    A method receives only the inputs it declares here. The engine loads nothing else for it.
+    A method receives only the inputs that it declares here; the benchmark loads nothing else for it. A cell is one run
+    of a method with settings, on one backbone, dataset, number of images per class (k) and seed.
 
     Attributes:
         name: lower-case identifier, used in grids, results and tables.
@@ -94,7 +95,8 @@ class Method:
             tower, which not every tower has. ``None``: it does if it changes the tower or reads sources.
         clips_own_tower: whether the method needs CLIP's own vision transformer, because it trains the projection or
             adds tokens.
-        tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
+        tower_passes: ``tower_passes(support_size, settings)`` -> how many images and prompts the method takes through
+            the towers.
         training_forwards: cost of one forward and backward pass of an image or a prompt, in forward passes of the
             frozen tower: 2 if only the input needs a gradient, 3 if all weights need one.
         test_settings: settings with which a test runs the method in about a second.
@@ -141,7 +143,7 @@ class Method:
         return self.uses_sources and self.reads_sources(settings)
 
     def needs_matrices(self, settings: Any) -> bool:
-        """Return whether the method needs a tower whose weight matrices have names, with these settings."""
+        """Return whether the method, with these settings, needs a tower whose weight matrices have names."""
         if self.reads_matrices is not None:
             return self.reads_matrices(settings)
         return self.changes_tower or self.needs_sources(settings)
@@ -176,7 +178,11 @@ class Method:
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
-        """Return the settings in a cell's identity, by name. A default that is :data:`ADDED_LATER` is left out."""
+        """Return (name, value) of each setting that is part of a cell's identity.
+
+        A setting that was added later (:data:`ADDED_LATER`) is left out if it has its default value, so that older
+        results keep their identity.
+        """
         return tuple(
             (field.name, getattr(settings, field.name))
             for field in sorted(dataclasses.fields(settings), key=lambda field: field.name)

@@ -7,10 +7,10 @@ cross-entropy::
 
     loss = CE(scale f t_c) + 8 (1 - mean_c cos(t_c, w_c))
 
-t_c and w_c are computed from the same prompt, the task's first template. The optimiser is SGD with rate 2e-3, momentum
-0.9 and an L2 penalty of 5e-4 inside the gradient, which also draws the gains from 1 towards 0. Training takes 100
-epochs of batches of 32; on ImageNet and Food-101 it takes 10 (preset ``imagenet``). What differs from the official
-code:
+t_c is the class vector of the trained text tower. t_c and w_c are computed from the same prompt, the task's first
+template. The optimiser is SGD with rate 2e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient, which also
+draws the gains from 1 towards 0. Training takes 100 epochs of batches of 32; on ImageNet and Food-101 it takes 10
+(preset ``imagenet``). What differs from the official code:
 
 - The weight of the distance is 8 everywhere, the official value for base to new classes. For few-shot the official
   weight is 2 or 8, by dataset.

@@ -10,7 +10,7 @@ and all classes share it. The optimiser is SGD with rate 2e-3, momentum 0.9 and 
 gradient; batches of 32, the last epoch kept. The learning rate changes per epoch, and the first epoch runs at 1e-5.
 Training takes 50 epochs with one image per class, 100 with two to four images and 200 with more. On ImageNet it takes
 50, with the preset ``imagenet``. The preset ``photo`` starts at the four words "a photo of a". No setting is chosen on
-labels of other images.
+labelled images outside the support.
 
 The result is a head of class vectors, so a saved model needs no text tower. What differs from the official code:
 
@@ -42,7 +42,7 @@ from bolt.util.ranges import AtLeast1
 
 _DEVIATION = 0.02
 _EPOCHS = ((1, 50), (4, 100))
-"""(up to this many images per class, epochs); ``_MOST_EPOCHS`` for more images."""
+"""Pairs (largest number of images per class, default number of epochs). For more images it is ``_MOST_EPOCHS``."""
 _MOST_EPOCHS = 200
 
 

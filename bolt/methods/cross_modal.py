@@ -11,12 +11,12 @@ Here one setting of the official grid is used, without labels: rate 1e-3, weight
 official code, the weights are also averaged with the text head (WiSE-FT, Wortsman et al., 2022), each with weight 0.5.
 
 The length of the training: the official code makes up to 12,800 iterations and keeps the best of 128 snapshots by
-validation images. Without validation images, so long a training over-fits, because each of twenty samples is shown
-2,560 times. Here the training ends after 20 passes over the image samples, and after 12,800 iterations at the latest.
-The mean accuracy of the averaged weights was measured on the training images of eight drawn datasets that are not in
-the support. With 10, 20, 40 and 80 passes it is 69.2, 69.2, 68.9 and 68.8 % at k = 1 (zero-shot 61.4 %), and 71.5,
-71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of the eight datasets, the ink colours, the accuracy is below zero-shot
-with every number of passes, by up to four points.
+validation images. Without validation images, so long a training over-fits: of twenty image samples, each is shown 2,560
+times. Here the training ends after 20 passes over the image samples, and after 12,800 iterations at the latest. The
+mean accuracy of the averaged weights was measured on eight datasets of drawn pictures, on the training images that are
+not in the support. With 10, 20, 40 and 80 passes it is 69.2, 69.2, 68.9 and 68.8 % at k = 1 (zero-shot 61.4 %), and
+71.5, 71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of the eight datasets, whose classes are colours of ink, the
+accuracy is below zero-shot with every number of passes, by up to four points.
 
 What else differs from the official code:
 
@@ -59,7 +59,8 @@ class CrossModalSettings(Checked):
 
     Attributes:
         batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
-        passes: how often the training visits every image sample. The length is rounded up to 100 iterations.
+        passes: how often the training visits every image sample. The number of iterations is rounded up to a multiple
+            of 100.
         iterations: the largest number of iterations, whatever ``passes`` is.
         wise_ft: share of the trained weights in the mixture with the text head; 1 takes the trained weights alone.
         views: augmented views of each image, in addition to the un-augmented one.
@@ -78,7 +79,8 @@ def warmup_schedule(rate: float, iterations: int) -> Schedule:
     """Return the learning rate of every step: a linear rise up to ``rate`` at step 50, then a cosine.
 
     The first step, number 0, has 1e-5; steps 1 to 49 have ``rate / 50`` times their number. The cosine reaches zero 50
-    steps after the end of the training. So the last rate is 0.6 % of ``rate`` in 1,000 steps, but 52 % in 100 steps.
+    steps after the end of the training. So the last rate is 0.6 % of ``rate`` if the training has 1,000 steps, but 52 %
+    if it has 100.
     """
 
     def at(step: int, steps_per_epoch: int) -> float:

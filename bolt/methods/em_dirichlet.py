@@ -9,8 +9,8 @@ maximum likelihood. Then the assignments u are computed from the densities and f
 
 The hard form takes ten rounds and makes u one-hot. The soft form takes twenty. What differs from the official code:
 
-- ``balance`` is 1, which is right if all classes are present. The official lambda assumes that a batch has five
-  classes, which is knowledge of the labels. On a whole test set it leaves most classes without images.
+- ``balance`` is 1, which is right if all classes are present. The official weight, lambda, assumes that a batch has
+  five classes, which is knowledge of the labels. On a whole test set this weight leaves most classes without images.
 - Cluster c is class c. The official code matches clusters to classes afterwards, which helps in batches of few images.
 
 The method serves as a check of other transductive methods, because it reads only the probabilities q of an image.
@@ -47,7 +47,7 @@ class EmDirichletSettings(Checked):
     Attributes:
         assignment: ``hard`` one-hot assignments, or ``soft`` ones.
         rounds: number of rounds; by default 10 for ``hard`` and 20 for ``soft``.
-        balance: lambda / n, the weight of the number of images in a class.
+        balance: weight of v, the term for the number of images in a class; it is the official lambda divided by n.
     """
 
     assignment: Literal["hard", "soft"] = "hard"

@@ -19,16 +19,16 @@ With two images per class, the left-out image's class keeps one image, and every
 leave-one-out chooses too small an alpha. If the means are fitted without the image, but P with it, the chosen alpha is
 too large. With two images per class, the numbers of correct images of both ways are therefore added up.
 
-Mean gain over zero-shot in points, and the smallest gain of a dataset and draw in brackets. The measurement is on
-training images of fifteen drawn datasets outside the support, with one prompt, at k = 2 and 4 (three draws) and 8 (one
-draw):
+Mean gain over zero-shot in points, and in brackets the smallest gain on any dataset with any draw of the support. The
+measurement is on fifteen datasets of drawn pictures, on training images outside the support, with one prompt, at k = 2
+and 4 (three draws of the support) and 8 (one draw):
 
 - P fitted without the image: 11.5 (-12), 21.2 (-1), 26.9 (0)
 - P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
 - numbers of both ways added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
 
-``version`` 2 fitted P with the image at every k. With CLIP's own features, Pets were then 2 to 14 points worse than
-zero-shot.
+``version`` 2 of this method fitted P with the image at every k. With CLIP's own features, Pets were then 2 to 14 points
+worse than zero-shot.
 
 If a class has a single image, removing it leaves no mean. Then alpha is set so that the spread of the Gaussian's logits
 over the classes is ``one_shot_share`` times the spread of the text's logits. A spread is a standard deviation. P
@@ -36,10 +36,10 @@ depends on the tower's width and on how much an augmentation moves a feature, so
 example, the median alpha in the authors' published logs at k = 1 (1e-3, RN50) changes the accuracy of the tiny tower by
 0.2 points only.
 
-The share was chosen on eight drawn datasets in sixteen draws, with one training image per class as the support and the
-other training images held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1 and 60.5 % with
-shares of 0.01, 0.05, 0.1, 0.2, 0.3 and 0.5. The share is 0.1, because no dataset then loses more than 1.1 points. With
-0.2, two datasets lose 2.6 and 2.7 points.
+The share was chosen on eight datasets of drawn pictures, with sixteen draws of a support of one training image per
+class, and the other training images held out. Mean accuracy on these: 61.4 % zero-shot; 61.6, 62.0, 62.3, 62.4, 62.1
+and 60.5 % with shares of 0.01, 0.05, 0.1, 0.2, 0.3 and 0.5. The share is 0.1, because no dataset then loses more than
+1.1 points. With 0.2, two datasets lose 2.6 and 2.7 points.
 
 What else differs from the official code:
 
@@ -78,7 +78,7 @@ ALPHAS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 _ENOUGH = 3
 """If every class has this many images, leave-one-out alone chooses alpha."""
 _NUMBERS = 2**23
-"""How many numbers the tensors of one block of images hold, 64 MiB."""
+"""How many numbers the tensors of a block of images hold in leave-one-out: 64 MiB in float64."""
 _NO_VARIANCE = 1e-12
 """A total variance of unit features below this is rounding error of float32."""
 
@@ -152,7 +152,7 @@ def leave_one_out_logits(
     Args:
         samples_AND: unit features of A views of N images, from which ``gaussians`` were fitted.
         queries_ND: unit features of the un-augmented images.
-        keep_precision: whether the precision is fitted with the image, and only the means without it.
+        keep_precision: whether only the means are fitted without the image, and the precision with all images.
     """
     views, images, width = samples_AND.shape
     kept = views * (images - (not keep_precision))  # samples that the precision is fitted to

@@ -7,10 +7,10 @@ by cross-entropy plus a distance to the frozen class vectors w_c of hand-made pr
 
 That is the form of the official code. The paper's squared distance is twice as large, so a weight of 8 here is a lambda
 of 4 in the paper. Without the penalty, learned prompts get worse on classes that they were not trained on. The
-optimiser is SGD with rate 2e-3, for 100 epochs of batches of 128. No setting is chosen on labels of other images. What
-differs from the official code:
+optimiser is SGD with rate 2e-3, for 100 epochs of batches of 128. No setting is chosen on labelled images outside the
+support. What differs from the official code:
 
-- The teacher is the task's text head, a mean over its prompts. The official code has one hand-made prompt for each
+- The vectors w_c are the task's text head, a mean over its prompts. The official code has one hand-made prompt for each
   dataset.
 - As in ``coop``: views are cached, the last batch of an epoch is kept, and numbers are float32.
 """

@@ -21,7 +21,7 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class LayerNormSettings(TrainingRecipe):
-    """The training recipe with the BOLT authors' defaults. Half of each batch are trusted images."""
+    """The training recipe with the BOLT authors' defaults. In half of each batch, predictions serve as labels."""
 
     epochs: int = 1
     batch_size: int = 32

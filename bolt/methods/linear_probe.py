@@ -13,13 +13,14 @@ cross-validation on the support: the rate that is most accurate on held-out imag
 
 If a class has a single image, this image cannot be held out. Then the rate is such that all steps together may move a
 class's unit vector by ``one_shot_move``. A fixed rate would move it further with more classes, which give more steps.
-The value of ``one_shot_move`` was chosen on sixteen drawn datasets, with one training image per class as the support,
-twenty steps, and fifteen other training images per class held out. Mean accuracy on these: 55.3 % zero-shot; 58.2,
-63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the tiny tower's logit scale of 31.8.
+The value of ``one_shot_move`` was chosen on sixteen datasets of drawn pictures, with one training image per class as
+the support, twenty steps, and fifteen other training images per class held out. Mean accuracy on these: 55.3 %
+zero-shot; 58.2, 63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the tiny tower's logit scale of 31.8.
 
 The best move depends little on the logit scale. With CLIP's scale of 100 in place of 31.8, on fifteen of these datasets
-and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and 64.6 %; in batches of four, 60.6, 64.2, 67.6
-and 68.7 %. Version 2 fixed the change of a logit instead, at 15. That is a move of 0.15 at CLIP's scale.
+and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and 64.6 %; with batches of four images they give
+60.6, 64.2, 67.6 and 68.7 %. Version 2 of this method fixed the change of a logit instead, at 15. That is a move of 0.15
+at CLIP's scale.
 
 ``search: fixed`` uses ``learning_rate`` without a search. So does the switch ``linear_probe: as_published``, which
 follows the BOLT authors' code:
@@ -157,7 +158,7 @@ def _clip_each(heads_FCE: Sequence[Tensor], norm: float) -> None:
 
 
 def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | str]) -> Adapted:
-    """Train the head on the support, by the protocol's rules. Every epoch has an augmented view of its own."""
+    """Train the head on the support, as the task's protocol says. Every epoch has an augmented view of its own."""
     scale, device = task.backbone.logit_scale, task.backbone.device
     weight_scale = 1.0
     if task.protocol.linear_probe == "as_published":

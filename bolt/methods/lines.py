@@ -65,7 +65,7 @@ def scaled_by_depth(update: Mapping[str, Tensor], layers: int, constant: float, 
 
 
 def constant_of(update: Mapping[str, Tensor], total: Mapping[str, Tensor], sources: int) -> float:
-    """Return a: the L1 norm of the sum of task vectors, divided by T times the L1 norm of the update."""
+    """Return the factor a: the L1 norm of ``total``, divided by ``sources`` times the L1 norm of ``update``."""
     norms = [sum(float(tensor.double().abs().sum()) for tensor in one.values()) for one in (total, update)]
     return norms[0] / (sources * norms[1]) if norms[1] else 0.0
 

@@ -10,8 +10,8 @@ cross-validation on the support. With few images many values of C are equally go
 search takes the value nearest to ``one_shot_c`` on the logarithmic scale.
 
 If some class has a single image, no image can be left out. Then C is ``one_shot_c``, and ``details`` say so. Its value
-was chosen on sixteen drawn datasets, with one training image per class as the support and fifteen others held out. C =
-0.1, 1, 10, 100 and 1,000 gave 39.6, 39.9, 41.2, 41.2 and 40.8 % on the held-out images.
+was chosen on sixteen datasets of drawn pictures, with one training image per class as the support and fifteen others
+held out. C = 0.1, 1, 10, 100 and 1,000 gave 39.6, 39.9, 41.2, 41.2 and 40.8 % on the held-out images.
 
 A class without an image is never predicted. If all images belong to one class, that class is always predicted.
 

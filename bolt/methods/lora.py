@@ -45,12 +45,12 @@ from bolt.training.loop import TrainingRecipe
 from bolt.training.trainable import Trainable
 
 _LINEAR_IN_OPEN_CLIP = ("_proj.", ".mlp.c_fc.", ".attn.qkv.", ".attn.proj.", ".mlp.fc")
-"""Parts of the names of the tensors that are linear modules in open_clip's image tower."""
+"""In open_clip's image tower, a tensor belongs to a linear module if its name contains one of these parts."""
 
 
 @dataclass(frozen=True)
 class LoraSettings(TrainingRecipe, AdapterSettings):
-    """The adapters and the training recipe. The default rate is the larger one of the BOLT authors' two.
+    """The adapters and the training recipe. The default rate is the larger of the BOLT authors' two rates.
 
     Attributes:
         towers: which towers have adapters: the ``image`` tower, or ``both``.

@@ -17,10 +17,10 @@ What differs from the official code:
   momentum of 0.9.
 - The number of steps is chosen among ``step_counts`` by cross-validation on the support: the number that is most
   accurate on held-out images; ties go to the smallest. The official code keeps the step that is best on labelled
-  validation images. No single number fits all datasets. On held-out training images of sixteen drawn datasets, at 4
-  images a class, 300 steps give 69.1 % and the chosen number gives 70.3 %. At 8 images a class the chosen numbers range
-  from 30 to 480. If a class has a single image, this image cannot be left out. Then ``one_shot_steps`` are taken: 120
-  steps gave 66.1 %, 300 steps 64.7 %. ``search: fixed`` takes ``steps``.
+  validation images. No single number fits all datasets. On held-out training images of sixteen datasets of drawn
+  pictures, at 4 images a class, 300 steps give 69.1 % and the chosen number gives 70.3 %. At 8 images a class the
+  chosen numbers range from 30 to 480. If a class has a single image, this image cannot be left out. Then
+  ``one_shot_steps`` are taken: 120 steps gave 66.1 %, 300 steps 64.7 %. ``search: fixed`` takes ``steps``.
 - The steps cycle through ``views`` augmented views. The step size is the smallest one of all views. With one view, the
   method is the paper's.
 
@@ -125,14 +125,14 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
 
 
 def held_out_correct(task: Task, settings: LpPlusPlusSettings, counts: Sequence[int]) -> list[int]:
-    """Return, for each number of steps in ``counts`` (ascending), how many held-out support images are then correct."""
+    """Return how many held-out support images are correct after each number of steps in ``counts`` (ascending)."""
     views = _Views(task)
     numbers = len(views.labels_N) * max(views.head_CD.shape[0], views.head_CD.shape[1] + 1)
     return summed(_correct(settings, counts, views, stack) for stack in fold_stacks(task, settings.folds, numbers))
 
 
 def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views, stack: FoldStack) -> Tensor:
-    """Return, for each number of steps, how many held-out images of a stack are correct. All folds train at once."""
+    """Return how many held-out images of a stack are correct after each number of steps. All folds train at once."""
 
     def unit(view: int) -> Tensor:
         return views.unit(view)[stack.kept_FM]
@@ -184,7 +184,7 @@ def _adapt_officially(task: Task, settings: LpPlusPlusSettings) -> Adapted:
 
 
 class _Views:
-    """A support on the device: ``unit(i)``, the unit features of view i + 1, read once; its labels; the text head."""
+    """On the device: the support's labels, the text head, and ``unit(i)`` -> unit features of view i + 1, read once."""
 
     def __init__(self, task: Task) -> None:
         device = task.backbone.device
@@ -243,7 +243,7 @@ def _train(task: Task, settings: LpPlusPlusSettings, blend: Blend, step: Step, v
 
 
 def _finite(losses: Sequence[Tensor]) -> list[float]:
-    """Return the losses as numbers. Raises ``Diverged`` if one is NaN or infinite. A GPU is waited for only once."""
+    """Return the losses as numbers; the GPU is waited for once. Raises ``Diverged`` if one is NaN or infinite."""
     numbers: list[float] = torch.stack(list(losses)).tolist()
     for step, loss in enumerate(numbers):
         if not math.isfinite(loss):

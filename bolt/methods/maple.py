@@ -61,7 +61,7 @@ def initial_maps(task: Task, text_JKW: Tensor) -> tuple[Tensor, Tensor]:
     """Return the maps' weights (J, V, W) and biases (J, V), to be trained. They are uniform within 1 / sqrt(W)."""
     depth, _, width = text_JKW.shape
     generator = torch_generator("maple", "maps", task.dataset, task.seed)
-    drawn_2VE = torch.rand(2, task.backbone.tower.shape.width, width + 1, generator=generator)  # E = W + 1
+    drawn_2VE = torch.rand(2, task.backbone.tower.shape.width, width + 1, generator=generator)  # E = W + 1, bias last
     maps_JVE = ((2 * drawn_2VE - 1) / math.sqrt(width))[[0] + [1] * (depth - 1)].to(text_JKW)
     return maps_JVE[..., :width].clone().requires_grad_(), maps_JVE[..., width].clone().requires_grad_()
 

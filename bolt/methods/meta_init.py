@@ -28,7 +28,8 @@ class MetaInitSettings(TrainingRecipe):
     """The recipe of the fine-tuning, and the recipe of the start (``variant`` and the fields ``meta_...``).
 
     Attributes:
-        variant, meta_steps, ...: the fields of :class:`bolt.training.meta_recipe.MetaRecipe`.
+        variant, meta_steps, ...: the fields of :class:`bolt.training.meta_recipe.MetaRecipe`; all but ``variant`` have
+            the prefix ``meta_``.
     """
 
     learning_rate: float = 5e-5
@@ -50,7 +51,7 @@ def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:
 
 
 def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
-    """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` if the task has none."""
+    """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` if the task has no such start."""
     if task.initial is None:
         raise ValueError("meta_init starts from a meta-learned tower, and this task has none")
     device = task.backbone.device

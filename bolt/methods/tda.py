@@ -50,7 +50,8 @@ class TdaSettings(Checked):
         alpha, beta: weight and sharpness of the positive cache.
         alpha_negative, beta_negative: weight and sharpness of the negative cache.
         capacity, capacity_negative: images per predicted class.
-        entropy_low, entropy_high: range of h in which an image enters the negative cache.
+        entropy_low, entropy_high: an image enters the negative cache only if h, its entropy divided by log2(C), is
+            between these.
         mask_above: probability above which a class belongs to an image's mask.
     """
 

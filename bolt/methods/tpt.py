@@ -28,7 +28,7 @@ from bolt.util.ranges import AtLeast1, Checked, Positive, Share
 
 @dataclass(frozen=True)
 class TptSettings(Checked):
-    """The views, the context and the step; the official settings, which are the same for every dataset.
+    """The views, the context and the step. The defaults are the official ones, which are the same for every dataset.
 
     Attributes:
         views: views of each image, the un-augmented one first.

@@ -23,10 +23,11 @@ The official code's few-shot form has three mistakes, which are not repeated her
 
 - The four gammas run one after another, each from the previous result.
 - W and z hold support and test images in opposite orders, so an image gets the probabilities of other images.
-- The nearest test image of a support image is dropped, as if it were the image itself. ``skip_nearest`` does this too.
+- The nearest test image of a support image is dropped, as if it were the image itself. The setting ``skip_nearest``
+  repeats this mistake.
 
-The classifier returned gives a test image its z, and scores any other image by the same model. A class whose
-probabilities become zero keeps its mean. A variance is at least 1e-12.
+The classifier that the method returns gives a test image its z. It scores any other image by the same formula. A class
+whose probabilities become zero keeps its mean. A variance is at least 1e-12.
 
 Shape legend: n test images, N support images, M = n + N, C classes, D joint embedding width, J neighbours.
 """

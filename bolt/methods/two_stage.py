@@ -97,7 +97,7 @@ def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tens
 
 
 def _after(task: Task, epochs: int) -> Task:
-    """Return the task with views, orders and epoch numbers that continue after ``epochs`` epochs."""
+    """Return the task for a stage after ``epochs`` epochs: its views, orders and epoch numbers continue theirs."""
     support = replace(
         task.support,
         pixels=lambda view, rows: task.support.pixels(view + epochs, rows),

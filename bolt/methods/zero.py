@@ -30,7 +30,7 @@ _SMALLEST = 1e-6
 
 @dataclass(frozen=True)
 class ZeroSettings(Checked):
-    """The views; the official settings, which are the same for every dataset.
+    """How many views are read, and how many vote. The defaults are the official ones, the same for every dataset.
 
     Attributes:
         views: views of each image, the un-augmented one included.
