@@ -62,10 +62,13 @@ class Threshold:
         return 100 * self.correct / self.images
 
     def interval(self, images: int) -> tuple[float, float]:
-        """Return the 95 % prediction interval of the accuracy on ``images`` >= 1 new accepted images, per cent.
+        """Return the 95 % prediction interval of the accuracy on new images whose predictions are accepted, per cent.
 
-        It covers the randomness of the held-out images and of the new images (Thatcher, 1964, "Relationships between
-        Bayesian and confidence limits for predictions"). For very many new images it is Clopper and Pearson's interval.
+        It allows for the chance in the held-out images and in the new images (Thatcher, 1964, "Relationships between
+        Bayesian and confidence limits for predictions"). The more new images there are, the closer it comes to Clopper
+        and Pearson's interval.
+
+        ``images``: number of the new images, at least 1.
         """
         from scipy.stats import betabinom
 

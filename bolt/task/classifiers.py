@@ -241,15 +241,19 @@ class TransductiveClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class MemoryClassifier(Classifier):
-    """DMN: each class has a memory of features, whose rows are mixed for every query into a vector of the class.
+    """DMN: adds the predictions of the text embeddings and of a memory, which holds features of each class.
 
-    Row m weighs ``exp(-beta (1 - f . m))`` for a query f. The vector of a class is the normalised sum of its weighted
-    rows. The logits are ``log(p + factor p')``: p are the probabilities by the cosines of f with the text embeddings,
-    and p' those by the cosines of f with the classes' vectors.
+    The memory compares a query f with one vector per class. It makes the vector anew for every query. For this, it adds
+    up the rows m of the class, each with the weight ``exp(-beta (1 - f . m))``, and normalises the sum.
+
+    The text embeddings give the probabilities p, and the vectors of the classes give p'. Each is a softmax of ``scale``
+    times the cosines with f. The logits are ``log(p + factor p')``.
 
     Attributes:
         head_CD: unit text embeddings.
         rows_CRD: unit features in the memory of each class; a row of zeros is empty.
+        scale: factor of the cosines.
+        beta: sharpness of the weights of rows.
         factor: weight of p'.
     """
 
@@ -287,13 +291,13 @@ class MemoryClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class TrainedMemoryClassifier(MemoryClassifier):
-    """DMN with trained biases: the weights come from keys, the weighted sum from values, and each class has a bias.
+    """DMN with trained biases. Each row of the memory has a key, which gives the weight, and a value, which is summed.
 
     Attributes:
-        rows_CRD: the keys, which give the weights.
-        values_CRD: the values, which the weights mix; a row of zeros is empty.
-        query_D: added to the query; the normalised sum is compared with the keys.
-        output_CD: added to the vector of each class, which is then normalised again.
+        rows_CRD: the keys.
+        values_CRD: the values; a row of zeros is empty.
+        query_D: bias of the query. It is added to the query, and the normalised sum is compared with the keys.
+        output_CD: bias of each class. It is added to the vector of the class, which is then normalised again.
     """
 
     kind: ClassVar[str] = "trained_memory"

@@ -110,7 +110,10 @@ def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> floa
 
 
 def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) -> None:
-    """Clip the gradient to the 2-norm ``norm / scale`` over all tensors together."""
+    """Shrink the gradients in place if their 2-norm, over all tensors together, is larger than ``norm / scale``.
+
+    ``scale``: see :attr:`ReferenceDeviations.gradient_scale`.
+    """
     torch.nn.utils.clip_grad_norm_(trained, norm / scale, foreach=True)
 
 

@@ -149,7 +149,10 @@ def variance_parts(first_SN: Correct, second_SN: Correct) -> VarianceParts:
         ValueError: if the tables have different shapes, no seed or fewer than two images.
     """
     if first_SN.shape != second_SN.shape or first_SN.ndim != 2 or len(first_SN) == 0 or first_SN.shape[1] < MIN_IMAGES:
-        raise ValueError(f"two tables seeds x images of one shape are needed, not {first_SN.shape}, {second_SN.shape}")
+        raise ValueError(
+            "two tables (seeds x images) of the same shape are needed, with at least one seed and "
+            f"{MIN_IMAGES} images; their shapes are {first_SN.shape}, {second_SN.shape}"
+        )
     table_SN = first_SN.astype(np.float64) - second_SN
     seeds, images = table_SN.shape
     mean, seed_S, image_N = table_SN.mean(), table_SN.mean(axis=1), table_SN.mean(axis=0)
@@ -197,11 +200,14 @@ def correct_by_method(
 
 
 def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> dict[int, Correct]:
-    """Return the contribution of each test image to the balanced accuracy of a method, by seed.
+    """Return, for each seed, the contributions (N,) of the test images to the balanced accuracy of a method.
 
-    The mean over images is the balanced accuracy of the seed. The weight of an image is inversely proportional to the
-    size of its class. The recall of its class is subtracted: every sample of images has the same classes, so different
-    recalls of classes are no variance between images.
+    The mean of the contributions is the balanced accuracy of the seed. An image of a small class counts more: its
+    weight is inverse to the size of its class.
+
+    In each contribution, the recall of the image's class is replaced by the mean recall of all classes. So differences
+    between the recalls of classes do not count as variance between images. They are no such variance, because every
+    sample of images has the same classes.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

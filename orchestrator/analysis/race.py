@@ -112,13 +112,14 @@ def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float,
 
 @cache
 def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
-    """Return a level for each test, so that all tests together spend ``RACE_LEVEL``.
+    """Return the level of each look, so that all looks together spend ``RACE_LEVEL``.
 
-    ``shares``: the share of the whole information that there is at each test.
+    ``shares``: for each look, the information at this look as a share of the information at the last look.
 
-    The statistics of the looks are correlated like a Brownian motion. The density of the paths that have not crossed a
-    boundary is carried from look to look. Each boundary is placed so that paths cross it with the probability that its
-    look spends (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
+    From look to look, the test statistic of two equal methods is assumed to move like a Brownian motion. The race errs
+    if this path crosses the bound of a look. So each bound is placed where the paths that have crossed no earlier bound
+    cross it with the probability that its look may spend. For this, the density of these paths is computed at one look
+    after the other (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
     """
     from scipy.optimize import brentq  # this import takes 0.4 s, and a plan without a race needs no levels
 

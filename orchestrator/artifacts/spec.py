@@ -270,10 +270,10 @@ class ArtifactCache:
             raise UserError(str(error), where="precision") from None
 
     def pop_backbone(self, ref: BackboneRef) -> Backbone:
-        """Return the backbone for a caller that changes its tower in place, and clear the cache.
+        """Return the backbone and remove it, with all other values, from the cache.
 
-        All cached values are dropped, because they may share tensors with the tower. Raises what :meth:`backbone`
-        raises.
+        The caller may then change the image tower in place. Other values must go too, because they may share the
+        tower's tensors. Raises what :meth:`backbone` raises.
         """
         backbone = self.backbone(ref)
         self._values.clear()

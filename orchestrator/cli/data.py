@@ -161,7 +161,9 @@ def verify(
             print_line(f"{change}", console, "yellow")
         changed = changed or change is not None or bool(found.differs and not entry.is_own)
     if unreadable:
-        print_line("no grid runs on a dataset with broken images: repair them, or exclude them with --exclude-broken")
+        print_line(
+            "a grid cannot use a dataset that has broken images: repair them, or exclude them with --exclude-broken"
+        )
     if unreadable or changed:
         raise typer.Exit(1)
 

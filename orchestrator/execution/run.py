@@ -206,7 +206,10 @@ def _record_failure(
 
 
 def _tail(log: str) -> str:
-    """Return the end of a dead worker's output, which Ray removes with the instance."""
+    """Return the last ``LOG_TAIL`` characters of a dead worker's output; empty if its file cannot be read here.
+
+    They are stored with the failure, because the file is removed when the local Ray instance ends.
+    """
     try:
         return Path(log).read_text(errors="replace")[-LOG_TAIL:] if log else ""
     except OSError:

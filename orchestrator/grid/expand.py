@@ -34,7 +34,8 @@ def expand_block(
     Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
     """
     at, stated, catalog = FieldLocations(location, overrides), block.protocol, resolver.catalog
-    switches = resolve_protocol(stated, at("protocol"))  # checks the file itself, before the overrides
+    # The block's own protocol is checked first, so that an error in it is not reported as an error of ``--set``.
+    switches = resolve_protocol(stated, at("protocol"))
     if changed := overrides.protocol:
         fields = stated if isinstance(stated, Mapping) else {"name": stated}
         switches = resolve_protocol({**fields, **changed}, OPTION / "protocol")

@@ -61,7 +61,7 @@ class _Pieces:
         self.seconds = 0.0
 
     def add(self, work: Mapping[str, Work]) -> None:
-        """Add pieces that wait."""
+        """Add pieces that have not started. ``work``: the work of each, by name."""
         self.work.update(work)
         self.waiting.update(work)
 
@@ -237,7 +237,7 @@ class ProgressCounter:
         return Prediction(artifacts.seconds + cells.seconds, min(artifacts.measured, cells.measured))
 
     def _rate(self, now: float) -> float:
-        """Cells ended per second, over the last :data:`RATE_SECONDS`."""
+        """Return how many cells ended per second, over the last :data:`RATE_SECONDS`."""
         while self._ends and self._ends[0] < now - RATE_SECONDS:
             self._ends.popleft()
         return len(self._ends) / min(RATE_SECONDS, now - self._first_cell) if now > self._first_cell else 0.0
@@ -292,5 +292,5 @@ def eta(waiting: list[Prediction], running: list[Prediction], slots: int) -> Pre
 
 
 def _folder(address: str) -> str:
-    """Return the folder of an artifact, which is its kind."""
+    """Return the artifact's folder in the store: the first part of its address, which is its kind."""
     return address.partition("/")[0]

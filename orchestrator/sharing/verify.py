@@ -76,7 +76,11 @@ def first_difference(name: str, stored: bytes, computed: bytes) -> str:
 
 
 def _values(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield every value of a CSV or JSON file, each after its position, such as ``line 2, accuracy (3)``."""
+    """Yield ``(place, value)`` for every value of a CSV or JSON file.
+
+    A place in a CSV file names line and column, such as ``line 2, accuracy (3)`` for the third column. A place in a
+    JSON file is a path of keys and indices, such as ``[0].rule``.
+    """
     if name.endswith(".json"):
         yield from _leaves("", json.loads(content))
         return

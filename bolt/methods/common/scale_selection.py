@@ -42,7 +42,7 @@ class ScaleChoice(NamedTuple):
 
     @property
     def details(self) -> dict[str, float | int | str]:
-        """The scale and ``by``, for :class:`bolt.task.task.Adapted`."""
+        """The scale as ``alpha`` and how it was chosen as ``alpha_by``, for :attr:`bolt.task.task.Adapted.details`."""
         return {"alpha": self.scale, "alpha_by": self.by}
 
 
@@ -54,8 +54,9 @@ def choose_scale(
     Under the switch ``alpha_views: augmented``, candidate number i is scored on view i + 1 of the support, because the
     BOLT authors' loader draws new augmentations for every candidate.
 
-    The test-time track has no labels. There, the scale has the highest mutual information on at most 1,000 of the test
-    images. Under the switch ``tta_alpha: test_labels``, the scale has the highest test accuracy, by the oracle.
+    The test-time track has no labels. There, the scale with the highest mutual information on at most 1,000 of the test
+    images is the best. Under the switch ``tta_alpha: test_labels``, the best scale is the one with the highest test
+    accuracy, which the task's oracle measures.
 
     Args:
         tower_at: scale -> the merged tower with that scale.

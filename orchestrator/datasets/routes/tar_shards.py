@@ -57,12 +57,17 @@ def folder_of(pattern: Path) -> Path:
 def one_pattern(paths: Sequence[Path]) -> Path:
     """Return one pattern, such as ``{000,001}.tar``, for several shards. A single path is returned unchanged.
 
-    Raises ``UserError`` if one of several paths is not a ``.tar`` file.
+    Raises ``UserError`` if one of several paths is not a ``.tar`` file, or has a comma or a brace in it. Inside a
+    pattern, these signs would be read as a part of the pattern.
     """
     if len(paths) == 1:
         return paths[0]
     if other := next((path for path in paths if path.suffix != ".tar" or set("{,}") & set(str(path))), None):
-        raise UserError("only .tar shards are added together", where=str(other), hint="give one folder or table")
+        raise UserError(
+            "several paths are added together only if each is one .tar file, without comma or brace in its path",
+            where=str(other),
+            hint="give one folder or table",
+        )
     root = Path(os.path.commonpath([path.absolute().parent for path in paths]))
     names = [path.absolute().relative_to(root).with_suffix("").as_posix() for path in paths]
     return root / f"{{{','.join(names)}}}.tar"

@@ -13,14 +13,15 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
 
     Three things go wrong with Tune's own first-in-first-out scheduler:
 
-    1. It scans every trial there ever was at every step. Here finished trials are removed.
-    2. It gives a free worker the oldest waiting trial. For this trial, a new worker may be starting in the place of a
-       dead one. Tune then cancels that start, again and again, and the slot stays empty. Here the free worker gets the
-       newest trial. It is the next cell in order, because the queue adds a trial only when a slot becomes free.
+    1. At every step, it scans all trials that there ever were. Here finished trials are removed.
+    2. It gives a free worker the trial that has waited longest. A new worker may already be starting for that trial,
+       because its last one died. Tune then cancels this start. That happens again and again, and a slot stays empty.
+       Here a free worker gets the newest trial. This is the cell that the queue has just chosen, because the queue adds
+       a trial only when a slot becomes free.
     3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
-       request waits, or if none waits at all. But trials are added one at a time, and a trial waits while its worker
-       starts. So workers with other requests would end as soon as their cells finish. Here the controller keeps one
-       worker more until the next cell has been given out.
+       resource request waits, or if none waits at all. Often the only trial that waits is one whose worker is starting,
+       because the queue adds one trial at a time. A worker with another request would then end as soon as its cell
+       finishes. Here the controller may keep one more worker with this request until it asks for the next trial.
 
     The controller's private attributes were tried with Ray 2.60. A Ray that lacks one of them wastes memory, or starts
     workers more often; the cells run all the same.

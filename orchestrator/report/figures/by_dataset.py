@@ -167,10 +167,10 @@ def _draw_dataset(
 
 
 def accuracy_radar(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
-    """Draw accuracy per dataset at one k as a radar with one scale for all spokes, as the paper does.
+    """Draw the accuracy per dataset at one k as a radar. All spokes have the same scale, as in the paper.
 
-    ``None`` for a k that is not drawn, for fewer than three test splits, and if the paper prints no number of the
-    group.
+    ``None`` if k is not drawn, if the group has fewer than three or more than ``MOST_SPOKES`` test splits, or if none
+    of the group's accuracies is printed in the paper.
     """
     tests = group.tests(k)
     unprinted = all(row.published is None for row in group.rows)

@@ -82,10 +82,10 @@ class Measured:
         return summarize_seeds(scores, list(scores))
 
     def missing_text(self, position: Position) -> str:
-        """Return how many parts of a mean are measured, such as ``(3/8)``.
+        """Return how many parts of a mean are measured, such as ``(3/8)``, for a mean that cannot be computed.
 
-        ``(no whole seed)`` if every part is measured, but by different seeds. Empty for a single number, and if no part
-        is measured.
+        ``(no whole seed)`` if every part is measured, but no seed has all of them. Empty for a single number, and if no
+        part is measured.
         """
         parts = self.parts(position)
         available = sum(bool(self.rows(part)) for part in parts)

@@ -238,7 +238,13 @@ class _TableBuilder:
         return rows
 
     def _entry(self, kind: Kind, label: str, name: str, values: Mapping[Axis, str | int]) -> Entry:
-        """Make one number of one line."""
+        """Return the table's entry for one method at one position: the number of this kind, with its footnotes.
+
+        Args:
+            label: the method's label, by which its measured accuracies are found.
+            name: the method's name, by which its published accuracies are found.
+            values: the position on the axes other than the method.
+        """
         position = self._position(values, label)
         published_position = replace(position, method=name)
         zero_shot = self.printed.get(replace(published_position, shots=0))  # zero-shot has one number for every k
