@@ -113,4 +113,5 @@ register(
     adapt=adapt,
     version=2,
     tracks=frozenset({"tta"}),
+    test_settings={"rounds": 2},
 )

@@ -200,4 +200,5 @@ register(
     adapt=adapt,
     version=2,
     support_feature_views=lambda settings: EVALUATION_VIEW,
+    test_settings={"folds": 2, "max_iterations": 20},
 )
