@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from bolt.clip.checkpoint_reading import Checkpoint
-from bolt.clip.huggingface import VISUAL_PROJECTION, from_huggingface
+from bolt.clip.huggingface import VISION, VISUAL_PROJECTION, from_huggingface
 from bolt.clip.lora import holds_lora, merge_lora
-from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors, layer_norm_names
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_numbers, check_tensors, layer_norm_names
 from bolt.clip.tower import ImageTower
 
-CONVERSION_VERSION = 1
+CONVERSION_VERSION = 2
 """Version of the conversion. It must be increased when a change of the code gives other numbers for the same file."""
 
 _CLASS_EMBEDDING = "class_embedding"
@@ -75,6 +75,8 @@ def convert_image_tower(
     if f"{prefix}{_HUGGINGFACE_CLASS_EMBEDDING}" in tensors:
         prefix = prefix.removesuffix("vision_model.")
         inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        if any(name.startswith(VISION) for name in inner):
+            inner = {n: tensor for n, tensor in inner.items() if n.startswith(VISION) or n == VISUAL_PROJECTION}
         converted = from_huggingface(inner)
         layout = "Hugging Face CLIP" if VISUAL_PROJECTION in inner else "Hugging Face CLIP vision model"
         if PROJECTION not in converted:
@@ -82,10 +84,10 @@ def convert_image_tower(
             notes.append("the checkpoint has no projection; the pre-trained projection is used")
     else:
         converted = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        inner = converted
         layout = "open_clip CLIP" if prefix.endswith("visual.") else "open_clip image tower"
-        outside = len(tensors) - len(converted)
-        if outside:
-            notes.append(f"{outside} tensors outside the image tower were left out")
+    if outside := len(tensors) - len(inner):
+        notes.append(f"{outside} tensors outside the image tower were left out")
     check_tensors(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
     _check_values(converted, state)
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
@@ -131,14 +133,7 @@ def _locate_tower(tensors: Mapping[str, Tensor], mark: str, notes: list[str]) ->
 
 def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
     """Raise ``TensorMismatch`` for quantised, NaN or infinite weights, and for a task vector."""
-    integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
-    if integers:
-        kind = str(tensors[integers[0]].dtype).removeprefix("torch.")
-        raise TensorMismatch(f"{integers[0]} holds {kind} numbers: quantised weights cannot be used")
-    not_finite = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
-    if not_finite:
-        more = f" and {len(not_finite) - 1} more" if len(not_finite) > 1 else ""
-        raise TensorMismatch(f"NaN or infinity in {not_finite[0]}{more}")
+    check_numbers(tensors, frozen)
     gains = [name for name in layer_norm_names(frozen) if name.endswith(".weight")]
     # Fine-tuning changes the weights of layer norms by a few per cent, so those of a task vector are near zero.
     if all(tensors[name].float().norm() < 0.2 * frozen[name].cpu().float().norm() for name in gains):

@@ -114,8 +114,14 @@ def _read_file(file: Path) -> Any:
     except Exception as error:  # torch, pickle, zipfile and safetensors raise many exceptions for damaged files
         if isinstance(error, pickle.UnpicklingError):
             if "Unsupported global" in str(error):
-                raise _pickled(file, "") from None
-            raise UnreadableCheckpoint(f"{file} is a pickle that torch.save did not write") from None
+                raise UnreadableCheckpoint(
+                    f"{file} has the format of PyTorch before 1.6 and holds pickled Python objects, and loading those "
+                    "can run any code. If you trust the file, save it again: "
+                    "torch.save(torch.load(FILE, weights_only=False), NEW)"
+                ) from None
+            raise UnreadableCheckpoint(
+                f"{file} is a pickle that torch.save did not write: save a dictionary of its tensors with torch.save"
+            ) from None
         what = "safetensors file" if isinstance(error, SafetensorError) else "file of torch.save"
         first = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise UnreadableCheckpoint(f"{file} is not a complete {what}: {first}") from None
@@ -156,6 +162,8 @@ def _pickled(file: Path, classes: str) -> UnreadableCheckpoint:
         f"{file} holds pickled Python objects{classes}, and loading those can run any code. If you trust the file, "
         "convert it to tensors in an environment that has its classes: found = torch.load(FILE, weights_only=False); "
         "torch.save(found.state_dict(), NEW), or found['model'].state_dict() if it is a dictionary"
+        + ", or {k: torch.as_tensor(v) for k, v in found.items()} if it is one of arrays"
+        * ("numpy" in classes)
     )
 
 

@@ -171,8 +171,11 @@ def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
         config: configuration of a ``CLIPModel`` (with ``vision_config``) or of a CLIP vision model.
 
     Raises:
-        ValueError: if the model is no CLIP, or the activation is neither ``gelu`` nor ``quick_gelu``.
+        ValueError: if the configuration is not one of transformers, the model is no CLIP, or the activation is neither
+            ``gelu`` nor ``quick_gelu``.
     """
+    if not config.keys() & {"model_type", "vision_config", "hidden_size"}:
+        raise ValueError("this is no configuration of transformers")
     kind = config.get("model_type", "clip")
     if kind not in ("clip", "clip_vision_model"):
         raise ValueError(f"the model type of the configuration is {kind!r}, not a CLIP")

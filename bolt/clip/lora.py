@@ -13,12 +13,16 @@ from typing import Any
 
 from torch import Tensor
 
-from bolt.clip.huggingface import to_huggingface
-from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.huggingface import VISION, to_huggingface
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch
 
-_PAIR = re.compile(r"(?P<matrix>.+)\.(?P<side>lora_A|lora_B|lora_down|lora_up)(\.(?!weight$)[^.]+)?(\.weight)?")
+_PAIR = re.compile(r"(?P<matrix>.+)\.(?P<side>lora_A|lora_B|lora_down|lora_up)(\.(?!(weight|bias)$)[^.]+)?(\.weight)?")
 _CLIP_LORA = re.compile(r"(.+\.)?layer_(?P<block>\d+)\.(?P<matrix>[qkv]_proj|proj)\.w_lora_(?P<side>[AB])")
 _ADAPTER = re.compile(r"(^|_)(lora|dora|lokr|hada|ia3)|oft_blocks")
+_UNCHANGED = (True, False, "gaussian", "eva", "orthogonal")
+"""Values of peft's ``init_lora_weights`` that leave the pre-trained weights as they are. Others, such as ``pissa`` and
+``olora``, take a part out of the weights before the training."""
+
 _MERGE = (
     "merge it into the weights with the program that made it (peft: model.merge_and_unload(), loralib: model.eval()), "
     "and save the model's state_dict()"
@@ -39,6 +43,9 @@ def merge_lora(
         tensors: the tensors of the checkpoint, by name.
         settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
         frozen: the tensors of the pre-trained image tower, by open_clip's visual names.
+
+    A matrix that the program merged before it saved, as loralib does, is not merged again. Weights that were trained
+    without A and B, such as biases, replace the pre-trained ones.
 
     Returns:
         The merged weights with all other tensors of the checkpoint, and a note on what was merged.
@@ -61,8 +68,12 @@ def merge_lora(
         raise _refused(f"it has other tensors than the A and B of linear layers, such as {unknown[0]}")
     alphas = {name: float(rest.pop(f"{name}.alpha")) for name in pairs if f"{name}.alpha" in rest}
     whole = any(name.endswith("class_embedding") for name in rest)
-    base = rest if whole else _pretrained_alone(pairs, frozen)
-    merged, ranks, scales = 0, set[int](), set[float]()
+    pretrained = _pretrained_alone(pairs, frozen)
+    without_prefix = {name.removeprefix("visual.").removeprefix(VISION): own for name, own in pretrained.items()}
+    if not whole and (made := settings.get("init_lora_weights", True)) not in _UNCHANGED:
+        raise _refused(f"its init_lora_weights is {made!r}, which changes the pre-trained weights, too")
+    base = rest if whole else pretrained | _trained_whole(rest, pretrained)
+    merged, merged_before, ranks, scales = 0, 0, set[int](), set[float]()
     for name, pair in pairs.items():
         if (target := _target(name, base, whole)) is None:
             if whole or _of_vision(name) or not any(map(_of_vision, pairs)):
@@ -72,16 +83,50 @@ def merge_lora(
         fits = a is not None and b is not None and a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1] <= 2**16
         if a is None or b is None or not fits or (len(b), a.shape[1]) != weight.shape:
             raise _refused(f"the matrices A and B of {name} do not fit its weights {tuple(weight.shape)}")
+        if _is_merged(weight, without_prefix.get(_target(name, without_prefix, False) or ""), b @ a):
+            merged_before += 1
+            continue
         scale = _scale(len(a), settings, alphas.get(name))
         base[target] = weight.float() + scale * (b @ a)
         merged, ranks, scales = merged + 1, ranks | {len(a)}, scales | {scale}
-    if not merged:
+    if not merged + merged_before:
         raise _refused("it changes the text tower only")
-    listed = " and ".join(map(str, sorted(ranks))), " and ".join(f"{scale:g}" for scale in sorted(scales))
-    left_out = f"; {len(pairs) - merged} of the text tower were left out" if merged < len(pairs) else ""
-    into = "the weights beside it" if whole else "the pre-trained tower"
-    note = f"a LoRA of rank {listed[0]}, scale {listed[1]}: {merged} matrices were merged into {into}{left_out}"
-    return base, note
+    notes = [f"{merged_before} matrices of a LoRA were in the weights already"] * (merged_before > 0)
+    if merged:
+        listed = " and ".join(map(str, sorted(ranks))), " and ".join(f"{scale:g}" for scale in sorted(scales))
+        into = "the weights beside it" if whole else "the pre-trained tower"
+        notes.append(f"a LoRA of rank {listed[0]}, scale {listed[1]}: {merged} matrices were merged into {into}")
+    if left_out := len(pairs) - merged - merged_before:
+        notes.append(f"{left_out} of the text tower were left out")
+    if not whole and (other := [name for name in rest if not _own_name(name, pretrained)]):
+        notes.append(f"{len(other)} tensors outside the image tower were left out")
+    if not whole and (stated := settings.get("base_model_name_or_path")):
+        notes.append(f"it states that it was trained on {stated}")
+    return base, "; ".join(notes)
+
+
+def _trained_whole(rest: Mapping[str, Tensor], pretrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights that were trained without A and B, by the names of the pre-trained tower.
+
+    Raises ``TensorMismatch`` for a tensor of an image tower that the pre-trained tower does not have.
+    """
+    if strange := [name for name in rest if _of_vision(name) and not _own_name(name, pretrained)]:
+        raise _refused(f"{strange[0]} is no tensor of this CLIP")
+    return {own: tensor for name, tensor in rest.items() if (own := _own_name(name, pretrained))}
+
+
+def _own_name(name: str, pretrained: Mapping[str, Tensor]) -> str | None:
+    """Return the name of a tensor without prefix, if the pre-trained tower has such a tensor."""
+    parts = name.split(".")
+    return next((own for i in range(len(parts)) if (own := ".".join(parts[i:])) in pretrained), None)
+
+
+def _is_merged(weight: Tensor, pretrained: Tensor | None, change: Tensor) -> bool:
+    """Return whether weights have moved from the pre-trained ones in the direction of ``B @ A``."""
+    if pretrained is None or pretrained.shape != weight.shape:
+        return False
+    moved = weight.float() - pretrained.float()
+    return bool((moved * change).sum() > 0.5 * moved.norm() * change.norm() > 0)
 
 
 def _clip_lora(
@@ -109,7 +154,9 @@ def _clip_lora(
 
 def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the pre-trained tower's tensors by the names that the LoRA uses, transformers' or open_clip's."""
-    if any("self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs):
+    if PROJECTION in frozen and any(
+        "self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs
+    ):
         return to_huggingface({name: tensor.detach().cpu() for name, tensor in frozen.items()})
     return {f"visual.{name}": tensor.detach().cpu() for name, tensor in frozen.items()}
 

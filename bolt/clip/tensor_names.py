@@ -146,6 +146,16 @@ def check_tensors(
         raise TensorMismatch(f"tensors do not fit {of}: " + "; ".join(problems))
 
 
+def check_numbers(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Raise ``TensorMismatch`` for quantised, NaN or infinite weights. ``like``: the tensors of such a model."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() < like[name].is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise TensorMismatch(f"{name} holds {kind} numbers: quantised weights cannot be used")
+    if wrong := [name for name, tensor in tensors.items() if not tensor.float().isfinite().all()]:
+        raise TensorMismatch(f"NaN or infinity in {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))
+
+
 def _list_first(what: str, names: list[str]) -> list[str]:
     """Return one line with ``what`` and the first three ``names``; no line if there are no names.
 

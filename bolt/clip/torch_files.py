@@ -167,7 +167,10 @@ class _Unpickler(pickle._Unpickler):
     def persistent_load(self, pid: Any) -> Tensor:
         kind, dtype, key, _, numel, *_ = pid
         if kind != "storage" or not isinstance(dtype, torch.dtype):
-            raise UnsafeFile("it refers to an external object that is no tensor")
+            held = getattr(dtype, "class_name", "")
+            raise UnsafeFile(
+                f"it holds quantised weights ({held})" if ".Q" in held else "it refers to an external object, no tensor"
+            )
         return self._storage(str(key), dtype, int(numel))
 
     def load_build(self) -> None:

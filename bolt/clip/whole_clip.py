@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-import torch
 from torch import Tensor, nn
 
 from bolt.clip.checkpoint_reading import read_checkpoint
 from bolt.clip.huggingface import TEXT, VISION, shape_from_config, whole_from_huggingface
+from bolt.clip.input_size import Interpolation, Resize
 from bolt.clip.lora import holds_lora
 from bolt.clip.siglip import PROBE, siglip_from_huggingface
-from bolt.clip.tensor_names import TensorMismatch, check_tensors
+from bolt.clip.tensor_names import TensorMismatch, check_numbers, check_tensors
 from bolt.util.json_text import read_json
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
@@ -23,6 +24,13 @@ _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", 
 
 _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
 """open_clip's names of preprocessing steps -> the arguments of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
+
+_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers of interpolations, as transformers states them."""
+
+
+class UnknownPreprocessing(ValueError):
+    """The stated preprocessing of images is none that a backbone can have."""
 
 
 class UnknownActivation(ValueError):
@@ -38,7 +46,7 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
 
     Raises:
         bolt.clip.checkpoint_files.UnreadableCheckpoint: for a file that cannot be read.
-        TensorMismatch: if the tensors do not fit this architecture, or some are NaN or infinite.
+        TensorMismatch: if the tensors do not fit this architecture, or some are quantised, NaN or infinite.
     """
     import open_clip  # takes seconds to import
 
@@ -56,8 +64,7 @@ def clip_from_file(architecture: str, file: Path, quick_gelu: bool) -> nn.Module
         if name in tensors and name in own and tensors[name].numel() == 1:
             tensors[name] = tensors[name].reshape(own[name].shape)
     check_tensors(tensors, {name: tuple(tensor.shape) for name, tensor in own.items()}, of=f"a {architecture}")
-    if wrong := [name for name, tensor in tensors.items() if not torch.isfinite(tensor.float()).all()]:
-        raise TensorMismatch(f"NaN or infinity in {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))
+    check_numbers(tensors, own)
     model.load_state_dict(tensors)
     return model
 
@@ -99,20 +106,31 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
     Args:
         config: open_clip's configuration of the model.
         weights: a tag of open_clip, or a file.
+
+    Raises ``UnknownPreprocessing`` if the values are not such as :class:`bolt.clip.backbone.Backbone` takes.
     """
     import open_clip  # takes seconds to import
 
     stated, listed = dict(config.get("preprocess_cfg") or {}), open_clip.list_pretrained_tags_by_model(model)
-    beside, processor = (Path(weights).parent / name for name in ("open_clip_config.json", "preprocessor_config.json"))
-    if weights in listed:
-        stated |= open_clip.get_pretrained_cfg(model, str(weights))
-    elif beside.is_file():
-        stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
-    elif processor.is_file():
-        stated |= _processor(dict(read_json(processor)))
-    elif listed:
-        first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
-        stated |= {name: value for name, value in first.items() if all(tag.get(name) == value for tag in others)}
+    folder = Path(weights) if Path(weights).is_dir() else Path(weights).parent
+    beside, processor = (folder / name for name in ("open_clip_config.json", "preprocessor_config.json"))
+    try:
+        if weights in listed:
+            stated |= open_clip.get_pretrained_cfg(model, str(weights))
+        elif beside.is_file():
+            stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
+            _check_preprocessing(stated)
+        elif processor.is_file():
+            stated |= _processor(dict(read_json(processor)))
+            _check_preprocessing(stated)
+        elif listed:
+            first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
+            stated |= {name: value for name, value in first.items() if all(tag.get(name) == value for tag in others)}
+    except (OSError, TypeError, ValueError, AttributeError) as error:
+        source = beside if beside.is_file() else processor
+        raise UnknownPreprocessing(
+            f"{source} cannot be used: {error}; correct it, or remove it to take CLIP's preprocessing"
+        ) from None
     found = {field: stated[name] for name, field in _PREPROCESSING.items() if stated.get(name)}
     own = {
         "resize": "shortest",
@@ -125,15 +143,41 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
 
 def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the preprocessing in transformers' ``preprocessor_config.json``, by open_clip's names."""
-    size = config.get("size")
-    squash = isinstance(size, Mapping) and "shortest_edge" not in size
+    """Return the preprocessing in transformers' ``preprocessor_config.json``, by open_clip's names.
+
+    Raises ``ValueError`` for steps that a backbone does not have.
+    """
+    size, crop = (
+        {"": side} if isinstance(side, int) else side or {} for side in map(config.get, ("size", "crop_size"))
+    )
+    squash = {*size} == {"height", "width"}
+    crops = config.get("do_center_crop", not squash)
+    sides = {*size.values(), *(crop.values() if crops else ())}
+    if not config.get("do_resize", True) or len(sides) > 1 or not (squash or crops):
+        raise ValueError("it does not resize images to the square that it crops")
+    mean, std = (config.get(f"image_{name}") or () for name in ("mean", "std"))
+    if not config.get("do_normalize", True):
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    factor = 255 * (config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0)
+    if not math.isclose(factor, 1):  # the pixels that it normalises are not in [0, 1]
+        mean, std = (tuple(value / factor for value in values) for values in (mean, std))
+    resample = config.get("resample", 3)
     return {
         "resize_mode": "squash" if squash else "shortest",
-        "interpolation": {2: "bilinear", 3: "bicubic"}.get(config.get("resample", 3), "bicubic"),
-        "mean": config.get("image_mean"),
-        "std": config.get("image_std"),
+        "interpolation": _FILTERS.get(resample, resample),
+        "mean": mean,
+        "std": std,
     }
+
+
+def _check_preprocessing(stated: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for values that a backbone cannot have."""
+    for name, known in (("resize_mode", get_args(Resize)), ("interpolation", get_args(Interpolation))):
+        if stated.get(name) and stated[name] not in known:
+            raise ValueError(f"its {name} is {stated[name]!r}, and only {', '.join(known)} are possible")
+    for name in ("mean", "std"):
+        if (values := stated.get(name)) and not (len(values) == 3 and all(math.isfinite(value) for value in values)):
+            raise ValueError(f"its {name} is {values}, not three numbers")
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:

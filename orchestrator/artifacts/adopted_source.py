@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
@@ -126,13 +127,19 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
         _check_config(path, shape)
     moved = (converted.tensors[name] - tensor.cpu() for name, tensor in frozen.items())
     distance = math.sqrt(_squared_norm(moved) / _squared_norm(frozen.values()))
-    if distance == 0:
+    if all(_rounds_to(tensor.cpu(), converted.tensors[name]) for name, tensor in frozen.items()):
         found = "; ".join(("this is the pre-trained tower itself, not a fine-tuned one", *converted.notes))
         raise UserError(found, where=str(path))
     notes = list(converted.notes)
     if distance > FAR:
         notes.append(f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?")
     return ExaminedCheckpoint(converted, distance, tuple(notes))
+
+
+def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are the same numbers, as they are or in half precision."""
+    kinds = (torch.float32, torch.float16, torch.bfloat16)
+    return any(torch.equal(tensor.to(kind), other.to(kind)) for kind in kinds)
 
 
 def _check_config(path: Path, shape: TowerShape) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, checkpoint_name
 from bolt.clip.feature_tower import FeatureTower, TimmTower, image_tower_of
-from bolt.clip.huggingface import open_clip_config
+from bolt.clip.huggingface import open_clip_config, shape_from_config
 from bolt.clip.siglip import siglip_config
 from bolt.clip.tower import ImageTower
-from bolt.clip.tower_shape import UnsupportedTower, text_shape_from_open_clip
-from bolt.clip.whole_clip import UnknownActivation, file_activation, preprocessing
+from bolt.clip.tower_shape import TowerShape, UnsupportedTower, text_shape_from_open_clip
+from bolt.clip.whole_clip import UnknownActivation, UnknownPreprocessing, file_activation, preprocessing
 from bolt.util.json_text import read_json
 from orchestrator.artifacts.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.catalog import BackboneEntry
@@ -59,7 +60,7 @@ def backbone_entry(
         raise UserError("a backbone needs weights of open_clip or a file", hint="give --pretrained TAG or --file PATH")
     model, config = _architecture(architecture, pretrained)
     tower = meta_tower(config, architecture)
-    shape, how = tower.shape, preprocessing(config, model, str(pretrained or file))
+    shape = tower.shape
     if pretrained is not None:
         tags = open_clip.list_pretrained_tags_by_model(model)
         if pretrained not in tags:
@@ -76,11 +77,16 @@ def backbone_entry(
         file = _single_file(file)
         weights, words = Weights(file=str(file.absolute())), checkpoint_name(file)
         try:
+            _check_config(file.parent, shape)
             quick_gelu = file_activation(file, architecture, quick_gelu)
         except UnknownActivation as error:
             raise UserError(str(error), where="--quick-gelu/--gelu") from None
         except UnreadableCheckpoint as error:
             raise UserError(str(error), where="--file") from None
+    try:
+        how = preprocessing(config, model, str(pretrained or file))
+    except UnknownPreprocessing as error:
+        raise UserError(str(error)) from None
     name = name or f"{Path(model).stem}-{words}".lower()
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
@@ -139,6 +145,27 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
     target = home.absolute() / f"{key}.json"
     target.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     return target, weights, key
+
+
+def _check_config(folder: Path, shape: TowerShape) -> None:
+    """Raise ``UserError`` if the folder of the weights states another image tower.
+
+    The tensors of towers with other heads or another epsilon have the same shapes. A file that describes no CLIP is
+    ignored, and the activation is compared elsewhere.
+    """
+    ours, theirs = folder / "open_clip_config.json", folder / "config.json"
+    try:
+        if ours.is_file():
+            stated = meta_tower(dict(read_json(ours))["model_cfg"], str(ours)).shape
+        else:
+            stated = shape_from_config(dict(read_json(theirs)))
+    except (ValueError, KeyError, TypeError, OSError, UserError):
+        return
+    for field in ("heads", "epsilon"):
+        said, built = getattr(stated, field), getattr(shape, field)
+        if not math.isclose(said, built):
+            what = f"the configuration beside the weights states {field} {said}, the architecture has {built}"
+            raise UserError(what, where=str(folder), hint="name the architecture that the weights were made for")
 
 
 def meta_tower(config: dict[str, Any], name: str) -> ImageTower:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import bolt
@@ -182,6 +183,72 @@ def test_a_lora_of_loralib_is_called_one(frozen: ImageTower, tuned: State) -> No
         convert_image_tower(tuned | {f"{BLOCK}mlp.c_fc.lora_A": a, f"{BLOCK}mlp.c_fc.lora_B": b}, frozen)
 
 
+def test_what_a_lora_trained_as_a_whole_is_used(frozen: ImageTower, tmp_path: Path) -> None:
+    """peft writes biases (``bias="all"``) and whole modules (``modules_to_save``) beside A and B; they were dropped."""
+    folder, _ = peft(frozen, {"r": 2, "lora_alpha": 2, "base_model_name_or_path": "a/b"}, tmp_path)
+    hf, above = to_huggingface(frozen.state_dict_open_clip()), "base_model.model."
+    bias = "vision_model.encoder.layers.1.mlp.fc1.bias"
+    trained = {bias: hf[bias] + 1, "visual_projection.weight": hf["visual_projection.weight"] + 1}
+    tensors = load_file(folder / "adapter_model.safetensors") | prefixed(above, trained)
+    save_file(tensors | {f"{above}classifier.weight": torch.ones(3, 3)}, folder / "adapter_model.safetensors")
+    found, before = convert_image_tower(read_checkpoint(folder), frozen), frozen.state_dict_open_clip()
+    for name in ("transformer.resblocks.1.mlp.c_fc.bias", "proj"):
+        torch.testing.assert_close(found.tensors[name], before[name] + 1)
+    assert "1 tensors outside" in found.notes[0]
+    assert "trained on a/b" in found.notes[0]
+    save_file(tensors | {f"{above}vision_model.other.weight": torch.ones(3)}, folder / "adapter_model.safetensors")
+    with pytest.raises(TensorMismatch, match=r"vision_model\.other\.weight is no tensor of this CLIP"):
+        convert_image_tower(read_checkpoint(folder), frozen)
+
+
+@pytest.mark.parametrize("made", ["pissa", "pissa_niter_16", "olora", "corda", "loftq"])
+def test_a_lora_of_changed_weights_is_refused(made: str, frozen: ImageTower, tmp_path: Path) -> None:
+    """Its A and B belong to pre-trained weights without the part that A and B began with."""
+    folder, _ = peft(frozen, {"r": 2, "lora_alpha": 2, "init_lora_weights": made}, tmp_path)
+    with pytest.raises(TensorMismatch, match=f"init_lora_weights is '{made}'"):
+        convert_image_tower(read_checkpoint(folder), frozen)
+
+
+@pytest.mark.parametrize("settings", [{}, {"lora_alpha": 4}])
+def test_a_lora_that_is_in_the_weights_already_is_not_merged_twice(
+    settings: dict[str, Any], frozen: ImageTower, tmp_path: Path
+) -> None:
+    """loralib's ``eval()`` merges, and A and B stay in the ``state_dict``."""
+    a, b = pair(128, 32)
+    own, state = f"{BLOCK}mlp.c_fc", frozen.state_dict_open_clip()
+    merged = state | {f"{own}.weight": state[f"{own}.weight"] + 2 * b @ a}
+    content = {"state_dict": merged | {f"{own}.lora_A": a, f"{own}.lora_B": b}, **settings}
+    found = convert(content, tmp_path / "x.pt", frozen)
+    assert all(torch.equal(found.tensors[name], merged[name]) for name in merged)
+    assert "1 matrices of a LoRA were in the weights already" in found.notes[0]
+
+
+def test_tensors_outside_a_tower_of_hugging_face_are_counted(frozen: ImageTower, tuned: State) -> None:
+    state = to_huggingface(tuned) | {"classifier.weight": torch.ones(3, 3), "text_model.x": torch.ones(3)}
+    assert convert_image_tower(state, frozen).notes == ("2 tensors outside the image tower were left out",)
+
+
+ADVICE: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "arrays": ({"class_embedding": np.ones(3)}, {}, r"torch\.as_tensor"),
+    "old": (
+        {"args": argparse.Namespace(), "model": {"class_embedding": torch.ones(3)}},
+        {"_use_new_zipfile_serialization": False}, r"save it again: torch\.save\(torch\.load",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ADVICE)
+def test_the_advice_for_python_objects_can_be_followed(kind: str, tmp_path: Path) -> None:
+    content, options, says = ADVICE[kind]
+    torch.save(content, tmp_path / "x.pt", **options)
+    with pytest.raises(UnreadableCheckpoint, match=says):
+        read_checkpoint(tmp_path / "x.pt")
+    found = torch.load(tmp_path / "x.pt", weights_only=False)
+    found = {k: torch.as_tensor(v) for k, v in found.items()} if kind == "arrays" else found
+    torch.save(found, tmp_path / "x.pt")
+    assert [name.rpartition(".")[2] for name in read_checkpoint(tmp_path / "x.pt").tensors] == ["class_embedding"]
+
+
 class OpenAI(nn.Module):
     """The names in OpenAI's archives."""
 
@@ -235,6 +302,7 @@ def test_what_is_no_whole_clip_is_named(tiny: open_clip.CLIP, tmp_path: Path) ->
         (dict(tiny.visual.state_dict()), "image tower alone"),
         (to_huggingface(tiny.visual.state_dict()), "Hugging Face"),
         (state | {"logit_scale": torch.tensor(float("nan"))}, "NaN or infinity in logit_scale"),
+        (state | {"visual.proj": (100 * state["visual.proj"]).to(torch.int8)}, "visual.proj holds int8 numbers"),
         (state | {"visual.positional_embedding": torch.ones(50, 96)}, r"\(50, 96\) instead of \(17, 96\)"),
     ]
     for content, complaint in refused:

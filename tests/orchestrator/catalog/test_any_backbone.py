@@ -142,9 +142,8 @@ def test_a_folder_of_transformers_is_a_backbone(activation: str, tmp_path: Path)
     for parameter in model.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
     model.save_pretrained(tmp_path / "theirs")
-    CLIPImageProcessor(size={"height": 32, "width": 32}, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(
-        tmp_path / "theirs"
-    )
+    squash = {"size": {"height": 32, "width": 32}, "do_center_crop": False}
+    CLIPImageProcessor(**squash, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(tmp_path / "theirs")
     entry = add(tmp_path / "theirs")
     assert (entry.resize, entry.mean, entry.std) == ("squash", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     assert entry.quick_gelu == (activation == "quick_gelu")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,70 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
     assert (backbone_entry(**theirs).quick_gelu, backbone_entry(**ours).quick_gelu) == (False, True)
     with pytest.raises(UserError, match=r"open_clip_config\.json says .* quick_gelu"):
         backbone_entry(**ours, quick_gelu=False)
+
+
+def test_a_configuration_of_another_program_says_nothing(tmp_path: Path) -> None:
+    """The settings of a training were read as a CLIP's, whose default is QuickGELU."""
+    beside = _beside(tmp_path / "run", "config.json", {"lr": 1e-5, "epochs": 3})
+    with pytest.raises(UserError, match=r"activation .* is not known"):
+        backbone_entry(**beside)
+    assert not backbone_entry(**beside, quick_gelu=False).quick_gelu
+
+
+def test_a_configuration_beside_a_file_with_other_heads_is_refused(tmp_path: Path) -> None:
+    shape = meta_tower(json.loads(CONFIG.read_text()), "tiny").shape
+    beside = _beside(tmp_path / "theirs", "config.json", config_from_shape(replace(shape, heads=2)))
+    with pytest.raises(UserError, match="states heads 2, the architecture has 4"):
+        backbone_entry(**beside)
+
+
+PROCESSOR: dict[str, Any] = {
+    "do_resize": True, "size": {"shortest_edge": 32}, "do_center_crop": True, "crop_size": {"height": 32, "width": 32},
+    "resample": 3, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
+    "image_mean": [0.5, 0.5, 0.5], "image_std": [0.2, 0.2, 0.2],
+}  # fmt: skip
+STATED: dict[str, tuple[dict[str, Any], tuple[str, str, float, float] | str]] = {
+    "as CLIP": ({}, ("shortest", "bicubic", 0.5, 0.2)),
+    "old": ({"size": 32, "crop_size": 32}, ("shortest", "bicubic", 0.5, 0.2)),
+    "bilinear": ({"resample": 2}, ("shortest", "bilinear", 0.5, 0.2)),
+    "squash": ({"size": {"height": 32, "width": 32}, "do_center_crop": None}, ("squash", "bicubic", 0.5, 0.2)),
+    "pixels from 0 to 255": ({"do_rescale": False}, ("shortest", "bicubic", 0.5 / 255, 0.2 / 255)),
+    "pixels from 0 to 2": ({"rescale_factor": 2 / 255}, ("shortest", "bicubic", 0.25, 0.1)),
+    "as they are": ({"do_normalize": False}, ("shortest", "bicubic", 0.0, 1.0)),
+    "nearest": ({"resample": 0}, "interpolation is 'nearest'"),
+    "lanczos": ({"resample": 1}, "interpolation is 'lanczos'"),
+    "a smaller crop": ({"size": {"shortest_edge": 36}}, "does not resize images to the square"),
+    "no crop": ({"do_center_crop": False}, "does not resize images to the square"),
+    "no square": ({"size": {"height": 32, "width": 36}}, "does not resize images to the square"),
+    "no resize": ({"do_resize": False}, "does not resize images to the square"),
+    "one mean": ({"image_mean": [0.5]}, r"mean is \[0\.5\]"),
+    "no numbers": ({"image_std": "x"}, "std is x"),
+    "a list": ({"size": [32, 32]}, "cannot be used"),
+}
+
+
+@pytest.mark.parametrize("kind", STATED)
+@pytest.mark.parametrize("given", ["weights.safetensors", ""])
+def test_the_preprocessing_beside_a_file_is_followed_or_refused(kind: str, given: str, tmp_path: Path) -> None:
+    """Steps that a backbone does not have were replaced by CLIP's without a word."""
+    changes, expected = STATED[kind]
+    beside = _beside(tmp_path / "theirs", "preprocessor_config.json", PROCESSOR | changes)
+    beside = {**beside, "file": tmp_path / "theirs" / given, "quick_gelu": False}
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=rf"preprocessor_config\.json cannot be used: .*{expected}|{expected}"):
+            backbone_entry(**beside)
+        return
+    entry = backbone_entry(**beside)
+    assert entry.mean is not None
+    assert entry.std is not None
+    assert (entry.resize, entry.interpolation, entry.mean[0], entry.std[0]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("wrong", [{"interpolation": "random"}, {"resize_mode": "stretch"}, {"mean": [0.5]}])
+def test_open_clips_preprocessing_that_is_none_was_a_traceback(wrong: dict[str, Any], tmp_path: Path) -> None:
+    beside = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {}, "preprocess_cfg": wrong})
+    with pytest.raises(UserError, match=rf"open_clip_config\.json cannot be used: its {next(iter(wrong))} is"):
+        backbone_entry(**beside)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

@@ -338,6 +338,10 @@ REFUSED: dict[str, tuple[Callable[[Towers, Towers, Path], Path], str]] = {
         lambda tower, frozen, path: as_tower({n: tower[n] - frozen[n] for n in tower}, path), "a task vector"
     ),
     "unchanged": (lambda tower, frozen, path: as_tower(frozen, path), "the pre-trained tower itself"),
+    "rounded": (
+        lambda tower, frozen, path: as_tower({n: t.bfloat16().float() for n, t in frozen.items()}, path),
+        "the pre-trained tower itself",
+    ),
     "another activation": (
         lambda tower, frozen, path: _with_config(as_huggingface(tower, path), hidden_act="quick_gelu"),
         "made with activation quick_gelu, the backbone has gelu",
