@@ -19,8 +19,11 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 """A WordNet id, alone or in front of words, as in ``n02085620-Chihuahua``."""
 
 _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
-_CODE = re.compile(r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+")
-"""Matches codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, which captions hardly ever contain."""
+_CODE = re.compile(
+    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|none|null|.*[][{}|].*"
+)
+"""Matches what captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, what
+programs write for nothing, and lists such as ``['cat']`` and ``cat|dog``."""
 
 _SHOWN = 4
 

@@ -83,5 +83,5 @@ def _quoted(value: Any) -> Any:
     try:
         plain = not isinstance(value, str) or parse_yaml(value, "") == value
     except UserError:
-        plain = True  # a text with special characters, which ruamel quotes
+        plain = False  # a text with special characters, or one with two meanings
     return value if plain else DoubleQuotedScalarString(value)

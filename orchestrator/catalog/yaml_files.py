@@ -1,8 +1,9 @@
 """Read YAML files of plain data, with line and column in every error.
 
-The reader differs from ``yaml.safe_load`` in four points. A key given twice is an error. ``1e-3`` is a number, as in
-YAML 1.2. Syntax errors become :class:`UserError`. A text with too many levels of nesting, or with aliases that repeat
-too many values, is refused before any value is built.
+The reader differs from ``yaml.safe_load`` in five points. A key given twice is an error. ``1e-3`` is a number, as in
+YAML 1.2. Numbers that YAML 1.1 and 1.2 read differently, ``010`` and ``1:30``, are errors. Syntax errors become
+:class:`UserError`. A text with too many levels of nesting, or with aliases that repeat too many values, is refused
+before any value is built.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ MAX_VALUES = 1_000_000
 _EXPONENT_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
 """Floats such as ``1e-3``. YAML 1.1, which PyYAML reads, takes only ``1.0e-3``."""
 
+_TWO_MEANINGS = re.compile(r"[-+]?(0[0-9_]|.*:)")
+"""Integers that YAML 1.1 reads to base 8 or 60: ``010`` is 8 and ``1:30`` is 90. In YAML 1.2, ``010`` is 10."""
+
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader, with unique keys, 64-bit integers and the floats of YAML 1.2."""
@@ -44,10 +48,17 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
     def construct_int64(self, node: yaml.Node) -> int:
-        """Return an integer. Raises an error beyond 64 bits.
+        """Return an integer. Raises an error beyond 64 bits, and for a text that has two meanings.
 
-        Without this limit, a message could not show the number: Python refuses to print more than 4,300 digits.
+        Without the limit, a message could not show the number: Python refuses to print more than 4,300 digits.
         """
+        if _TWO_MEANINGS.match(str(node.value)):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"{node.value!r} has two meanings: write a decimal number, or a text in quotes",
+                node.start_mark,
+            )
         number: int = self.construct_yaml_int(node)
         if abs(number) >= 2**63:
             raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)

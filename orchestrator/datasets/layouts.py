@@ -41,6 +41,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 SHOWN = 6
 
+_MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing)?([\s._-]?(set|image|img|split|flag))?", re.I)
+_YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
+
 _FOREIGN_BYTES = re.compile("[\ud800-\udfff]")
 """Lone surrogates: Python writes them for the bytes of a file name that are not UTF-8."""
 
@@ -197,6 +200,13 @@ def choose_columns(
         if name.casefold() == "split" or any(map(part_of, columns[name])):  # a fold's number is no part
             chosen.setdefault("split", name)
     rest = [name for name in columns if name and name not in chosen.values()]
+    said = [name for name in rest if _MARKS_PART.fullmatch(name) and {*map(str.casefold, columns[name])} <= _YES_NO]
+    if said and "split" not in chosen and not marked_classes(columns):
+        raise UserError(
+            f"the column {said[0]!r} seems to say which rows are for training",
+            where=str(table),
+            hint="write a column 'split' of train and test, or remove this column for an 80/20 split",
+        )
     if "label" not in chosen and not marked_classes(columns):
         for name in (usual["label"] or rest * (len(rest) == 1))[:1]:
             chosen["label"] = _column_of_names(name, {name: columns[name] for name in rest}, usual["label"], table)

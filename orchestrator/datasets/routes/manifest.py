@@ -7,6 +7,7 @@ files anywhere below the folder, with or without suffix, or as paths that begin 
 from __future__ import annotations
 
 import csv
+import os
 import shlex
 import unicodedata
 from collections import defaultdict
@@ -23,7 +24,7 @@ from orchestrator.datasets.part import Part, file_part, make_part
 from orchestrator.datasets.routes.parquet import Shards, names_in
 from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.datasets.text_tables import read_rows
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
 
 SHOWN = 10
@@ -117,13 +118,18 @@ def _read_parquet_table(path: Path) -> Table:
     texts = [field.name for field in schema if not field.type.num_fields and field.name not in encoded]
     values = pq.read_table(path, columns=texts).to_pydict()
     with_paths = any(is_image(Path(_text(value))) for column in values.values() for value in column[:1])
-    if len(encoded) != 1 or with_paths or not texts:
+    if not with_paths and (len(encoded) > 1 or not texts):
+        has = listed([f"{field.name} ({field.type})" for field in schema], SHOWN)
+        raise ValueError(f"it needs one column of encoded images and one of labels, and has {has}")
+    if with_paths or not encoded:
         return Table({name: [_text(value) for value in column] for name, column in values.items()}, [])
     complete = next((name for name, column in values.items() if None not in column), texts[0])
     shard = Shards(path.parent, [path.name], encoded[0], complete)
     columns = {}
     for name, column in values.items():
         classes = dict(enumerate(names_in(schema, name) or ()))
+        if classes and (strange := next((value for value in column if value not in classes), None)) is not None:
+            raise ValueError(f"the {name} {strange} is none of its {len(classes)} classes (-1 is often 'unknown')")
         columns[name] = [_text(classes.get(value, value)) for value in column]
     columns["path"] = [shard.origin(row) for row in range(len(shard.values))]
     return Table(columns, [], {image: partial(shard.content, row) for row, image in enumerate(columns["path"])})
@@ -208,7 +214,7 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
         if ".." in path.split("/"):
             what = f"row {row}: the path {path!r} does not stay inside the folder"
             raise UserError(what, where=str(table), hint="put the table above its images, or the images below it")
-    if not all(is_inside(path) and (folder / path).is_file() for path in given):
+    if not all(is_inside(path) and os.path.isfile(folder / path) for path in given):
         given = _matched(given, folder, table)
     labelled: dict[str, str] = {}
     for row, (path, label) in enumerate(zip(given, labels, strict=True), start=1):
@@ -239,7 +245,7 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
                 ends["/".join(steps[start:])].append(image)
 
     def matches(path: str, above: str) -> list[str]:
-        if is_inside(path) and (folder / path).is_file():
+        if is_inside(path) and os.path.isfile(folder / path):  # not Path.is_file, which fails for a name too long
             return [path]
         rest = path.removeprefix(above)
         found = ends.get(_plain(rest), [])
@@ -253,7 +259,7 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
         if all(found):
             break
     else:
-        missing = [path for path in given if not matches(path, "")]
+        missing = [shorten(path) for path in given if not matches(path, "")]
         raise UserError(
             f"{len(missing)} of {len(given)} images are not there:\n  " + listed(missing, SHOWN, "\n  "),
             where=str(table),

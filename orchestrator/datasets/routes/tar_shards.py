@@ -98,12 +98,18 @@ def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[st
                 readers[path] = reader
                 rows.append({"path": path, **({"split": split} if split else {}), **texts})
             unused["samples without an image"] += not images
-    if not {"train", "test"} <= {row.get("split") for row in rows}:
+    notes = [f"{kind}: {count}, not used" for kind, count in unused.items() if count]
+    parts = {row["split"] for row in rows if "split" in row}
+    if not {"train", "test"} <= parts:
+        if len(parts) > 1:
+            notes.append(
+                f"the shards are called {' and '.join(sorted(parts))}, none test: their images are not kept apart"
+            )
         rows = [{name: text for name, text in row.items() if name != "split"} for row in rows]
     columns = {
         name: [row.get(name, "") for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
     }
-    return columns, [f"{kind}: {count}, not used" for kind, count in unused.items() if count], readers
+    return columns, notes, readers
 
 
 def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:

@@ -418,7 +418,7 @@ def test_a_catalog_file_that_cannot_be_extended_is_unchanged(tmp_path: Path, tex
 def test_a_section_on_one_line_is_extended_and_words_stay_words(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("datasets: {a: {title: A}}\n")
-    entry = {"title": "1e-3", "class_names": {"no": "off", "1:20": "0x1", "x": "a: b {}"}}
+    entry = {"title": "1e-3", "class_names": {"no": "off", "1:20": "0x1", "010": "1:30", "x": "a: b {}"}}
     write_entries(path, {"datasets": {"b": entry}})
     assert read_mapping(path) == {"datasets": {"a": {"title": "A"}, "b": entry}}
 

@@ -115,3 +115,9 @@ def test_shards_are_added_by_the_command(tmp_path: Path, monkeypatch: pytest.Mon
     assert "mugs: 2 classes, 12 training images, 4 test images" in done.stdout
     done = command.orchestrator("data", "verify", "mugs", "--catalog", "catalog.yaml", "--data-root", str(tmp_path))
     assert done.returncode == 0, done.stdout
+
+
+def test_shards_of_train_and_validation_are_said_to_be_mixed(tmp_path: Path) -> None:
+    write_shards(tmp_path / "mugs", SAMPLES["names"], "train-0.tar", "val-0.tar")
+    added = add_dataset(tmp_path / "mugs" / "{train,val}-0.tar", [tmp_path / "mine.yaml"], DatasetOptions())
+    assert "the shards are called train and val, none test: their images are not kept apart" in added.notes

@@ -92,6 +92,8 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("    shots: [1, 4]", "   shots: [1, 4]", "line 8, column 4", ("not valid YAML",)),
     ("title: Test", "title: !!python/object/apply:os.system [ls]", "line 2, column 8", ("tags", "refused")),
     ("seeds: [1, 2]", "seeds: [1]\n    seeds: [2]", "line 10, column 5", ("'seeds'", "twice")),
+    ("shots: [1, 4]", "shots: [1, 010]", "line 8, column 16", ("'010'", "two meanings")),
+    ("seeds: [1, 2]", "seeds: 1:30", "line 9, column 12", ("'1:30'", "two meanings")),
     ("title: Test", "title: [", "line 4, column 1", ("not valid YAML",)),
 ]
 """What is replaced in the grid, by what, the location that the error names, and facts of its message."""

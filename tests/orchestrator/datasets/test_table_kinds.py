@@ -1,0 +1,70 @@
+"""Tables that are near to those that ``data add`` reads: refused with the reason, never read as something else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.datasets.layouts import find_layout
+from orchestrator.util.errors import UserError
+
+PICTURES = [b"1", b"2", b"3"]
+FEATURES = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
+NAMED = {b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode()}
+
+PARQUET: dict[str, tuple[dict[str, Any], str]] = {
+    "labels in lists": (
+        {"image": PICTURES, "label": [["cat"], ["dog"], ["dog"]]},
+        r"has image \(binary\), label \(list",
+    ),
+    "labels in structures": ({"image": PICTURES, "label": [{"name": "cat"}] * 3}, r"has image .*, label \(struct"),
+    "two images a row": (
+        {"image": PICTURES, "mask": PICTURES, "label": list("abb")},
+        r"image \(binary\), mask \(binary\)",
+    ),
+    "no class": ({"image": PICTURES, "label": [0, 1, -1]}, "the label -1 is none of its 2 classes"),
+    "images as text": ({"image": ["iVBORw0KGgo/" * 400] * 3, "label": list("abb")}, "3 of 3 images are not there"),
+}
+
+
+@pytest.mark.parametrize("kind", PARQUET)
+def test_a_parquet_file_of_another_kind_is_refused(kind: str, tmp_path: Path) -> None:
+    columns, says = PARQUET[kind]
+    table = pa.table(columns)
+    table = table.replace_schema_metadata(NAMED) if kind == "no class" else table
+    pq.write_table(table, tmp_path / "train.parquet")
+    with pytest.raises(UserError, match=says) as caught:
+        find_layout(tmp_path / "train.parquet")
+    assert len(str(caught.value)) < 1000
+
+
+def _csv(folder: Path, head: str, *rows: str) -> Path:
+    for number in range(len(rows)):
+        (folder / f"{number}.png").touch()
+    (folder / "list.csv").write_text("\n".join([head, *(f"{number}.png,{row}" for number, row in enumerate(rows))]))
+    return folder / "list.csv"
+
+
+@pytest.mark.parametrize("column", ["is_train", "train", "Is Training", "is_test", "training_set"])
+@pytest.mark.parametrize("values", [("1", "0"), ("True", "False")])
+def test_a_column_that_marks_the_training_rows_is_not_passed_over(
+    column: str, values: tuple[str, str], tmp_path: Path
+) -> None:
+    """The user's own test images became training images."""
+    yes, no = values
+    table = _csv(tmp_path, f"path,label,{column}", f"cat,{yes}", f"dog,{yes}", f"cat,{no}", f"dog,{yes}")
+    with pytest.raises(UserError, match=f"{column}.* seems to say which rows are for training"):
+        find_layout(table)
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    found = find_layout(_csv(tmp_path, "path,train,truck", "1,0", "0,1", "1,0"))
+    assert found.names == ("train", "truck")
+
+
+def test_another_column_of_yes_and_no_is_only_not_used(tmp_path: Path) -> None:
+    found = find_layout(_csv(tmp_path, "path,label,value", "cat,0", "dog,1"))
+    assert "columns that are not used: value" in found.notes
