@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, asdict, dataclass, fields
@@ -20,6 +21,13 @@ from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValida
 from orchestrator.core.cell import Cell
 from orchestrator.core.intervals import wilson_interval
 from orchestrator.tracks import stored_track
+from orchestrator.util.errors import UserError
+
+_NEWEST = 3
+"""Format of the result files that are written."""
+
+_FORMAT = re.compile(r'\{\n "format": (\d{1,4}),')
+"""Matches the beginning of a result file."""
 
 _CHECKSUM_KEY = ',\n "sha256": "'
 
@@ -204,7 +212,7 @@ class Result(_Strict):
         """Return the text of the result file, its checksum last. Raises the errors of :meth:`check`."""
         self.check()
         body = {**asdict(self), "cell": self.cell.to_dict()}
-        record = {"format": 3, "id": self.cell.id, **body, "status": "finished"}
+        record = {"format": _NEWEST, "id": self.cell.id, **body, "status": "finished"}
         text = json.dumps(record, indent=1).removesuffix("\n}")
         return f'{text}{_CHECKSUM_KEY}{_checksum(text)}"\n}}'
 
@@ -213,12 +221,16 @@ class Result(_Strict):
         """Return the result in the file of a cell.
 
         Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, or if the result is of another
-        cell. Raises the errors of :meth:`check`.
+        cell. Raises the errors of :meth:`check`. Raises ``UserError`` for a result that a later version wrote: it is
+        not damaged, so it must not be measured again.
         """
         text = content.decode("utf-8", "replace")
         body, _, checksum = text.rpartition(_CHECKSUM_KEY)
         if checksum != f'{_checksum(body)}"\n}}':
             raise ValueError("sha256: the checksum differs, so this is not the text that was written")
+        if (written := _FORMAT.match(text)) and int(written[1]) > _NEWEST:
+            what = f"the result {cell_id} has format {written[1]}, which a later version of this project wrote"
+            raise UserError(what, hint="use that version, or another store")
         with field_named():
             record: _Record = _validator(_CHECKED_RECORD).validate_json(text)
         if not cell_id == record.id == record.cell.id:

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.store import Store
 from orchestrator.store.predictions import StoredPredictions, parse_predictions, predictions_content, predictions_file
 from orchestrator.store.results import Result
+from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
 
 CELL = samples.cell(1)
@@ -95,6 +96,19 @@ def test_damage_after_a_result_was_read_is_noticed(store: Store) -> None:
     assert store.read_results([CELL.id]) == ([RESULT], [])
     path_of(store).unlink()
     assert store.read_results([CELL.id]) == ([], [CELL.id])
+
+
+def test_a_result_of_a_later_version_is_not_set_aside(tmp_path: Path) -> None:
+    """It was called damaged and renamed, by ``status``, too, and then measured again."""
+    data = json.loads(RESULT.to_json())
+    del data["sha256"]
+    body = json.dumps({**data, "format": 4, "new": 1}, indent=1).removesuffix("\n}")
+    path = tmp_path / "results" / f"{CELL.id}.json"
+    path.parent.mkdir()
+    path.write_text(f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}')
+    with pytest.raises(UserError, match="format 4, which a later version"):
+        Store(tmp_path).read_results([CELL.id])
+    assert path.exists()
 
 
 def format_2() -> str:
