@@ -124,7 +124,7 @@ def _remedy(suffix: str) -> str:
 
 
 def holds_class_folders(path: Path) -> bool:
-    """Return whether a folder can be a part: it has sub-folders, and no images beside them."""
+    """Return whether a folder can be a part, such as ``train``: it has sub-folders, and no images beside them."""
     return path.is_dir() and bool(class_folders(path)) and not images_in(path)
 
 

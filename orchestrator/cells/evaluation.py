@@ -23,8 +23,8 @@ from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, Stored
 from orchestrator.store.results import Evaluation
 
 KEPT_PREDICTIONS = 64
-"""A process keeps this many predictions for other cells: predictions of the frozen backbone, and of towers that depend
-on the sources alone."""
+"""Number of ``Predictions`` that a process keeps for other cells. It keeps those of the frozen backbone, and of towers
+that depend on the source models alone."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,10 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Return the method's result with the classes of a head, from number ``first`` on, added after its classes."""
+    """Return the method's result, with a classifier to which the classes of a head were added.
+
+    The added classes are those from number ``first`` of the head on. They follow the classifier's own classes.
+    """
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
         return adapted
@@ -97,7 +100,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
             return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
     def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
-        """Return ``make()``, cached for other cells. Without a key, or for a part of a split, nothing is cached."""
+        """Return ``make()``, cached for other cells unless there is no key or only a part of the split is scored."""
         if key is None or split.rows_N is not None:
             return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, split.dataset, key

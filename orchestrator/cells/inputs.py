@@ -21,10 +21,12 @@ from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
 
 KEPT_SOURCES = 2
-"""Number of source sets that a process keeps with their bases. Computing a basis takes longer than many cells."""
+"""Number of sets of source models that a process keeps. A set also keeps the bases that were computed from it, because
+computing a basis takes longer than many cells."""
 
 _OWNER = object()
-"""The key at which the cache of :func:`_sources_cache` stores the backbone, method and sources of its other values."""
+"""Key in the cache of :func:`_sources_cache`. Its value is the backbone, the method and the sources for which all other
+values in the cache were computed."""
 
 
 class CellInputs:
@@ -93,6 +95,6 @@ def _sources_cache(cell: Cell, loaded: ArtifactCache) -> dict[Hashable, Any]:
     """
     cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, size=1)
     if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
-        cache.clear()  # in place, because the kept sources of earlier cells refer to this dictionary too
+        cache.clear()  # not replaced, because the kept sources of earlier cells refer to this dictionary too
         cache[_OWNER] = owner
     return cache

@@ -22,7 +22,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "sciki
 
 
 def make_manifest(loaded: ArtifactCache, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
-    """Return the manifest of a result that is finished now.
+    """Return the manifest of a result that this process has just measured.
 
     Args:
         addresses: the addresses of the artifacts that the cell read.

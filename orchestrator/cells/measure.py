@@ -105,9 +105,10 @@ def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, 
 
 
 def _short_classes(inputs: CellInputs, task: Task) -> dict[str, int]:
-    """Return name -> number of classes with fewer than k support images, for ``details``; empty if the number is 0.
+    """Return an entry for the result's ``details``: the number of classes with fewer than k support images.
 
-    On the imbalanced track, classes without any support image are counted instead.
+    On the imbalanced track, classes without any support image are counted instead. The mapping is empty if the number
+    is 0.
     """
     if not len(task.support):
         return {}

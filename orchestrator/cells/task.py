@@ -20,7 +20,7 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import evaluation_split
 
 _OVERLAP = 0.2
-"""The length of the stretch of a drifting stream in which the images of one class occur, as a share of the stream."""
+"""Share of a drifting stream's length within which all images of one class occur."""
 
 
 def make_task(inputs: CellInputs) -> Task:
@@ -142,8 +142,8 @@ def _undeclared(*arguments: Any) -> Tensor:
 def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
     """Return the target's test images without labels; ``None`` if the method gets a support or uses no images.
 
-    View 0 of an image has the tower's input size. The other views are random crops of the test images that are stored
-    near their own size, ``whole_test_images``.
+    View 0 of an image is the evaluation view, at the tower's input size. The other views are random crops. They are cut
+    from the artifact ``whole_test_images``, which stores the test images near their own size.
     """
     artifacts, loaded = inputs.artifacts, inputs.loaded
     if inputs.track.gives_support or not inputs.method.uses_support:

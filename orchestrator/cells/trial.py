@@ -101,7 +101,7 @@ def record_failure(
 ) -> None:
     """Record that a cell or an artifact could not be made. The attempts of an earlier record are added to ``attempts``.
 
-    ``retryable``: whether the same command retries it, see :class:`~orchestrator.store.results.Failure`.
+    ``retryable``: whether the same command tries to make it again, see :class:`~orchestrator.store.results.Failure`.
     """
     before = store.read_failure(failed_id)
     now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -30,7 +30,7 @@ class BackboneRef:
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """A dataset: its name, and a digest of its content (route, revision or file list, splits, names, prompts)."""
+    """A dataset: its name, and a digest of everything that decides its images, labels, class names and prompts."""
 
     name: str
     digest: str
@@ -71,7 +71,8 @@ class Cell:
         domain: the family of datasets that share sources.
         dataset: the target, to which the method adapts.
         evaluate_on: the datasets whose test splits are scored. Most tracks score the target only.
-        sources_rule: ``leave_one_out`` or ``leave_group_out``; ``none`` for methods that use no sources.
+        sources_rule: which datasets give no source model. ``leave_one_out``: the target and the scored datasets.
+            ``leave_group_out``: related datasets too. ``none`` for methods that use no sources.
         sources: the source models, in a fixed order; empty for methods that use none.
         shots: labelled images per class; 0 for methods that use no support.
         method: the method, with its settings.
@@ -142,16 +143,16 @@ class Cell:
 
 @lru_cache(maxsize=4096, typed=True)
 def _shared(kind: type[Ref], **fields: Any) -> Ref:
-    """Return a reference, always the same object for equal fields.
+    """Return a reference with these fields. Calls with equal fields return the same object.
 
-    References would otherwise take a fifth of the memory of a large grid's results.
+    Separate objects would take a fifth of the memory of a large grid's results.
     """
     return kind(**fields)
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _same(sources: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
-    """Return the sources, always the same object for equal sources."""
+    """Return the sources. Calls with equal sources return the same object."""
     return sources
 
 

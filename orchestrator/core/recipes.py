@@ -1,4 +1,6 @@
-"""Source models: the recipe that fine-tunes one, and the identity of a fine-tuned or adopted one.
+"""Source models: the recipe that fine-tunes one, and the identity of a fine-tuned or an adopted one.
+
+An adopted source model is a checkpoint that a user brings, fine-tuned elsewhere.
 
 The defaults are the recipe of the task-vector literature: AdamW, a cosine schedule with a fixed warm-up, and gradient
 clipping. The whole image tower is trained against the frozen text head. The catalog can set the number of epochs for a
@@ -83,5 +85,8 @@ class SourceRecipe:
 
 
 def adopted_source(backbone: BackboneRef, dataset: str, sha256: str) -> SourceRef:
-    """Return the identity of an adopted checkpoint: its content, the conversion's version, backbone and dataset."""
+    """Return the identity of a checkpoint that a user brings as a source model.
+
+    It covers the content of the checkpoint, the version of the conversion, the backbone and the dataset.
+    """
     return SourceRef(dataset, fingerprint(("adopted", CONVERSION_VERSION, backbone, dataset, sha256)))

@@ -33,7 +33,12 @@ def support_passes(method: Method, settings: Any, support_size: int, test_size: 
 
 @dataclass(frozen=True)
 class GroupMean:
-    """A mean over class groups: its name in tables, and ``of(*accuracies)``, with the groups' accuracies in order."""
+    """A mean over class groups.
+
+    Attributes:
+        name: name of the mean in tables.
+        of: ``of(*accuracies)`` -> the mean. The accuracies are in the order of :attr:`Track.class_groups`.
+    """
 
     name: str
     of: Callable[..., float]
@@ -55,7 +60,8 @@ class Track:
         base_classes: ``base_classes(C)`` -> the number of base classes, the first of the target's C classes. A method
             adapts to the base classes only, and has to classify the others by their names. ``None`` if a method adapts
             to all classes.
-        class_groups: names of the groups of the target's classes that are scored separately, after the datasets.
+        class_groups: names of the groups of the target's classes that are also scored separately. In results, their
+            scores follow the scores of the datasets.
         group_mean: the mean of the groups' accuracies, which verdicts and means over datasets use.
         scores_variants: whether a grid may name, in ``evaluate_on``, the datasets that are scored instead of the
             target.

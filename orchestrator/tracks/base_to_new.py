@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BASE_CLASSES, NEW_CLASSES = "base classes", "new classes"
 """Names under which a result stores the accuracies of the two groups of classes."""
 HARMONIC_MEAN = "harmonic mean"
-"""Name in tables of the harmonic mean of both groups' accuracies."""
+"""Name under which tables show the harmonic mean of both groups' accuracies."""
 
 
 def harmonic_mean(base: float, new: float) -> float:

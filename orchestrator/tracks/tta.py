@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """Return how many images a cell takes through the tower.
 
-    A method that does not change the tower counts its passes itself, from the number of test images. The other methods
-    train by :mod:`bolt.training.test_time`. There, one forward pass over the test images selects the trusted images.
-    In each epoch, every test image is once in the unlabelled half of a batch, together with a trusted image in the
-    other half. Both images have a strong view with a gradient. The unlabelled image also has a weak view without a
-    gradient.
+    A method counts its passes itself, from the number of test images, if it does not change the tower or if ``tta`` is
+    its only track. For the other methods, the result is an estimate. They train by :mod:`bolt.training.test_time`,
+    where one forward pass over the test images selects *trusted* images, whose predictions become labels. In each
+    epoch, every other test image is in a batch once, together with a trusted image. Both have a strong view with a
+    gradient. The image that is not trusted also has a weak view without a gradient. The estimate takes every test image
+    for one that is not trusted.
     """
     from bolt.methods import TowerPasses
 

@@ -50,7 +50,7 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 
 
 def _natural(name: str) -> tuple[int, str]:
-    """Return a sort key that puts whole numbers before other names, in the order of their values."""
+    """Return a sort key by which whole numbers come first, in the order of their values, and then all other names."""
     return (int(name), "") if name.isdecimal() and len(name) < 20 else (sys.maxsize, name)
 
 

@@ -25,7 +25,8 @@ ADDED_LATER: Mapping[str, Any] = {"omitted_at_default": True}
 so values that were encoded before the field existed keep their identity."""
 
 _PLAIN = frozenset((str, int, bool, type(None)))
-"""Types that are their own encoding. They are checked first: planning a grid encodes tens of thousands of cells."""
+"""Types whose values are encoded as they are. They are checked first to save time, because planning a grid encodes tens
+of thousands of cells."""
 
 
 def encode(value: Any) -> Any:
@@ -61,7 +62,10 @@ def encode(value: Any) -> Any:
 
 @cache
 def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
-    """Return the name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
+    """Return a tuple for each field of a dataclass; ``None`` for any other type.
+
+    It holds the field's name, its JSON key, and the values at which the encoding leaves the field out.
+    """
     if not dataclasses.is_dataclass(kind):
         return None
     return tuple(
@@ -80,7 +84,7 @@ def canonical_json(value: Any) -> str:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
             texts.append(key + _member_text(field))
-    # This sorts by key, because the quote at the end of a key sorts before every character of a longer key.
+    # Sorting the texts sorts by key, because the quote that ends a key comes before any character of a longer key.
     return f"{{{','.join(sorted(texts))}}}"
 
 
