@@ -61,7 +61,7 @@ class AdaMergingSettings(Checked):
 
 
 def summed_entropy(logits_BC: Tensor, batch_size: int) -> Tensor:
-    """Sum the mean prediction entropies, in nats, of all batches of ``batch_size`` rows."""
+    """Split the rows into batches of ``batch_size``; return the sum of the batches' mean entropies, in nats."""
     entropy_B = -(logits_BC.softmax(dim=-1) * logits_BC.log_softmax(dim=-1)).sum(dim=-1)
     return torch.stack([batch.mean() for batch in torch.split(entropy_B, batch_size)]).sum()
 

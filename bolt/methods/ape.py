@@ -44,7 +44,7 @@ class ApeSettings(CacheSettings):
 
     Attributes:
         channels: share of the channels that are kept.
-        similarity_weight, variance_weight: w_0 and w_1.
+        similarity_weight, variance_weight: weights w_0 and w_1 of a channel's similarity and variance in its score.
         gamma: exponent of the images' weights. A larger gamma gives more weight to images that the text head takes for
             another class.
     """
@@ -70,7 +70,7 @@ def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> T
 
 
 def best_channels(head_CD: Tensor, similarity_D: Tensor, share: float, weights: tuple[float, float]) -> Tensor:
-    """Return the numbers (q,) of the best channels, the best first; all channels if there is a single class."""
+    """Return the numbers (q,) of the channels of highest score, best first; with a single class, of all channels."""
     classes, width = head_CD.shape
     if classes < 2:
         return torch.arange(width, device=head_CD.device)
@@ -85,7 +85,7 @@ def image_weights(head_Cq: Tensor, keys_Nq: Tensor, labels_N: Tensor, gamma: flo
 
 
 def refine(cache: FeatureCache, settings: ApeSettings) -> FeatureCache:
-    """Return the cache on the kept channels, with its images weighted."""
+    """Return the cache with the best channels alone, and with a weight for each image."""
     head_CD, keys_ND, onehot_NC = (part.double() for part in (cache.head_CD, cache.keys_ND, cache.values_NC))
     weights = settings.similarity_weight, settings.variance_weight
     similarity_D = channel_similarity(head_CD, keys_ND, onehot_NC)

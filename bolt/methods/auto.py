@@ -115,7 +115,7 @@ def _folds(task: Task, settings: AutoSettings) -> int:
 def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
     """Yield (key in ``details``, candidate) for every candidate.
 
-    The key is ``held_out_NAME`` for the first candidate of a method, ``held_out_NAME_2`` for the second.
+    The key is ``held_out_NAME`` for the first candidate of the method NAME, ``held_out_NAME_2`` for the second.
     """
     seen: Counter[str] = Counter()
     for candidate in settings.parsed:
@@ -134,7 +134,7 @@ def _last_view(settings: AutoSettings) -> int:
 
 
 def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
-    """Return the passes of all candidates on all folds, plus those of the costliest candidate on the whole support."""
+    """Return the tower passes of all candidates on all folds, plus the costliest candidate's on the whole support."""
     on_all = [each.tower_passes(support_size) for each in settings.parsed]
     if len(on_all) == 1:
         return on_all[0]

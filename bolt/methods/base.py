@@ -271,7 +271,7 @@ METHODS = Registry()
 
 
 def _registering(make: Callable[Fields, Method]) -> Callable[Fields, Method]:
-    """Return a function that makes a method with ``make`` and registers it; mypy checks its arguments."""
+    """Return a function that calls ``make`` and registers the method made; mypy checks the function's arguments."""
 
     def register(*args: Fields.args, **fields: Fields.kwargs) -> Method:
         return METHODS.register(make(*args, **fields))
@@ -280,7 +280,7 @@ def _registering(make: Callable[Fields, Method]) -> Callable[Fields, Method]:
 
 
 register = _registering(Method)
-"""Makes a :class:`Method` of its fields, and registers it."""
+"""Makes a :class:`Method` of the fields given as arguments, and registers the method."""
 
 register_tower_training = partial(
     register,

@@ -70,7 +70,7 @@ class ClapSettings(Checked):
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
-    """Return lambda (C,): each class's mean probability over its rows. A class without rows gets the mean lambda."""
+    """Return lambda (C,): each class's mean probability over the rows with its label; without any, the mean lambda."""
     classes = probabilities_PC.shape[1]
     own_P = probabilities_PC.gather(1, labels_P[:, None]).squeeze(1)
     counts_C = labels_P.bincount(minlength=classes)

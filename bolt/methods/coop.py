@@ -137,7 +137,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
 
 
 def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
-    """Return an upper bound of the passes: the default number of epochs counts as 200, its largest value."""
+    """Return an upper bound of the passes through the towers: a default number of epochs counts as 200, its maximum."""
     return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
 
 

@@ -56,7 +56,8 @@ class EmDirichletSettings(Checked):
 
 
 def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
-    """Return the maximum likelihood parameters (C, C) for each class's mean log q, by iteration from ``alpha_CC``."""
+    """Return each class's Dirichlet parameters (C, C) of maximum likelihood for its mean log q, from ``alpha_CC``
+    on."""
     for step in range(_MOST_STEPS):
         next_a = alpha_CC + 1
         curvature = (2 * (torch.digamma(next_a) * alpha_CC - torch.lgamma(next_a)) / alpha_CC.square()).abs()
@@ -72,7 +73,7 @@ def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
 
 
 def cluster(q_nC: Tensor, settings: EmDirichletSettings) -> tuple[Tensor, Tensor]:
-    """Return the assignments u (n, C) and the parameters alpha (C, C), in float64."""
+    """Return the images' assignments u (n, C) and the Dirichlet parameters alpha (C, C), in float64."""
     q_nC, hard = q_nC.double(), settings.assignment == "hard"
     classes = q_nC.shape[1]
     u_nC, log_q_nC = q_nC, (q_nC + _SMALL).log()

@@ -76,7 +76,7 @@ from bolt.util.ranges import AtLeast1, Checked, NotNegative
 ALPHAS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 """The official candidates for alpha."""
 _ENOUGH = 3
-"""If every class has this many images, leave-one-out alone chooses alpha."""
+"""If a class has fewer images, leave-one-out with P fitted to all images has a say in the choice of alpha too."""
 _NUMBERS = 2**23
 """How many numbers the tensors of a block of images hold in leave-one-out: 64 MiB in float64."""
 _NO_VARIANCE = 1e-12
@@ -123,7 +123,7 @@ class Gaussians:
 
 
 def fit_gaussians(samples_nD: Tensor, labels_n: Tensor, classes: int) -> Gaussians:
-    """Fit the class means and the shared precision to unit features. Classes without samples get the mean of means."""
+    """Fit class means and the shared precision to unit features. A class without samples gets the other means' mean."""
     samples_nD = samples_nD.double()
     onehot_nC = F.one_hot(labels_n, classes).to(samples_nD)
     counts_C1 = onehot_nC.sum(dim=0)[:, None]

@@ -34,13 +34,13 @@ _SMALLEST = 1e-5
 
 @dataclass(frozen=True)
 class KnotsSettings(TiesSettings):
-    """The settings of TIES, applied to the coefficients."""
+    """The settings of TIES, which merges the coefficients of the task vectors."""
 
     alphas: tuple[float, ...] = MergingSettings.alphas
 
 
 def shared_basis(vectors: Sequence[Tensor]) -> Tensor:
-    """Return U (m, r), float64, of the task vectors (m, n) of one matrix."""
+    """Return the left singular vectors U (m, r) of one matrix's task vectors (m, n) side by side, in float64."""
     products_mm = torch.stack([vector.double() @ vector.double().T for vector in vectors]).sum(dim=0)
     squares_m, basis_mm = torch.linalg.eigh(products_mm)
     kept: Tensor = basis_mm[:, squares_m.clamp_min(0).sqrt() > _SMALLEST]

@@ -78,7 +78,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
     if published:
         for name, tensor in tower.named_parameters():
             if name.endswith(".lora_A"):
-                tensor.data.mul_(math.sqrt(tensor.shape[1] / settings.rank))  # from 1 / sqrt(n) to 1 / sqrt(r)
+                tensor.data.mul_(math.sqrt(tensor.shape[1] / settings.rank))  # bound 1 / sqrt(r), not 1 / sqrt(n)
     for name in unfrozen:
         tower.get_parameter(path[name]).requires_grad_()
     tower.train()  # only the adapters' dropout depends on the mode

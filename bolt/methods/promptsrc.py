@@ -73,7 +73,8 @@ def epoch_weights(settings: PromptSrcSettings) -> Tensor:
 def losses(
     task: Task, settings: PromptSrcSettings, unit_BD: Tensor, head_CD: Tensor, frozen_BD: Tensor, labels_B: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the weighted terms of the loss: cross-entropy, texts, images, logits.
+    """Return the weighted terms of the loss: cross-entropy, and the distances of texts, images and logits to frozen
+    CLIP.
 
     Args:
         unit_BD, head_CD: unit features and class vectors of the prompted towers.

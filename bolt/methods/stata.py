@@ -73,14 +73,14 @@ class Anchored:
 
 
 def quadratic(means_CD: Tensor, variances_CD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return L as a quadratic function of f: the weights (C, D) of f^2 and of f, and the constants (C,)."""
+    """Return the log-likelihood L as a quadratic function of f: weights (C, D) of f^2 and of f, and constants (C,)."""
     inverse_CD = 1 / variances_CD
     constant_C = -0.5 * ((means_CD.square() * inverse_CD).sum(dim=-1) + variances_CD.log().sum(dim=-1))
     return -0.5 * inverse_CD, means_CD * inverse_CD, constant_C
 
 
 def start(unit_nD: Tensor, head_CD: Tensor, scale: float) -> Anchored:
-    """Return the start of the rounds: the zero-shot probabilities, the text as means and v_0 as variances."""
+    """Return the start of the rounds: zero-shot probabilities, the text as means, the variance v_0 around the text."""
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
     y_nC = (scale * unit_nD @ head_CD.T).softmax(dim=-1)
     mass_C = y_nC.sum(dim=0)

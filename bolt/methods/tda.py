@@ -116,7 +116,7 @@ class Caches:
         )
 
     def insert(self, unit_D: Tensor) -> None:
-        """Add an image to the positive and to the negative cache, where its entropy is low enough for the cache."""
+        """Add an image to the positive cache, to the negative cache, to both or to none, as its entropy decides."""
         settings, logits_C = self.settings, self.classifier.scale * self.classifier.head_CD @ unit_D
         p_C = logits_C.softmax(dim=-1)
         entropy = float(-(p_C * logits_C.log_softmax(dim=-1)).sum())

@@ -20,7 +20,7 @@ from bolt.spectral.orthogonal import complete_columns, paired_polar_factors, whi
 
 @dataclass(frozen=True)
 class Basis:
-    """Paired orthonormal columns: u (m, r) of the output space, v (n, r) of the input space."""
+    """Paired columns, usually orthonormal: u (m, r) in the output space of a matrix, v (n, r) in its input space."""
 
     u: Tensor
     v: Tensor

@@ -60,7 +60,7 @@ class SpectralChange:
 def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
     """Return the first P entries of U diag(s) V^T x, for a random x that the matrix's name seeds.
 
-    The signs of the basis's columns have no effect.
+    Turning the sign of a column of U and of the same column of V has no effect.
     """
     u, v = basis.u.double().cpu(), basis.v.double().cpu()
     x_n = torch.randn(len(v), generator=torch_generator("probe", matrix), dtype=torch.float64)

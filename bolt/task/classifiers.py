@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _QUERIES = 1024
-"""Most queries that a transductive classifier compares with its images at once. This bounds the memory."""
+"""Most queries whose cosines with the adapted images a transductive classifier holds in memory at once."""
 _NUMBERS = 2**26
 """Most numbers that a memory classifier computes at once, 256 MiB in float32."""
 _SAME_IMAGE = 1 - 1e-6

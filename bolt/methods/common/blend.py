@@ -27,8 +27,8 @@ _ALPHA_FACTOR = 250.0
 class Blend(BlendClassifier):
     """LP++'s classifier while it is trained; its tensors are updated in place.
 
-    F classifiers can be trained at once, each on a support of its own. Such a stack has a leading axis F in
-    ``weight_CE`` and ``alpha_C``.
+    F classifiers, each with a support of its own, can be trained at once as a stack: ``weight_CE`` and ``alpha_C`` then
+    have a leading axis F.
     """
 
     def logits(self, unit_ND: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Blend(BlendClassifier):
 
 
 def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all images and, in a stack, over all classifiers."""
+    """Return the mean cross-entropy over all images and, for a stack of classifiers, over all of these."""
     return cross_entropy(logits_NC.flatten(0, -2), labels_N.flatten())
 
 

@@ -182,7 +182,7 @@ class _ComposedTensor:
         return _precision(self.base)
 
     def compose(self, coefficients_NK: Tensor, out: Tensor) -> None:
-        """Write base + sum_n lambda_n tau_n into ``out``. Called without autocast."""
+        """Write base + sum_n lambda_n tau_n into ``out``. The caller has switched autocast off."""
         update_M = torch.empty(self.base.numel(), dtype=self.precision, device=self.base.device)
         for group, columns in self.chunks:
             part = self.stack_NM[:, columns].to(self.precision)

@@ -26,7 +26,7 @@ _MOMENTUM = 0.9
 
 
 def coop_schedule(recipe: TrainingRecipe) -> Schedule:
-    """Return the learning rate of every step: 1e-5 in the first epoch, then a cosine per epoch."""
+    """Return the learning rate of every step: constant in an epoch, 1e-5 in the first, then on a cosine over epochs."""
 
     def rate(step: int, steps_per_epoch: int) -> float:
         epoch = step // steps_per_epoch

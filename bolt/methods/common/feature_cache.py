@@ -133,7 +133,7 @@ def search_alpha_beta(
     betas: Sequence[float],
     alphas: Sequence[float],
 ) -> tuple[float, float]:
-    """Return the most accurate (beta, alpha) on the queries; ties go to the first, with beta as the outer loop.
+    """Return the (beta, alpha) with most correct queries; ties go to the first beta, then to the first alpha.
 
     An affinity of minus infinity removes a key from a query's cache.
     """
