@@ -77,7 +77,9 @@ def check_distinct(words: Sequence[str], names: Sequence[str]) -> None:
     first: dict[str, str] = {}
     for word, name in zip(words, names, strict=True):
         if (other := first.setdefault(word.casefold(), name)) is not name:
-            raise ValueError(f"the classes {other!r} and {name!r} would both be called {word!r}")
+            alike = unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", name)
+            shown = ascii if alike else repr  # two encodings of the same letters
+            raise ValueError(f"the classes {shown(other)} and {shown(name)} would both be called {word!r}")
 
 
 @cache

@@ -7,8 +7,10 @@ the catalog that are plain folders all use this module.
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,15 +28,41 @@ PARTS = {
 _NOT_PICTURES = frozenset({"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"})
 """Formats that Pillow recognises but decodes only with other programs, if at all."""
 
-_SYSTEM_FOLDERS = frozenset({
-    "__MACOSX", "__pycache__", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found",
-})  # fmt: skip
+_ALIKE = r"[\W_]*(?:set|data|dataset|images?|imgs?|split|folder)"
+_FOLDERS_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
+"""Part -> the names of its folder with words that add nothing, as in ``training_set`` and ``Test Images``."""
 
-_PLUG_INS = {".heic": "pillow-heif", ".heif": "pillow-heif", ".jxl": "pillow-jxl-plugin", ".avif": "a newer pillow"}
+_LIKE_PARTS = re.compile(
+    r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"
+    r"|prediction|predictions|unlabell?ed|entrenamiento|entra[iî]nement|apprentissage|treino|treinamento|addestramento"
+    r"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|((?:fold|split)[\W_]*\d+)"
+    r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
+)
+"""What in a folder's name makes it look like a part."""
+
+_PICTURES = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos", "rgb"})
+_ABOUT_PICTURES = frozenset({
+    "labels", "label", "labeltxt", "masks", "mask", "annotations", "annotation", "annots", "imagesets",
+    "segmentationclass", "segmentationobject", "groundtruth", "gt", "json", "xml", "xmls", "bboxes", "depth",
+})  # fmt: skip
+"""Names of the folders of datasets for detection and segmentation, without signs between letters."""
+
+_SYSTEM_FOLDERS = frozenset({
+    "__macosx", "__pycache__", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
+    "$recycle.bin", "recycler", "system volume information", "found.000", "lost+found", "lost.dir", "captureone",
+    "temporary items", "network trash folder",
+})  # fmt: skip
+"""Folders that operating systems, network storage and photo programs make, in lower case."""
+
+_PLUG_INS = {
+    **dict.fromkeys((".heic", ".heics", ".heif", ".heifs", ".hif"), "pillow-heif"),
+    ".jxl": "pillow-jxl-plugin", ".avif": "a newer pillow",
+}  # fmt: skip
 """Suffix -> the package that lets Pillow read such files."""
 
 _UNREAD = frozenset({
-    *_PLUG_INS, ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
+    *_PLUG_INS, ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".crw", ".nrw", ".pef", ".srw",
+    ".rwl", ".x3f", ".3fr", ".gpr", ".exr", ".hdr", ".jxr", ".psb", ".dcm",
 })  # fmt: skip
 """Suffixes of pictures that not every Pillow reads. A file that the installed Pillow reads counts as an image."""
 
@@ -58,7 +86,8 @@ def image_suffixes() -> frozenset[str]:
     """Return the suffixes, in lower case, of every picture format that the installed Pillow reads."""
     register_formats()
     known = Image.registered_extensions().items()
-    return frozenset(suffix for suffix, kind in known if kind in Image.OPEN and kind not in _NOT_PICTURES)
+    read = (Image.OPEN.keys() | {"MPO"}) - _NOT_PICTURES  # the reader of JPEG opens MPO
+    return frozenset(suffix for suffix, kind in known if kind in read)
 
 
 def is_image(path: Path) -> bool:
@@ -68,7 +97,7 @@ def is_image(path: Path) -> bool:
 
 def is_system(name: str) -> bool:
     """Return whether a folder with this name is hidden, or belongs to an operating system or a program."""
-    return name.startswith(".") or name in _SYSTEM_FOLDERS
+    return name.startswith(".") or name.casefold() in _SYSTEM_FOLDERS
 
 
 def class_folders(folder: Path) -> list[Path]:
@@ -137,11 +166,33 @@ def how_to_lay_out(folder: Path) -> str:
 def part_folders(folder: Path) -> dict[str, Path]:
     """Map parts to the sub-folders that hold them: ``train``, ``test`` and ``val`` in any spelling, and ``all``."""
     parts: dict[str, Path] = {}
-    for child in class_folders(folder):
-        name = "all" if child.name == "all" else part_of(child.name)
+    for child in sorted(class_folders(folder), key=lambda path: part_of(path.name) is None):
+        name = "all" if child.name == "all" else _part_of_folder(child.name)
         if name is not None and holds_class_folders(child):
             parts.setdefault(name, child)
     return parts
+
+
+def _part_of_folder(name: str) -> str | None:
+    return next((part for part, names in _FOLDERS_OF_PARTS.items() if names.fullmatch(name.casefold())), None)
+
+
+def why_no_classes(names: Sequence[str]) -> str:
+    """Return why folders of these names are parts of a dataset and no classes; empty if they may be classes.
+
+    All names have to speak for it: ``train`` beside ``bus`` is a class.
+    """
+    found = [_LIKE_PARTS.search(unicodedata.normalize("NFC", name).casefold()) for name in names]
+    plain = [re.sub(r"[\W\d_]", "", name.casefold()) for name in names]
+    others = {text for text, part in zip(plain, found, strict=True) if not part}
+    if not others <= _PICTURES | _ABOUT_PICTURES:
+        return ""
+    shown = ", ".join(f"{name}/" for name in names[:4])
+    if len({part[0] for part in found if part}) > 1:
+        return f"{shown} look like parts of a split, not like classes"
+    if others & _PICTURES and others & _ABOUT_PICTURES:
+        return f"{shown} look like images and their labels or masks, not like classes"
+    return ""
 
 
 def part_of(name: str) -> str | None:
@@ -152,7 +203,7 @@ def part_of(name: str) -> str | None:
 def dataset_folder(folder: Path) -> Path:
     """Return the folder that holds the parts: the only sub-folder if parts are in it, and otherwise ``folder``."""
     inner = class_folders(folder)
-    if len(inner) == 1 and not images_in(folder) and part_of(inner[0].name) is None and part_folders(inner[0]):
+    if len(inner) == 1 and not images_in(folder) and _part_of_folder(inner[0].name) is None and part_folders(inner[0]):
         return inner[0]
     return folder
 

@@ -13,11 +13,13 @@ a fourth band          of a TIFF, JPEG 2000, BMP or TGA: it is opacity if at lea
 32-bit integers        like 16-bit grey if all values are in 0 to 65535, otherwise an error: their range is unknown
 floating point         255 v, rounded, if all values are in 0 to 1, otherwise an error
 with a stated range    255 (v - low) / (high - low), rounded and clipped. NaN and the file's "no data" are black
+zero is white          reversed, as a TIFF of an X-ray may say
 several frames         the first frame
 EXIF orientation       applied, except to a benchmark's images, whose published numbers were measured without it.
                        (Pillow itself always applies the orientation of a TIFF)
 damaged metadata       ignored. Truncated pixels are an error, and so is an image that exceeds Pillow's limit for
-                       decompression bombs
+                       decompression bombs. A JPEG without an end is one too, except in a benchmark: Pillow shows zeros
+                       in place of its pixels as grey
 =====================  ===============================================================================================
 
 If tifffile is installed, it reads TIFFs that Pillow does not: with other bands, planes or number formats.
@@ -38,7 +40,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from bolt.clip.measured_values import STATE_RANGE, read_values, to_8_bit, white_of
-from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, tiff_tag
+from bolt.clip.picture_files import SAMPLES, PictureFile, has_opacity, load_picture, refuse_endless_jpeg, tiff_tag
 
 UNREADABLE = (
     OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, struct.error, zlib.error,
@@ -164,16 +166,18 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
         image, remarks = source, ()
     else:
         image, remarks = load_picture(source)
+        if reading.upright and image and image.format in ("JPEG", "MPO"):
+            refuse_endless_jpeg(source)
     turn = _TURNS.get(_orientation(image)) if image else None
     found = ReadAs(turn is not None, remarks)
     if image is None or reading.bands or reading.range or image.mode[0] in "IF":
-        values_HWC, no_data = read_values(source, image, reading.bands)
-        white = white_of(image, values_HWC)
-        plain, (low, high), complete = to_8_bit(values_HWC, no_data, reading.range, white)
+        stored = read_values(source, image, reading.bands)
+        white = white_of(image, stored.values_HWC)
+        plain, (low, high), complete = to_8_bit(stored, reading.range, white)
         remarks = remarks if complete else (*remarks, "pixels without data are black")
         found = ReadAs(turn is not None, remarks, low, high, white)
         if image and image.mode[0] == "I" and isinstance(clear := image.info.get("transparency"), int):
-            plain.paste(255, mask=Image.fromarray(values_HWC[..., 0] == clear))
+            plain.paste(255, mask=Image.fromarray(stored.values_HWC[..., 0] == clear))
         elif image and not reading.bands and has_opacity(image):
             plain = _on_white(plain, image.convert("RGBA").getchannel("A"))
     else:

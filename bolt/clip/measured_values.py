@@ -8,15 +8,30 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bolt.clip.picture_files import BITS, NO_DATA, PictureFile, both_bytes, file_content, tiff_tag
+from bolt.clip.picture_files import BITS, MEANING, NO_DATA, PictureFile, both_bytes, file_content, tiff_tag
 
 CHOOSE_BANDS = "choose one, or those for red, green and blue: --bands 4,3,2, or bands: [4, 3, 2] in the entry"
 STATE_RANGE = "state the range: --range LOW,HIGH, or range: [LOW, HIGH] in the entry"
+
+
+class Stored(NamedTuple):
+    """The values in an image file.
+
+    Attributes:
+        values_HWC: the values, (H, W, C), of the chosen bands.
+        no_data: the value that means "no data", or ``None``.
+        zero_is_white: whether low values are light, as in many X-rays.
+    """
+
+    values_HWC: NDArray[np.generic]
+    no_data: float | None = None
+    zero_is_white: bool = False
 
 
 def white_of(image: Image.Image | None, values_HWC: NDArray[np.generic]) -> float:
@@ -28,27 +43,29 @@ def white_of(image: Image.Image | None, values_HWC: NDArray[np.generic]) -> floa
     return 65535 if np.issubdtype(values_HWC.dtype, np.integer) else 1.0
 
 
-def read_values(
-    source: PictureFile | Image.Image, image: Image.Image | None, bands: Sequence[int] | None
-) -> tuple[NDArray[np.generic], float | None]:
-    """Return an image's stored values in the chosen bands, (H, W, C), and the value that means "no data" or ``None``.
+def read_values(source: PictureFile | Image.Image, image: Image.Image | None, bands: Sequence[int] | None) -> Stored:
+    """Return an image's stored values in the chosen bands.
 
     ``image``: the image as decoded by Pillow; ``None`` if Pillow cannot decode it. Raises ``ValueError`` if a band does
     not exist, or if ``bands`` is ``None`` and the image is neither grey nor RGB.
     """
-    last, no_data = max(bands or (1,)), None
+    last, found = max(bands or (1,)), Stored(np.empty(0))
     if not isinstance(source, Image.Image) and (
         image is None or (image.format == "TIFF" and last > len(image.getbands()))
     ):
-        values_HWC, no_data = _tiff_values(source)
+        found = _tiff_values(source)
+        values_HWC = found.values_HWC
     else:
         assert image is not None
+        found = found._replace(zero_is_white=len(image.getbands()) == 1 and tiff_tag(image, MEANING, 1) == 0)
         with suppress(Exception):
-            no_data = float(image.tag_v2[NO_DATA])  # type: ignore[attr-defined]
+            found = found._replace(no_data=float(image.tag_v2[NO_DATA]))  # type: ignore[attr-defined]
         if isinstance(source, Image.Image) or image.mode[0] not in "IFRL":
             values = np.asarray(image if image.mode[0] in "IFRL" or bands else image.convert("RGB"))
         else:
             values = both_bytes(source, image)
+        if found.zero_is_white and values.dtype == np.uint8:
+            values = 255 - values  # Pillow has reversed values of 8 bits only
         values_HWC = np.atleast_3d(values)
         if not bands and values_HWC.shape[2] in (2, 4):
             values_HWC = values_HWC[..., :-1]
@@ -57,11 +74,11 @@ def read_values(
         raise ValueError(f"there is no band {last}: the image has {count}")
     if not bands and count not in (1, 3):
         raise ValueError(f"it has {count} bands; {CHOOSE_BANDS}")
-    return values_HWC[..., [band - 1 for band in bands]] if bands else values_HWC, no_data
+    return found._replace(values_HWC=values_HWC[..., [band - 1 for band in bands]] if bands else values_HWC)
 
 
-def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None]:
-    """Return all bands of a TIFF (samples, planes or pages), and the value that means "no data" or ``None``."""
+def _tiff_values(source: PictureFile) -> Stored:
+    """Return all bands of a TIFF: samples, planes or pages."""
     try:
         import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
@@ -69,25 +86,29 @@ def _tiff_values(source: PictureFile) -> tuple[NDArray[np.generic], float | None
         raise ValueError(f"{what}; install tifffile: python -m pip install tifffile imagecodecs") from None
     with tifffile.TiffFile(io.BytesIO(file_content(source))) as file:
         values, axes = np.asarray(file.series[0].asarray()), file.series[0].axes
-        no_data = file.pages.first.tags.valueof(NO_DATA)
+        no_data, meaning = (file.pages.first.tags.valueof(tag) for tag in (NO_DATA, MEANING))
     if values.ndim not in (2, 3) or not {"Y", "X"} <= set(axes) or np.iscomplexobj(values):
         raise ValueError(f"the file is no picture: its {values.dtype} values have the axes {axes}")
     values_HWC = np.atleast_3d(np.moveaxis(values, [axes.index("Y"), axes.index("X")], [0, 1]))
+    found = Stored(values_HWC, zero_is_white=meaning == 0)
     with suppress(TypeError, ValueError):
-        return values_HWC, float(no_data)
-    return values_HWC, None
+        return found._replace(no_data=float(no_data))
+    return found
 
 
 def to_8_bit(
-    values_HWC: NDArray[np.generic], no_data: float | None, stated: tuple[float, float] | None, white: float
+    stored: Stored, stated: tuple[float, float] | None, white: float
 ) -> tuple[Image.Image, tuple[float, float], bool]:
     """Scale values to a grey or RGB image of 8 bits, from the range ``stated`` or from 0 to ``white``.
+
+    If zero is white, the range is reversed.
 
     Return the image, the 0.5 % and the 99.5 % quantile of the values, and whether every pixel has a value. A value that
     is missing or not finite becomes black.
 
     Raises ``ValueError`` if no range is stated and values lie outside of 0 to ``white``.
     """
+    values_HWC, no_data, zero_is_white = stored
     values = values_HWC.astype(np.float64)
     known = np.isfinite(values) & (True if no_data is None else values != no_data)
     low, high = stated or (0.0, white)
@@ -97,7 +118,7 @@ def to_8_bit(
         span = f"{values_HWC.dtype} pixels range from {seen.min():g} to {seen.max():g}{others}"
         raise ValueError(f"{span}; without a stated range, values from 0 to {white:g} are allowed; {STATE_RANGE}")
     scaled = np.clip((np.where(known, values, low) - low) * (255 / (high - low)), 0, 255)
-    pixels = np.rint(scaled).astype(np.uint8)
+    pixels = np.where(known, np.rint(255 - scaled if zero_is_white else scaled), 0).astype(np.uint8)
     outer = np.percentile(seen, (0.5, 99.5))
     plain = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
     return plain, (float(outer[0]), float(outer[1])), bool(known.all())

@@ -7,6 +7,7 @@ opacity keeps its values too.
 from __future__ import annotations
 
 import io
+import re
 import sys
 import zlib
 from collections.abc import Callable
@@ -22,14 +23,30 @@ from PIL import Image, UnidentifiedImageError
 PictureFile = str | Path | BinaryIO
 """The path of a file, or an open binary file."""
 
-BITS, SAMPLES, NO_DATA = 258, 277, 42113
-"""Numbers of the TIFF tags for bits per sample, samples per pixel and the value of missing data."""
+BITS, MEANING, SAMPLES, NO_DATA = 258, 262, 277, 42113
+"""Numbers of the TIFF tags for bits per sample, the meaning of the values (0: zero is white), samples per pixel and the
+value of missing data."""
 
 _PLANAR, _EXTRA_SAMPLES, _NUMBERS = 284, 338, 339
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 _WITH_OPACITY = frozenset({None, "AVIF", "GIF", "HEIF", "ICNS", "ICO", "PNG", "WEBP"})
 """Formats in which an additional channel is always opacity; ``None`` is the format of an image made in memory."""
+
+_OTHER_KINDS = (
+    (b"^$", "it is empty"),
+    (b"^\\0+$", "it begins with zeros, as after a failed copy"),
+    (b"^.{4}ftyp(hei|hev|mif1|msf1)", "it is HEIC, which pillow-heif reads"),
+    (b"^(\xff\x0a|\0{3}\x0cJXL )", "it is JPEG XL, which pillow-jxl-plugin reads"),
+    (b"^.{4}ftyp", "it is a video"),
+    (b"^version https://git-lfs", "it is a pointer of Git LFS; fetch the images with git lfs pull"),
+    (b"(?i)^\\s*<(!doctype html|html|head|\\?xml|svg)", "it is a web page or a drawing in XML"),
+    (b"^%PDF", "it is a PDF"),
+    (b"^(PK\x03\x04|\x1f\x8b|Rar!|7z)", "it is an archive"),
+    (b"^.{128}DICM", "it is DICOM"),
+    (b"^\xff\xd8\xff", "it is a JPEG of a kind that Pillow does not read"),
+)
+"""Pattern of the first 200 bytes of a file that is no picture for Pillow -> what the file is."""
 
 
 @cache
@@ -51,6 +68,8 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
         return _decode(source)
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
+    except Image.DecompressionBombError as error:
+        raise Image.DecompressionBombError(f"{str(error).partition(',')[0]}; make the image smaller") from None
     except Exception as error:  # damaged files raise many types of exceptions
         content = file_content(source)
         if content.startswith(_TIFF) and isinstance(error, UnidentifiedImageError):
@@ -59,7 +78,15 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
             with suppress(Exception):
                 image, remarks = _decode(io.BytesIO(bare))
                 return image, (*remarks, "damaged metadata is ignored")
+        if isinstance(error, UnidentifiedImageError):  # Pillow's message has only the path
+            raise UnidentifiedImageError(_kind_of(content)) from None
         raise
+
+
+def _kind_of(content: bytes) -> str:
+    """Say what a file is that Pillow does not recognise."""
+    found = (what for pattern, what in _OTHER_KINDS if re.search(pattern, content[:200], re.DOTALL))
+    return next(found, "Pillow cannot read this kind of file")
 
 
 def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
@@ -72,7 +99,7 @@ def _decode(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
             # Pillow has divided the colours by the fourth band, which is right only if the band is opacity.
             as_stored = _load_as(source, lambda mode: mode.replace("RGBa", "RGBA"))
             image = image if has_opacity(as_stored) else as_stored
-    animated = image.format != "MPO" and image.info.pop("animated")
+    animated = image.info.pop("animated") and image.format not in ("MPO", "PSD")  # layers of a PSD are no frames
     return image, ("only the first frame is used",) if animated else ()
 
 
@@ -88,10 +115,11 @@ def _load_as(source: PictureFile, mode_of: Callable[[str], str] = str) -> Image.
         tiles = [(tile, *_raw_mode(tile.args)) for tile in image.tile]
         if any(mode_of(mode) != mode for _, mode, _ in tiles):
             image.tile = [tile._replace(args=with_mode(mode_of(mode))) for tile, mode, with_mode in tiles]
-        animated = False
+        animated, first = False, image.tell()
         with suppress(Exception):  # a damaged second frame
             animated = bool(getattr(image, "is_animated", False))
-        image.seek(0)
+        if image.tell() != first:  # Pillow cannot seek in a PSD without layers
+            image.seek(first)
         image.load()
         if any(";16" in mode for _, mode, _ in tiles) and image.mode in ("RGB", "RGBA"):
             image.info["16 bits"] = True
@@ -131,6 +159,21 @@ def file_content(source: PictureFile) -> bytes:
         return Path(source).read_bytes()
     source.seek(0)
     return source.read()
+
+
+def refuse_endless_jpeg(source: PictureFile) -> None:
+    """Raise ``OSError`` for a JPEG that never ends, such as one whose second half is zeros after a failed copy.
+
+    Pillow decodes the zeros as grey.
+    """
+    content = file_content(source)
+    if content.endswith(b"\xff\xd9"):
+        return
+    at = 2
+    while content[at : at + 1] == b"\xff" and content[at + 1 : at + 2] not in (b"\xda", b""):  # up to the pixels
+        at += 2 + int.from_bytes(content[at + 2 : at + 4]) if content[at + 1] != 0xFF else 1
+    if content.find(b"\xff\xd9", at) < 0:
+        raise OSError("image file is truncated: the end of the JPEG is missing")
 
 
 def _without_metadata(content: bytes) -> list[bytes]:

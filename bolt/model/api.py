@@ -18,7 +18,15 @@ from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import open_named
 from bolt.clip.whole_clip import clip_from_file, file_activation, preprocessing
-from bolt.image_folders import class_folders, dataset_folder, image_suffixes, images_below, part_folders, unused_notes
+from bolt.image_folders import (
+    class_folders,
+    dataset_folder,
+    image_suffixes,
+    images_below,
+    part_folders,
+    unused_notes,
+    why_no_classes,
+)
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
 from bolt.model.in_memory import InMemoryImages
@@ -102,8 +110,8 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     names from the folders' names. Warnings name unused files, folder names that are probably not words, and classes
     without images, which are left out.
 
-    Raises ``FileNotFoundError`` if there is no folder or no image, ``ValueError`` if two folders have the same words,
-    and ``OSError`` with the path of an image that cannot be decoded.
+    Raises ``FileNotFoundError`` if there is no folder or no image, ``ValueError`` if two folders have the same words or
+    the folders are no classes, and ``OSError`` with the path of an image that cannot be decoded.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -115,6 +123,8 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     classes = [path for path, found in files.items() if found]
     if not classes:
         raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
+    if wrong := why_no_classes([path.name for path in classes]):
+        raise ValueError(f"{classes_in}: {wrong}; make a folder for each class, as train/CLASS/")
     words, about_words = class_words([path.name for path in classes])
     check_distinct([*words.values()], [*words])
     for note in (*unused_notes(given, [classes_in]), *empty, *about_words):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from bolt.clip.image_files import UNREADABLE, to_rgb_or_grey
 from bolt.clip.input_size import InputSize
@@ -100,8 +100,6 @@ class Images:
 
 def why_unreadable(error: Exception) -> str:
     """Return the reason why an image cannot be decoded, in one line."""
-    if isinstance(error, UnidentifiedImageError):
-        return "UnidentifiedImageError: Pillow cannot read this kind of file"  # Pillow's message repeats the path
     return one_line(error)
 
 

@@ -5,6 +5,7 @@ The result is the route and the split recipe for a catalog entry, and the class 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from bolt.image_folders import (
     part_folders,
     part_of,
     unused_notes,
+    why_no_classes,
 )
 from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
@@ -98,6 +100,15 @@ def _checked(layout: Layout, path: Path) -> Layout:
     return layout
 
 
+def _advice(folder: Path) -> str:
+    """Return advice for the owner of a folder without classes. A table in it may have the class of each image."""
+    files = (
+        path for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK) for path in place.iterdir()
+    )
+    table = min((path for path in files if path.suffix.lower() in (".csv", ".tsv", ".parquet")), default=None)
+    return how_to_lay_out(folder) + (f"; if {table.name} has their classes: data add {table}" if table else "")
+
+
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     """Return the layout of a folder of images. The folder may lack a test part if ``tested`` is false.
 
@@ -107,18 +118,26 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
         what = f"{given} is no folder of images" if given.exists() else f"there is no folder {given}"
         raise UserError(what, hint="give a folder with one folder of images per class" + ", or a table" * tested)
     folder = dataset_folder(given)
-    datasets = [path for path in class_folders(folder) if {"train", "test"} & part_folders(path).keys()]
+    found = part_folders(folder)
+    others = [path for path in class_folders(folder) if path not in found.values()]
+    datasets = [path for path in others if {"train", "test"} & part_folders(path).keys()]
     if datasets:
         raise UserError(
             f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
             where=str(folder),
             hint="give one dataset: " + ", or ".join(map(str, datasets[:4])),
         )
-    found = part_folders(folder)
     parts: dict[str, Path] = {name: found[name] for name in ("train", "test") if name in found}
     if len(parts) == 1 and (tested or "train" not in parts):
         here, missing = ("train", "test") if "train" in parts else ("test", "train")
-        beside = ", ".join([path.name for path in class_folders(folder) if path not in found.values()][:6])
+        if lacking := [path.name for path in others if part_of(path.name) == missing]:
+            raise UserError(
+                f"{lacking[0]}/ has no class folders, but {parts[here].name}/ has",
+                where=str(folder),
+                hint="sort its images into folders of the classes"
+                + f", or give {parts[here]} alone for an 80/20 split" * (tested and here == "train"),
+            )
+        beside = ", ".join([path.name for path in others][:6])
         beside = ", ".join(filter(None, (beside, *(found[name].name for name in found if name not in (here, "all")))))
         raise UserError(
             f"there is {parts[here].name}/ but no {missing}/" + (f"; the other folders are {beside}" if beside else ""),
@@ -134,13 +153,25 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
     if not classes:
         loose = len(images_in(folder))
         what = "the folder holds " + (f"{loose} images and " if loose else "") + "no class folders"
-        raise UserError(what, where=str(folder), hint=how_to_lay_out(folder))
-    nested = [path for path in classes if len(class_folders(path)) > 1 and not images_in(path)]
+        raise UserError(what, where=str(folder), hint=_advice(folder))
+    if wrong := why_no_classes([path.name for path in classes]):
+        hint = "classes are in train/CLASS/ and test/CLASS/, or side by side: " + _advice(folder)
+        raise UserError(wrong, where=str(classes[0].parent), hint=hint)
+    nested = [path for path in classes if class_folders(path) and not images_in(path)]
+    if len(classes) == 1:
+        inner = listed([path.name for path in class_folders(classes[0])], SHOWN)
+        remedy = "move them one folder up" if "train" in parts else f"give {classes[0]}"
+        raise UserError(
+            f"there is only one class, {classes[0].name!r}; classification needs at least two",
+            where=str(classes[0].parent),
+            hint=f"if its sub-folders ({inner}) are the classes, {remedy}" if nested else _advice(folder),
+        )
     notes = unused_notes(given, parts.values())
     if nested:
         notes.append(
-            f"the images of {nested[0].name} lie in {len(class_folders(nested[0]))} sub-folders, and so do those of "
-            f"{len(nested) - 1} other class folders; if the sub-folders are the classes, put them side by side"
+            f"class folders whose images lie in sub-folders: {len(nested)}, such as {nested[0].name} with "
+            f"{listed([path.name for path in class_folders(nested[0])], 2)}; if the sub-folders are the classes, put "
+            "them side by side"
         )
     names, route = tuple(path.name for path in classes), {"kind": "folder", "folder": folder.name}
     if "test" in parts:

@@ -14,6 +14,7 @@ from bolt.image_folders import (
     images_below,
     part_folders,
     unused_notes,
+    why_no_classes,
 )
 
 KINDS = ("hidden", ".cr2", ".nef", "suffix:")
@@ -37,6 +38,8 @@ def fill(folder: Path, *names: str) -> Path:
         (("Training", "Testing"), {"train", "test"}),
         (("Train", "Validation", "TEST"), {"train", "val", "test"}),
         (("train", "dev"), {"train", "val"}),
+        (("training_set", "Test Images"), {"train", "test"}),
+        (("train-data", "valid_split", "testset"), {"train", "val", "test"}),
         (("trains", "tests"), set()),
     ],
 )
@@ -51,6 +54,48 @@ def test_a_class_called_test_is_no_part(tmp_path: Path) -> None:
     fill(tmp_path / "control", "a.png")
     assert part_folders(tmp_path) == {}
     assert [path.name for path in class_folders(tmp_path)] == ["control", "test"]
+
+
+def test_a_folder_of_the_usual_name_is_the_part(tmp_path: Path) -> None:
+    for name in ("Train Images", "train", "test"):
+        fill(tmp_path / name / "cat", "a.png")
+    assert part_folders(tmp_path)["train"] == tmp_path / "train"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "train test",
+        "seg_pred seg_train seg_test",
+        "train2017 val2017 annotations",
+        "1_train 2_test",
+        "Trainingsdaten Testdaten",
+        "entrenamiento prueba",
+        "训练集 测试集",
+        "fold1 fold2",
+        "images labels",
+        "JPEGImages SegmentationClass",
+    ],
+)
+def test_parts_and_annotations_are_no_classes(names: str, tmp_path: Path) -> None:
+    """They were taken for classes, and a model learned to tell training images from test images."""
+    for name in names.split():
+        fill(tmp_path / name, "0.png")
+    with pytest.raises(ValueError, match="not like classes"):
+        bolt.read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names", ["train bus", "test control", "mask no_mask", "train_station train_car", "valley cat", "image painting"]
+)
+def test_classes_with_such_words_are_classes(names: str) -> None:
+    assert not why_no_classes(names.split())
+
+
+def test_folders_of_systems_and_programs_are_no_classes_in_any_case(tmp_path: Path) -> None:
+    for name in ("cat", "$Recycle.Bin", "@Recycle", "CaptureOne/Cache", "LOST.DIR", "#snapshot"):
+        fill(tmp_path / name, "0.png")
+    assert [path.name for path in class_folders(tmp_path)] == ["cat"]
 
 
 def test_parts_are_found_one_level_down(tmp_path: Path) -> None:
@@ -72,6 +117,14 @@ def test_what_is_no_image_is_counted_by_kind(tmp_path: Path) -> None:
     found = [(note.split(" ")[0], next(word for word in note.split() if word in KINDS)) for note in notes]
     assert found == [("3", "hidden"), ("1", ".cr2"), ("2", ".nef"), ("1", "suffix:")]
     assert len(images_below(cat)) + 2 + 1 + 2 + 1 == sum(path.is_file() for path in cat.rglob("*")) - 1  # ._0.png
+
+
+def test_pictures_of_stereo_cameras_are_images_and_those_of_scanners_are_named(tmp_path: Path) -> None:
+    cat = fill(tmp_path / "cat", "0.MPO", "1.dcm", "2.HIF")
+    assert (cat / "0.MPO") in images_below(cat)
+    notes = " ".join(unused_notes(tmp_path, [tmp_path]))
+    assert "1 .dcm file" in notes
+    assert ".hif" in image_suffixes() or "install pillow-heif" in notes
 
 
 def test_archives_are_called_so(tmp_path: Path) -> None:

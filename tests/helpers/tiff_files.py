@@ -16,17 +16,19 @@ def write_tiff(
     *,
     bits: int | None = None,
     data: bytes | None = None,
+    number: int = 1,
 ) -> None:
     """Write values in one strip.
 
-    ``extra`` is the tag ExtraSamples. ``bits`` and ``data`` give numbers of a size that NumPy lacks.
+    ``extra`` is the tag ExtraSamples. ``bits`` and ``data`` give numbers of a size that NumPy lacks. ``number`` is the
+    tag SampleFormat: 3 for floating point.
     """
     height, width, bands = values_HWC.shape
     data = values_HWC.astype(values_HWC.dtype.newbyteorder("<")).tobytes() if data is None else data
     each = bits or values_HWC.dtype.itemsize * 8
     tags: dict[int, list[Any]] = {
         256: [width], 257: [height], 258: [each] * bands, 259: [1], 262: [photometric], 273: [0], 277: [bands],
-        278: [height], 279: [len(data)], 284: [1],
+        278: [height], 279: [len(data)], 284: [1], 339: [number] * bands,
     }  # fmt: skip
     if extra is not None:
         tags[338] = extra

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from bolt.image_folders import class_folders, images_below, is_image, is_system, part_folders
+from bolt.image_folders import (
+    class_folders,
+    images_below,
+    is_image,
+    is_system,
+    iterate_images,
+    part_folders,
+    unused_lines,
+)
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Part, file_part
 from orchestrator.util.errors import UserError
@@ -56,11 +66,19 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], di
 def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> None:
     """Raise ``UserError`` if a class of the training part is not in the test part."""
     if lacking := sorted(set(train) - set(test)):
+        alike = [name for name in sorted(set(test) - set(train)) if _plain(name) == _plain(lacking[0])]
         raise UserError(
             f"class folder {lacking[0]!r} is in train/ but not in test/",
             where=str(folder),
-            hint="every class needs images to learn from and images to be tested on",
+            hint=f"test/ has {alike[0]!a}, and train/ {lacking[0]!a}; rename one of them"
+            if alike
+            else "every class needs images to learn from and images to be tested on",
         )
+
+
+def _plain(name: str) -> str:
+    """Return the letters and digits of a name, which two spellings of one name have in common."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
@@ -74,8 +92,10 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[st
         if unexpected := sorted(classes.keys() - label_of.keys()):
             raise UserError(f"class folder {unexpected[0]!r} is in {split}/ but not in {first}/", where=str(folder))
         if empty := [name for name, paths in classes.items() if not paths]:
-            part = "" if split == "all" else f" in {split}/"
-            raise UserError(f"class folders without images{part}: {', '.join(empty[:8])}", where=str(folder))
+            part, unused = "" if split == "all" else f" in {split}/", Counter[str]()
+            deque(iterate_images(folder, unused), maxlen=0)
+            what = f"class folders without images{part}: {', '.join(empty[:8])}"
+            raise UserError(what, where=str(folder), hint="\n  ".join(unused_lines(unused)))
     parts = {split: _labelled(classes, label_of.__getitem__, folder) for split, classes in found.items()}
     return list(label_of), parts
 

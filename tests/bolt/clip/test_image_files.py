@@ -293,6 +293,58 @@ def test_truncated_pixels_are_refused(kind: str, share: float) -> None:
         open_image(io.BytesIO(data[: int(share * len(data))]))
 
 
+def test_a_jpeg_whose_second_half_is_zeros_is_refused_and_one_with_a_trailer_is_not() -> None:
+    """Pillow shows the zeros as grey. A copy to a failing disk has the size of the whole file."""
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
+    data = content(Image.fromarray(pixels), "JPEG", quality=90)
+    half = len(data) // 2
+    with pytest.raises(OSError, match="truncated"):
+        open_image(io.BytesIO(data[:half] + bytes(len(data) - half)))
+    whole = np.asarray(open_image(io.BytesIO(data)))
+    for trailer in (bytes(99), b"\0\0\0\x18ftypmp42", b"\xff\xda"):
+        assert np.array_equal(np.asarray(open_image(io.BytesIO(data + trailer))), whole)
+    benchmark = open_image(io.BytesIO(data[:half] + bytes(half)), Reading(upright=False))
+    assert benchmark.size == (300, 200), "published numbers were measured with such images"
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_zero_is_white_if_the_file_says_so(tmp_path: Path, dtype: str) -> None:
+    """X-rays with 16 bits were read as negatives."""
+    path, light = tmp_path / "a.tif", np.array([[0, 51, 255]])[..., None]
+    unit = {"uint8": 1.0, "uint16": 257.0, "float32": 1 / 255}[dtype]
+    write_tiff(path, ((255 - light) * unit).astype(dtype), 0, number=3 if dtype == "float32" else 1)
+    assert np.asarray(open_image(path)).tolist() == [[0, 51, 255]]
+    ranged = open_image(path, Reading(range=(0, 204 * unit)))
+    assert np.asarray(ranged).tolist() == [[0, 0, 255]]
+
+
+def test_a_flat_psd_is_read() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    head = b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 5, 7, 8, 3) + bytes(12) + bytes(2)
+    image = open_image(io.BytesIO(head + pixels.transpose(2, 0, 1).tobytes()))
+    assert np.array_equal(np.asarray(image), pixels)
+    assert not read_as(image).remarks
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "empty"),
+        (bytes(500), "zeros"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab", "git lfs pull"),
+        (b"\n<!DOCTYPE html><title>404</title>", "web page"),
+        (b"%PDF-1.7", "PDF"),
+        (b"\0\0\0\x20ftypisom" + bytes(20), "video"),
+        (bytes(128) + b"DICM", "DICOM"),
+        (b"what", "cannot read this kind"),
+    ],
+)
+def test_what_is_no_picture_is_called_what_it_is(data: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(data)
+    with pytest.raises(UNREADABLE, match=said):
+        open_image(tmp_path / "photo.jpg")
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "HEIF", "AVIF"])
 def test_a_photograph_of_any_orientation_is_upright(kind: str, orientation: int) -> None:

@@ -1,5 +1,6 @@
 """``data add`` and ``data verify``: a user's own images become a catalog entry, or are refused with a reason."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -284,6 +285,11 @@ UNUSABLE: dict[str, tuple[str, str, str, str]] = {
     "loose images": ("", "", "1.jpg", "the folder holds 1 images and no class folders"),
     "nothing": ("", "", "readme.txt", "the folder holds no class folders"),
     "no such folder": ("", "", "", "there is no "),
+    "parts of other names": ("seg_train/seg_train seg_test/seg_test", "", "", "look like parts of a split"),
+    "unsorted test images": ("train", "", "test/1.jpg", "test/ has no class folders, but train/ has"),
+    "a folder too high": ("ware", "", "", "if its sub-folders .03-green-plate, BlueBottle, red_mug. are the"),
+    "a folder too deep": ("train/images test/images", "", "", "are the classes, move them one folder up"),
+    "only raw pictures": (".", "", "cat/1.pef", "1 .pef file: not used, because Pillow does not read them"),
 }
 
 
@@ -299,6 +305,24 @@ def test_a_path_without_a_usable_dataset_is_refused(tmp_path: Path, case: str) -
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         photograph("red_mug", 0).save(folder / file, "JPEG")
     refused(tmp_path, message)
+
+
+@pytest.mark.parametrize("names", [("Red_Mug", "red mug"), ("café", "cafe\u0301")])
+def test_two_spellings_of_a_class_folder_are_told(names: tuple[str, str], tmp_path: Path) -> None:
+    for part, name in zip(("train", "test"), names, strict=True):
+        write_photographs(tmp_path / "Table ware" / part, 3)
+        (tmp_path / "Table ware" / part / "red_mug").rename(tmp_path / "Table ware" / part / name)
+    refused(tmp_path, re.escape(f"test/ has {names[1]!a}, and train/ {names[0]!a}; rename one of them"))
+
+
+@pytest.mark.parametrize("place", ["1.jpg", "images/1.jpg", "train/1.jpg test/1.jpg"])
+def test_a_table_beside_the_images_is_pointed_to(place: str, tmp_path: Path) -> None:
+    for path in (tmp_path / "Table ware" / name for name in place.split()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        photograph("red_mug", 0).save(path)
+    table = tmp_path / "Table ware" / "labels.csv"
+    table.write_text("path,label\n")
+    refused(tmp_path, re.escape(f"if labels.csv has their classes: data add {table}"))
 
 
 def test_an_existing_name_is_refused(tmp_path: Path) -> None:
