@@ -80,7 +80,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         head = CellInputs(plan.cells[0], loaded).artifacts.head
         build(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
-        if equal_classes:  # said before the candidates run: other words would change what they learn
+        if equal_classes:  # before the candidates run, because other class words would change what they learn
             say(f"  note: {equal_classes.sentence}")
         if images.folds:
             say(f"candidates, on {images.folds} held-out folds:")

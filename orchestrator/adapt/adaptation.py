@@ -136,7 +136,7 @@ def adapt_page(done: Adaptation) -> str:
 
 
 def model_notes(done: Adaptation) -> dict[str, Any]:
-    """Return the facts on the model's origin that its file records, for programs."""
+    """Return facts on the origin of the model, as plain data. They are saved in the model's file."""
     cell, held_out = done.chosen.cell, done.chosen.held_out
     return {
         "method": done.chosen.text,

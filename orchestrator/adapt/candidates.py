@@ -30,7 +30,8 @@ WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
 TINY = "tiny-clip"
 TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
 TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmup_steps": 50}
-"""Learning rates for the tiny tower, as in ``grids/demo-fewshot.yaml``. The papers' rates are for larger towers."""
+"""Candidates with their learning rates, and the recipe of source models, for the backbone ``TINY``, as in
+``grids/demo-fewshot.yaml``. The papers' learning rates are for larger towers."""
 
 
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:

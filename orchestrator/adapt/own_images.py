@@ -137,7 +137,7 @@ def prepare_images(
     stamp = _stamp(request, parts)
     found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
     if found.get("stamp") != stamp:
-        checked.unlink(missing_ok=True)  # first, so that the next run repeats a killed check
+        checked.unlink(missing_ok=True)  # first, so that the next run repeats the check if this run is killed
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
         shutil.rmtree(root / name, ignore_errors=True)
@@ -184,7 +184,7 @@ def _stamp(request: Request, parts: Mapping[str, Path]) -> str:
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # nothing is added without the option, so earlier checks stay valid
+    if options.words is not None:  # without ``--words``, the digest stays that of earlier versions
         said.append(file_digest(options.words) if options.words.is_file() else "")
     return fingerprint([files, said])
 

@@ -32,7 +32,7 @@ class Request:
         model: the folder of the model, which must not exist. The page is beside it, with the suffix ``.html``.
         sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
         methods: the candidates as text; empty for the default candidates.
-        images: the prompts, whether mirrored images keep their class, and whether unreadable images are excluded.
+        images: the user's statements about the images, such as prompts and whether mirrored images keep their class.
         settings: the settings of the run, with the user's catalog files and data root.
     """
 

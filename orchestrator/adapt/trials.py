@@ -118,7 +118,10 @@ def measure_candidates(
 
 
 def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCache, console: Console) -> Trial:
-    """Build and read the folds one after the other; return the trial, left out if the candidate fails or is slow."""
+    """Build and read the folds one after the other; return the trial with its predictions.
+
+    If the candidate fails, or would need more than ``left`` seconds, the trial says why it is left out instead.
+    """
     folds = images.folds
     found: list[HeldOut] = []
     spent = 0.0
@@ -131,7 +134,7 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
         predicted, seconds = loaded.get(spec)
         found.append(predicted)
         spent += seconds
-        remaining = seconds * (folds - fold)  # for the other folds, and for adapting to all images at the end
+        remaining = seconds * (folds - fold)  # the time of the other folds, and of adapting to all images at the end
         if spent + remaining > left and fold + 1 < folds:
             why = f"a fold took {human_duration(seconds)}, and {human_duration(remaining)} more did not fit"
             return replace(trial, seconds=spent, left_out=why)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.store.files import Files
 
 CELL_PAGES = "reports/cells"
-"""The folder of these pages in the store."""
+"""The folder of the store with the pages about cells."""
 
 
 @with_settings

@@ -64,7 +64,7 @@ JSON_FORMAT = 1
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """Print the record, with its ``format``, as one JSON object for programs."""
+    """Print the record as one JSON object for programs. Its field ``format`` is :data:`JSON_FORMAT`."""
     typer.echo(json.dumps({"format": JSON_FORMAT, **record}, indent=1))
 
 

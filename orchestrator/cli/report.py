@@ -16,7 +16,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
 FIELD = "eleven"
-"""The word after ``report --published`` that asks for the field's published numbers on its eleven datasets."""
+"""The word after ``report --published`` for tables of the numbers that the field has published on eleven datasets."""
 
 
 @with_settings

@@ -43,7 +43,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         check_disk_space(plan, store, options.disk_budget)
-        check_inputs(plan)  # of the whole plan, although a race may not need all of them
+        check_inputs(plan)  # of all cells, although a race may not need them all
         if plan.todo and not options.local:
             check_ray()
         if options.address is None:  # the nodes of a cluster fetch weights into their caches

@@ -45,9 +45,10 @@ class Workspace:
         return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
 
     def results_plan(self, metric: MetricName | None = None) -> Plan:
-        """Return the plan to read results with, which is the plan of a race if the last run was a race.
+        """Return the plan of the grid, from which a command reads results.
 
-        ``metric``: the metric by which methods are compared; ``None`` for that of the grid or of its tracks.
+        It is the plan of a race if the last run was one: a run that stops measuring methods which can no longer be the
+        best. ``metric``: the metric by which methods are compared; ``None`` for that of the grid or of its tracks.
         """
         from orchestrator.progress.status_file import was_raced
 

@@ -60,7 +60,7 @@ def expand_block(
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
-            if resolved.uses_sources and not whole:  # no sources are required: ``pool`` raised no error
+            if resolved.uses_sources and not whole:  # ``required: false``: methods that need sources are left out
                 continue
             method, pool = resolved.method, whole if resolved.uses_sources else ()
             computing = resolved.precision or block.precision

@@ -17,8 +17,8 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 
     ``planned``: cell -> the entry of ``methods`` that the cell belongs to.
 
-    Raises ``UserError`` if two cells that differ only in the method have the same label, because they would share a row
-    of a table.
+    Raises ``UserError`` if two cells that differ only in the method or in the number format have the same label,
+    because they would share a row of a table.
     """
     shown = {cell: _with_precision(cell.method, cell.backbone.precision) for cell in planned}
     unnamed: dict[str, list[MethodRef]] = defaultdict(list)  # by track
@@ -42,9 +42,10 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 
 
 def _row(cell: Cell, label: str) -> tuple[Any, ...]:
-    """Return what decides the row of a cell in a table.
+    """Return a key that is equal for cells in the same row of a table.
 
-    The method, the number format of the towers and the training of the source models are left out.
+    The key has neither the method, nor the number format of the towers, nor the training of the source models. So cells
+    that differ only in these share a row unless their labels differ.
     """
     return (
         label, cell.track, cell.protocol, cell.backbone.name, cell.backbone.digest, cell.domain, cell.dataset,

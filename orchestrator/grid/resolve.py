@@ -18,7 +18,7 @@ from orchestrator.util.errors import UserError, short_repr
 
 _HINTS = get_type_hints(Protocol)
 _CHOICES = {name: (False, True) if _HINTS[name] is bool else get_args(_HINTS[name]) for name in SWITCHES}
-"""The values that each switch takes."""
+"""Switch of a protocol -> the values that it can have."""
 
 
 def missing_part(method: Method, settings: Any, entry: BackboneEntry) -> str | None:

@@ -36,8 +36,8 @@ class SourcesChoice(StrictModel):
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
         required: whether a target without any source is an error. If not, the methods that need sources are left out
             for this target.
-        min_gain: leave out models that gain fewer points than this over the frozen tower on their own task. The models
-            must exist already.
+        min_gain: points that a source model must gain over the frozen tower on its own test images; models that gain
+            less are left out. All models must have been built before, so that their gains are known.
     """
 
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
@@ -131,7 +131,8 @@ class VerdictChoice(StrictModel):
 
     Attributes:
         smallest_difference: the smallest difference of the metric that matters, in points.
-        cost: the kind of cost that the recommendation saves first.
+        cost: the kind of cost that is compared first, after the need for source models, to recommend the cheapest of
+            the best methods.
         metric: the metric by which methods are compared; by default accuracy, or balanced accuracy on the track
             ``imbalanced``.
     """

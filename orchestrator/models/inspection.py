@@ -260,8 +260,10 @@ def _overlap(inputs: CellInputs) -> Overlap | None:
 
 
 def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Overlap:
-    """Return the mean squared cosine of the principal angles between two sources' leading directions, over matrices.
+    """Return how much the sources' leading singular directions overlap, for each pair of sources.
 
+    The overlap is the mean squared cosine of the principal angles between the spans of the two sources' directions. It
+    is averaged over ``matrices``.
     The value of a matrix is ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``. It is 1 for equal spans of U and of V, and on
     average k / m for random spans in m dimensions. A task vector of lower rank has fewer directions; then k is the
     smaller number of directions of the two sources.

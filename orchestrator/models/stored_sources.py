@@ -72,7 +72,10 @@ def _of_one(
 
 
 def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
-    """Yield the source models of these kinds in a store. Damaged ones are left out, because grids build them again."""
+    """Yield the source models in a store whose kind, such as ``SourceModel``, is one of ``kinds``.
+
+    Damaged models are left out, because grids build them again.
+    """
     for address in store.addresses("sources"):
         with suppress(CorruptArtifact):
             artifact = store.artifact(address)

@@ -134,7 +134,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
         (folder / OWNER_FILE).unlink(missing_ok=True)
         if not store.is_local:
             for name, path in built.items():
-                with suppress(UserError):  # a full cache is reported when a process reads the file
+                with suppress(UserError):  # if the cache is full, the error is raised when a process reads the file
                     node_cache().put(path, files[name][2])
     builder.snapshots.remove()
     for other in store.names(address):
@@ -150,7 +150,7 @@ def _is_abandoned(store: Files, attempt: str) -> bool:
     ``STALE_ATTEMPT_SECONDS`` ago.
     """
     with suppress(OSError):
-        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # in a remote store, attempts have no such file
+        owner = Owner.read(store, f"{attempt}/{OWNER_FILE}")  # never there in a remote store
         if owner is not None and owner.is_here and owner.is_gone():
             return True
     started = float(attempt.rpartition("/")[2].partition("-")[0])

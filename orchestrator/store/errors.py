@@ -74,7 +74,7 @@ class RunStopped(UserError):
 
 @contextlib.contextmanager
 def translate_errors(url: str) -> Iterator[None]:
-    """Turn the driver's errors in the block into :class:`StoreUnavailable`.
+    """Turn errors of the disk and of the library that reads a remote store into :class:`StoreUnavailable`.
 
     ``FileNotFoundError`` and ``FileExistsError`` are passed on, except for a missing bucket.
     """

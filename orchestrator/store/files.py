@@ -30,18 +30,18 @@ FOLDER = "BOLT_CACHE"
 """Environment variable that names the folder of this machine's cache."""
 
 MAX_REQUESTS = 32
-"""Largest number of concurrent requests to a remote store."""
+"""Largest number of threads in which :meth:`Files.map` sends requests to a remote store."""
 
 CONNECTIONS = 64
-"""Largest number of concurrent requests of the driver; botocore's default is ten."""
+"""Largest number of connections to S3 that a process has open at once; botocore's default is ten."""
 
 LARGEST = 256 * 2**20
 """Largest size in bytes of a file that is read into memory. Results, manifests and predictions are far smaller."""
 
 MAX_NAME = 900
 MAX_PART = 240
-"""Largest length of a path and of its parts, in bytes. S3 allows keys of 1024 bytes, and file systems allow names of
-255 bytes. Temporary names are a little longer than the final name."""
+"""Largest length in bytes of a path, and of each part of a path. S3 allows keys of 1024 bytes, and file systems allow
+names of 255 bytes. These limits are lower, because temporary names are a little longer than the final name."""
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems without hard links, such as exFAT and many Windows shares."""
@@ -110,7 +110,7 @@ class Files:
         return Path(self.path(name))
 
     def path_inside(self, name: str) -> Path:
-        """Return :meth:`local_path`. Raises ``UserError`` for a link that leads out of the store."""
+        """Return the path of ``name`` on this machine's disk. Raises ``UserError`` for a link out of the store."""
         path = self.local_path(name)
         if path.parent in self._inside and not os.path.islink(path):  # many records share a folder that was checked
             return path
@@ -290,10 +290,11 @@ def upload_folder(files: Files, folder: str, last: str) -> None:
 def read_small_files(
     files: Files, folder: str, names: Sequence[str], listed: Mapping[str, FileVersion]
 ) -> dict[str, bytes | None]:
-    """Return the contents of many small files of a ``listed`` folder; ``None`` for a file that does not exist.
+    """Return the contents of many small files of a folder; ``None`` for a file that does not exist.
 
-    A file of a remote store is downloaded once per machine: the mirrored copy is used while its MD5 equals the listed
-    tag. The tag of S3 is the MD5 if the object was written in one piece and is not encrypted with the user's key.
+    ``listed``: the versions of the folder's files. A file of a remote store is downloaded once per machine into a
+    mirror. The copy there is used while its MD5 equals the listed tag. The tag of S3 is the MD5 if the object was
+    written in one piece and is not encrypted with the user's key.
     """
     if files.is_local:
         return dict(zip(names, files.read_many([f"{folder}/{name}" for name in names]), strict=True))

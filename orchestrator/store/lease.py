@@ -1,9 +1,10 @@
-"""A lease on a grid, so that only one driver runs the grid at a time, on any kind of store.
+"""A lease on a grid, so that only one process runs the grid at a time, on any kind of store.
 
-A driver writes its process into ``locks/GRID.lease``, and renews the lease every ``RENEW_SECONDS``. A lease is free if
-its process has ended on this machine, or if it was not renewed for ``STALE_SECONDS``. Clocks differ, so a lease is also
-free if another process has watched it for ``STALE_SECONDS`` and saw no renewal. Two drivers at once would waste time
-but do no harm: results are written whole, and both drivers write the same results.
+This process, the driver of the grid, writes its machine and process number into ``locks/GRID.lease``, and renews the
+lease every ``RENEW_SECONDS``. A lease is free if its process ran on this machine and has ended, or if it was not
+renewed for ``STALE_SECONDS``. Clocks differ, so a lease is also free if another process has watched it for
+``STALE_SECONDS`` and saw no renewal. Two drivers at once would waste time but do no harm: results are written whole,
+and both drivers write the same results.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ POLL_SECONDS = 2.0
 """Interval at which a watched lease of another machine is read."""
 
 SETTLE_SECONDS = 1.0
-"""Pause between writing a lease and reading it back, in which a process that writes at the same time finishes."""
+"""Pause between writing a lease and reading it back. A process that writes the same lease at the same time finishes in
+this pause. So all of them read the same owner."""
 
 
 def _machine() -> str:
@@ -86,7 +88,7 @@ class Owner(BaseModel):
         return self.machine == _machine()
 
     def is_gone(self) -> bool:
-        """Return whether the process has ended; on another machine, whether its lease is stale by this clock."""
+        """Return whether the process has ended; on another machine, whether its lease is stale by our clock."""
         return has_ended(self.pid, self.started) if self.is_here else time.time() - self.renewed > STALE_SECONDS
 
 
@@ -126,7 +128,7 @@ def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda m
         yield
     finally:
         ended.set()
-        thread.join(RENEW_SECONDS / 2)  # no longer, because the lease becomes stale anyway if the store does not answer
+        thread.join(RENEW_SECONDS / 2)  # wait no longer: if the store does not answer, the lease becomes stale anyway
         with contextlib.suppress(Exception):  # a lease that is not removed becomes stale
             owner = Owner.read(files, name)
             if owner is not None and owner.token == mine.token:

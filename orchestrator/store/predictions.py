@@ -30,7 +30,8 @@ FULL_PROBABILITY = 255
 """The stored value of a probability of 1."""
 
 _HEADER, _LARGEST_ITEM = 1024, 4
-"""Limits of an array in the file: the bytes of its header, and the bytes of its value for one image."""
+"""Limits for each array in the file: the bytes of its header, and the bytes of its number for one image. An array that
+would unpack to more bytes is refused."""
 
 _TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
 

@@ -32,8 +32,8 @@ _FORMAT = re.compile(r'\{\n "format": (\d{1,4}),')
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _ROUNDING = 1e-6
-"""The number of images that a percentage of N images stands for may differ from a whole number by this share of N,
-because a division rounds."""
+"""Tolerance of a check: the zero-shot accuracy on N images must stand for a whole number of correct images. Because the
+accuracy was rounded, the number that it gives may differ from a whole number by this share of N."""
 
 Count = Annotated[int, Field(ge=0)]
 Percentage = Annotated[float, Field(ge=0, le=100)]
@@ -135,7 +135,10 @@ class Manifest(_Strict):
     cuda_graphs: InitVar[bool] = False
 
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
-        """Return the differences that can change the last bits of a number, as name -> (here, in ``now``)."""
+        """Return what differs from ``now`` and can change the last bits of a number.
+
+        The keys are ``device``, ``threads`` and names of packages. A value is (this manifest's, that of ``now``).
+        """
         ours, theirs = ({"device": of.device, "threads": str(of.threads), **of.versions} for of in (self, now))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         return {name: (ours.get(name, "none"), theirs.get(name, "none")) for name in names}
@@ -239,7 +242,10 @@ class Result(_Strict):
 
 
 def _check_scored(found: Result) -> Result:
-    """Return the result. Raises ``ValueError`` unless it has the scores of the cell: datasets, then class groups."""
+    """Return the result. Raises ``ValueError`` unless it has exactly the scores that its cell asks for, in order.
+
+    They are the scores on the datasets in ``evaluate_on``, followed by those on the track's groups of classes.
+    """
     asked = (*(ref.name for ref in found.cell.evaluate_on), *stored_track(found.cell.track).class_groups)
     scored = tuple(evaluation.dataset for evaluation in found.evaluations)
     if scored != asked:

@@ -67,11 +67,11 @@ class Store:
         return sorted(f"{kind}/{parts[0]}" for parts in paths if parts[1:] == ["manifest.json"])
 
     def building(self, address: str, identity: Any) -> AbstractContextManager[Builder]:
-        """See :func:`orchestrator.store.building.building`."""
+        """Build an artifact in the block, see :func:`orchestrator.store.building.building`."""
         return building(self.files, address, identity)
 
     def build_progress(self, address: str) -> str:
-        """See :meth:`orchestrator.store.building.BuildProgress.read`."""
+        """Return the last reported progress of a build, such as ``1,500 of 3,000``; empty if there is none."""
         return BuildProgress(self.files, address).read()
 
     # -- results and failures ----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Store:
         self.files.write(_failure_file(failure.id), failure.to_json().encode())
 
     def read_failures(self) -> dict[str, Failure]:
-        """Return every failure record by id. A damaged record becomes a retryable failure with such an error."""
+        """Return every failure by id. A damaged record becomes a failure that says so and can be retried."""
         failures = {}
         names = self.files.records("failures")
         for name, content in zip(names, self.files.read_many([*map(_failure_file, names)]), strict=True):
