@@ -64,8 +64,8 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
 def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> Plan:
     """Write the grid of the candidates into the working folder, and return its plan.
 
-    The plan has one cell for each candidate, in the order of ``candidates``. The method of a cell is ``auto`` with the
-    cell's candidate alone. If the sources are a folder of checkpoints, they are adopted first.
+    The plan has one cell for each candidate, in the order of ``candidates``. Each cell has the method ``auto``, which
+    chooses among candidates, with one candidate. If the sources are a folder of checkpoints, they are adopted first.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """

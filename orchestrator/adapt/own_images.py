@@ -46,7 +46,7 @@ class OwnImages:
         settings: the user's settings, with the catalog file of the working folder as the last one. The data root is a
             folder of links to the user's images and to the images of the sources.
         copies: groups of training images that show one picture, as positions in the training split, ascending.
-        notes: remarks of the check of the images, now or by an earlier run.
+        notes: remarks about the images, from the check that this or an earlier run made.
         given_parts: the name of each part that the user gives, and its path in the user's folder; see
             :func:`as_given`.
         raw: the opened dataset.

@@ -31,7 +31,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
 CHEAP_SECONDS = 60.0
-"""Seconds that a cheap candidate may take at least, even if the user gives less time for all candidates."""
+"""Seconds that a cheap candidate may always take, even if the user gives less time for all candidates."""
 
 
 @dataclass(frozen=True)

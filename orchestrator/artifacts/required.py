@@ -25,12 +25,13 @@ from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.tracks import TRACKS
 
 COOP_SMALLEST_CROP = 0.08
-"""The least share of an image that CoOp's training crops keep, which is the default of torchvision's crop."""
+"""The least share of an image's area that a training crop of CoOp keeps. torchvision's random crop has this default."""
 
 SHOTS_STEP = 16
 VIEWS_STEP = 20
 TEST_VIEWS_STEP = 16
-"""Numbers of shots and views are rounded up to multiples of these steps, so that cells share support artifacts."""
+"""Numbers of shots, of views of a support and of views of a test image are rounded up to multiples of these steps, so
+that more cells share an artifact."""
 
 FEW_SHOTS = (1, 4)
 """Support features hold 1, 4 or all stored images per class: the smallest of these numbers that is enough for a cell's

@@ -41,7 +41,8 @@ class Weights(StrictModel):
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
-"""Tags of weights that were trained with QuickGELU. open_clip's own table is read later, when weights are loaded."""
+"""Tags of weights that were trained with QuickGELU, to check a catalog entry without importing open_clip. When weights
+are loaded, the entry is compared with open_clip's own table."""
 
 
 class BackboneEntry(StrictModel):

@@ -64,8 +64,8 @@ class FolderRoute(StrictModel):
     """Class folders of images.
 
     Attributes:
-        folder: path under the data root of the folder with ``train/`` and ``test/``, or with ``all/`` or the class
-            folders themselves if a split recipe divides the images.
+        folder: path of a folder under the data root. It has the sub-folders ``train/`` and ``test/``. If a split recipe
+            divides the images, it has the sub-folder ``all/`` or the class folders themselves.
     """
 
     kind: Literal["folder"]

@@ -1,8 +1,8 @@
 """The registry of drawn tasks: what each task asks, and how its pictures are taken.
 
 All tasks of a domain share a camera style that the pre-training set does not have (a worn photocopier, a hazy camera).
-So models fine-tuned on some tasks of a domain hold directions that help another task. Each task also has a difference
-of its own.
+So what models learn in fine-tuning on some tasks of a domain helps in another task of the domain. Each task also has a
+difference of its own.
 
 A variant of a task, like ImageNet-A, -R, -Sketch and V2, has the same classes, other pictures, and no training split.
 """

@@ -186,9 +186,10 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
 def _expand_file(
     path: Path, overrides: Overrides, resolver: SourceResolver, including: tuple[Path, ...]
 ) -> Iterator[tuple[Cell, ResolvedMethod]]:
-    """Yield the cells of a file and of the files that it includes, each with its entry. A cell may come twice.
+    """Yield the cells of a file and of the files that it includes, each with its entry of ``methods``.
 
-    ``including``: the chain of files that led to this file. Raises ``UserError`` for a file that includes itself.
+    A cell may come twice. ``including``: the chain of files that led to this file. Raises ``UserError`` for a file that
+    includes itself.
     """
     location, file = Location.of(path), _read(path)
     chain = (*including, path.resolve())

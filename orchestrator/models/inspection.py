@@ -109,8 +109,8 @@ class CellInspection:
         splits: the predictions on each test split of the cell.
         rivals: results of other methods on the same task, the most accurate first.
         labels: cell id -> label of the method, for the cell and its rivals.
-        coefficients: name of a weight matrix -> its coefficients (r,) before training, ``None`` if unknown, and after
-            training; empty for methods without coefficients.
+        coefficients: name of a weight matrix -> its coefficients before training, or ``None`` if they are unknown, and
+            its coefficients after training, each (r,). Empty for methods without coefficients.
         overlap: ``None`` for methods without sources.
     """
 
@@ -233,9 +233,10 @@ def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
 def _coefficients(
     model: Model, inputs: CellInputs, result: Result
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
-    """Return each matrix's coefficients before and after training.
+    """Return the coefficients of each weight matrix before and after training; empty for a method without any.
 
-    The coefficients before training are computed from the sources and alpha. They are ``None`` without mean pooling.
+    Those before training are the mean of the sources' coefficients, times the recorded scale alpha. They are ``None``
+    if the method pools the sources in another way, or if there are no sources or no alpha.
     """
     if model.change is None:
         return {}

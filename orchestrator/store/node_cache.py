@@ -45,7 +45,7 @@ _KIND = "cache"
 
 
 class ChecksumMismatch(Exception):
-    """A file was downloaded several times, and never had the checksum of its manifest."""
+    """A file was downloaded several times, and never had the checksum that the artifact's manifest states."""
 
 
 def node_cache() -> NodeCache:

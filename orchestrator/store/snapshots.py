@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """The snapshot of the artifact at ``address``.
+    """The snapshot of the training that builds the artifact at ``address``.
 
     ``identity`` is the artifact's identity as canonical JSON. A stored snapshot with another identity is ignored.
     """

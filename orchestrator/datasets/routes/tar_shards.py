@@ -25,7 +25,7 @@ MAX_TEXT = 1 << 20
 """Largest size in bytes of a sample's label or description."""
 
 _Sample = tuple[dict[str, Callable[[], ImageSource]], dict[str, str]]
-"""Suffix -> function that returns the image; and column -> text."""
+"""The content of a sample: suffix of its image -> function that returns the image; and column of the table -> text."""
 
 
 class TarMember(tarfile.TarInfo):
