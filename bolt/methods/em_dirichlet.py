@@ -56,8 +56,10 @@ class EmDirichletSettings(Checked):
 
 
 def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
-    """Return each class's Dirichlet parameters (C, C) of maximum likelihood for its mean log q, from ``alpha_CC``
-    on."""
+    """Return each class's Dirichlet parameters (C, C) of maximum likelihood for its mean log q.
+
+    The iteration starts from ``alpha_CC``.
+    """
     for step in range(_MOST_STEPS):
         next_a = alpha_CC + 1
         curvature = (2 * (torch.digamma(next_a) * alpha_CC - torch.lgamma(next_a)) / alpha_CC.square()).abs()

@@ -73,8 +73,9 @@ def epoch_weights(settings: PromptSrcSettings) -> Tensor:
 def losses(
     task: Task, settings: PromptSrcSettings, unit_BD: Tensor, head_CD: Tensor, frozen_BD: Tensor, labels_B: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the weighted terms of the loss: cross-entropy, and the distances of texts, images and logits to frozen
-    CLIP.
+    """Return the four weighted terms of the loss.
+
+    They are the cross-entropy and the distances of class vectors, features and logits to those of the frozen CLIP.
 
     Args:
         unit_BD, head_CD: unit features and class vectors of the prompted towers.

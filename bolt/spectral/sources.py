@@ -41,7 +41,8 @@ class PooledBasis:
 class Sources(Interface):
     """Task vectors of the source models: the models fine-tuned on datasets other than the target.
 
-    An implementation leaves out the target's model and, under ``leave_group_out``, the models of its group.
+    An implementation leaves out the target's model and, under the protocol's switch ``leave_group_out``, the models of
+    all datasets in the target's group.
     """
 
     @property

@@ -276,7 +276,7 @@ class MemoryClassifier(Classifier):
         return (text_BC + self.factor * self.answers(unit_BD)).clamp_min(_SMALLEST).log()
 
     def answers(self, unit_BD: Tensor) -> Tensor:
-        """Return the probabilities p' (B, C) of unit features."""
+        """Return the class probabilities p' (B, C) that the memory gives to unit features."""
         logits_BC: Tensor = self.scale * torch.einsum("bd,bcd->bc", unit_BD, self.vectors(unit_BD))
         return logits_BC.softmax(dim=-1)
 

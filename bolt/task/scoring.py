@@ -25,7 +25,7 @@ class Predictions:
 
     Attributes:
         all_classes: argmax over all classes of the head, (N,).
-        probability: softmax probability of that class, float32 (N,).
+        probability: softmax probability of the class in ``all_classes``, float32 (N,).
         own_classes: argmax over the classes that occur in the split, (N,).
     """
 

@@ -26,7 +26,7 @@ MetricsCallback = Callable[[int, Mapping[str, float]], None]
 Curve = list[dict[str, float]]
 """One row per epoch: ``train_loss`` and ``learning_rate``."""
 Schedule = Callable[[int, int], float]
-"""``schedule(step, steps_per_epoch)`` -> the learning rate of a step, counted from 0 over all epochs."""
+"""``schedule(step, steps_per_epoch)`` -> the learning rate of a step; steps are counted from 0 over all epochs."""
 
 
 class Diverged(ArithmeticError):

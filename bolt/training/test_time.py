@@ -147,7 +147,7 @@ def unlabelled_losses(
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:
-    """Return the logits (N, C) of the test images before training, on the CPU: those of the text head on ``start``."""
+    """Return the text head's logits (N, C) of the test images under ``start`` or the frozen tower, on the CPU."""
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if start is None:
         features_ND = unlabelled.features().to(task.head_CD)
