@@ -16,7 +16,7 @@ from orchestrator.analysis.best_set import MIN_DATASETS, compare_datasets
 from orchestrator.analysis.paired_tests import Floats, Ints
 
 POINTS = 24
-"""Points for each doubling of k."""
+"""Number of interpolated points for each doubling of k."""
 WIDEST_STEP = 4
 """Nothing is interpolated between two k whose ratio is larger than this."""
 

@@ -57,8 +57,8 @@ class VarianceParts:
 
     Attributes:
         difference: mean difference in correctness, between -1 and 1.
-        seed_square, image_square, rest_square: mean squares of the two-way table. With one seed, only the image square
-            can be estimated, and the seed and rest squares are 0.
+        seed_square, image_square, rest_square: mean squares of the table of differences, seeds x images. With one seed,
+            only the image square can be estimated, and the seed and rest squares are 0.
         seeds, images: size of the table.
     """
 
@@ -180,9 +180,9 @@ def correct_by_method(
         predictions: by cell id. A cell without predictions is left out.
 
     Returns:
-        ``None`` if the methods cannot be compared image by image. Then a method has no predictions at all, there are
-        fewer than two images, or the cells were scored on different images, because the protocol draws the support from
-        the test split.
+        ``None`` if the methods cannot be compared image by image. This is so if a method has no predictions at all, if
+        there are fewer than two images, or if the cells were scored on different images, because the protocol draws the
+        support from the test split.
     """
     correct: dict[str, dict[int, Correct]] = {row.method: {} for row in rows}
     images = set()

@@ -1,7 +1,8 @@
 """Races the places of a grid: lists the cells that each place still needs, and the cells that it leaves out.
 
 A place is a track, protocol, backbone, domain and k. Its methods race if they may take part in verdicts, if there are
-two of them or more, and if there is more than one look. All other cells are wanted at once.
+two of them or more, and if the race has more than one look, which is a planned moment to decide. All other cells are
+wanted at once.
 
 All decisions are computed from the planned cells, their scores and their failures. So a run that was killed makes the
 same decisions when it is continued.
@@ -32,7 +33,7 @@ class RacedPlace:
     """The race of one place, with the names of its methods and its cells.
 
     Attributes:
-        methods: labels, in the order of the race's positions.
+        methods: labels. ``race`` refers to a method by its position here.
         cells: the cell at each (method, dataset, seed) position. A method without seeds has one cell for all seeds.
     """
 
@@ -194,7 +195,7 @@ def _raced(
 ) -> list[RacedPlace]:
     """Return the race of one place; none if there is nothing to decide."""
     methods = list(dict.fromkeys(labels[cell.id] for cell in cells))
-    # The order must be fixed before the first measurement, and must not depend on properties of the datasets.
+    # The order of the datasets must be fixed before the first measurement, and must not depend on their properties.
     datasets = sorted({cell.dataset.name for cell in cells}, key=fingerprint)
     seeds = sorted({cell.seed for cell in cells if labels[cell.id] not in fixed}) or [0]
     if len(methods) < 2 or len(planned_looks(len(datasets), len(seeds))) < 2:

@@ -11,7 +11,7 @@ from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.costs import FELT, Cost, cheapest, kinds
 
 LISTED = 3
-"""The sentence names at most this many methods besides the recommended method."""
+"""The most methods that the sentence of a recommendation names besides the recommended method."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Verdict:
 
     @property
     def loss(self) -> float | None:
-        """The largest distance in points of the recommended method from the best method, at 95 %.
+        """The number of points by which the recommended method is at most behind the best method, at 95 %.
 
-        It is the largest upper end of the intervals of the leads that the other methods of the best set have over the
-        recommended method. ``None`` if the recommended method is alone in the best set, or if the data are too few for
-        an interval.
+        Each other method of the best set has a lead over the recommended method, and each lead has an interval. The
+        loss is the largest upper end of these intervals. ``None`` if the recommended method is alone in the best set,
+        or if the data are too few for an interval.
         """
         pairs = [pair for pair in self.comparison.pairs if self.recommended in (pair.first, pair.second)]
         ends = []

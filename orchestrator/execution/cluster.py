@@ -83,7 +83,7 @@ def connect(
 def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> None:
     """Start a Ray instance on this machine and connect to it. Its files are in ``folder``, which others cannot open.
 
-    Ray gets a folder inside ``folder``, because each of Ray's workers opens Ray's folder to every user.
+    Ray gets a folder inside ``folder``, because each of Ray's workers gives every user access to Ray's folder.
     """
     import ray
 

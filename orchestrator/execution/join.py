@@ -175,7 +175,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the largest amount of a resource that the nodes can have together, within the limit on nodes."""
+        """Return the most of a resource that the nodes can have together, within the limit on their number."""
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

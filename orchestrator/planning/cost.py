@@ -10,10 +10,10 @@ The seconds and memory of a new cell are predicted from similar cells. The group
 6. any method on the same backbone,
 7. any cell.
 
-Memory is predicted from groups 1 to 3. Another track, backbone or method says too little, and a cell with too small a
-share of a GPU fails. Seconds are predicted from groups 3 to 7. Within a group, they are scaled by the counted
-operations, so a small dataset predicts a large one. In every group, the cells at the nearest k are used. If no group
-has a measurement, the prediction is ``None``. The caller then prints and uses an assumption.
+Memory is predicted from groups 1 to 3. Cells of another track, backbone or method say too little about memory, and a
+cell fails if its share of a GPU is too small. Seconds are predicted from groups 3 to 7. Within a group, they are scaled
+by the counted operations, so a small dataset predicts a large one. In every group, the cells at the nearest k are used.
+If no group has a measurement, the prediction is ``None``. The caller then prints and uses an assumption.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class CostModel:
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:
-    """Return the 10^9 operations of a cell in both towers, with training; 0 for a cell that only reads features."""
+    """Return the 10^9 operations of a cell in both towers, training included; 0 for one that only reads features."""
     method, settings = configured_method(cell)
     backbone = catalog.backbone(cell.backbone.name)
     entry = catalog.dataset(cell.dataset.name)

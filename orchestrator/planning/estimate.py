@@ -19,7 +19,7 @@ CORE_TFLOPS = 0.02
 """Assumed speed of one CPU core, in 10^12 operations a second, as measured on two server cores."""
 
 _TOWER_GFLOPS = 35.0
-"""10^9 operations of ViT-B/16 for an image. The speed of this machine's GPUs is assumed for a tower of this size."""
+"""10^9 operations of ViT-B/16 for an image. The assumed speed of a GPU is that in a tower of this size."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:

@@ -61,8 +61,8 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
     "bfloat16": (0.10, 0.19, 0.23),
 }
 """The share of the peak that batches of 32 images sustain while the GPU computes, for the three towers, on an H200 with
-torch 2.11. For B/32 and B/16 it was measured in BOLT's training step. For L/14 the forward pass was measured, and the
-float32 share is that of B/16. Less work is enough to fill a smaller GPU, which then sustains at least these shares."""
+torch 2.11. The shares of B/32 and B/16 were measured in BOLT's training step. For L/14 the forward pass was measured,
+and the float32 share is that of B/16. Less work fills a smaller GPU, which then sustains at least these shares."""
 
 
 def find_gpu(name: str) -> GpuKind:

@@ -116,7 +116,7 @@ class Plan:
 
     @cached_property
     def costs(self) -> CostModel:
-        """Predicts the seconds and memory of cells from the finished ones; learns more during a run."""
+        """The model that predicts seconds and memory of cells from the finished ones. It learns more during a run."""
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
 
     @property
@@ -180,9 +180,9 @@ def make_plan(
 
 
 def raced_plan(plan: Plan, store: Store) -> Plan:
-    """Return ``plan`` as a race: only the cells that the race measures first are to do.
+    """Return ``plan`` as a race: the cells to do are only those that the race measures first.
 
-    Its artifacts are those of ``plan`` that these cells and the next looks need.
+    The artifacts are those that these cells and the next looks of the race need.
     """
     first, missing = replace(plan, raced=True).with_races(store), frozenset(plan.missing)
     specs = _artifacts_to_have(first)

@@ -34,7 +34,7 @@ OVERDUE = 0.1
 """A piece of work that has run for some time is assumed to run on for at least this share of that time."""
 
 _CELLS = ""
-"""The folder that cells are counted under. Artifacts are counted under the folder of their kind."""
+"""The name under which cells are counted. Artifacts are counted under the name of their kind, which is a folder."""
 
 
 class Prediction(NamedTuple):
@@ -163,8 +163,8 @@ class ProgressCounter:
             if event.kind == "failed":
                 self._failures.append(Failed(event.key, event.error, self._log_of(event.key) or event.log))
             if event.kind == "finished":
-                # The time since the start event counts, because it has what is lost between cells. If a piece started
-                # before the first cell ended, this time does not count: workers had to start and load their backbones.
+                # The time since the start event is learned, because it includes what is lost between cells. It is not
+                # learned from pieces that started before the first cell ended: it then includes the start of workers.
                 seconds = max(event.seconds, now - start) if start >= self._first_end else event.seconds
                 self._first_end = min(self._first_end, now) if is_cell else self._first_end
                 self._costs.learn(pieces.work[event.key], seconds)

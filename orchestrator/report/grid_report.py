@@ -44,8 +44,8 @@ def read_grid_results(plan: Plan, store: Store) -> GridResults:
 def read_finished_results(plan: Plan, store: Store) -> GridResults:
     """Return the results of a plan, for a command that runs no cell.
 
-    Raises ``UserError`` if no cell is finished, or if no result has a score. The report would be empty, and it would
-    replace an earlier report.
+    Raises ``UserError`` if no cell is finished, or if no result has a score. Otherwise an empty report would replace an
+    earlier one.
     """
     if not plan.done:
         name = plan.grid.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 SELECTED = "†"
-"""The sign after a name or title whose numbers test labels may have chosen."""
+"""The sign after a name or title if test labels may have chosen the numbers."""
 SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a scale, which flatters the accuracy."
 
 

@@ -34,7 +34,7 @@ def write_published(folder: Path) -> Path:
 
 
 def write_field(folder: Path, *, reprinted: bool = False) -> Path:
-    """Write the literature's numbers on the field's eleven datasets, in the files of :func:`write_published`.
+    """Write the literature's numbers on the eleven usual few-shot datasets, in the files of :func:`write_published`.
 
     ``reprinted``: whether to show also the numbers that a source has copied from another one.
     """

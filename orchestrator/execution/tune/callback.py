@@ -193,7 +193,7 @@ def _request(trial: Trial) -> Resources:
 def _error_text(trial: Trial) -> str:
     """Return what ended a trial, from the text file that Tune has just written; nothing is unpickled."""
     with contextlib.suppress(OSError), open(trial.error_file, errors="replace") as stream:
-        return stream.read().partition("\n")[2].strip() or "unknown"  # the first line counts Tune's own failures
+        return stream.read().partition("\n")[2].strip() or "unknown"  # the first line is Tune's count of failures
     return "unknown"
 
 

@@ -17,7 +17,7 @@ ANSWER_SECONDS = 20.0
 
 
 def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
-    """Return a function that returns the resources for cells, including those that the autoscaler can still start.
+    """Return a function that returns the CPUs and GPUs for cells, with those that the autoscaler can still start.
 
     When GPUs join, the function tells ``packing`` their number and the memory of the smallest one, unless the
     ``device`` of the run is the CPU.

@@ -27,9 +27,9 @@ _Cell = tuple[int, Resources]
 
 
 class CellQueue(Searcher):  # type: ignore[misc]
-    """The cells that wait and those that run. Tune asks it for the configuration of the next trial.
+    """The cells that wait and those that run. Tune asks the queue for the configuration of the next trial.
 
-    Which cell is next:
+    A request is the CPUs and the share of a GPU that a cell asks for. Which cell is next:
 
     - A worker can be reused only for a cell with the same request, and starting one takes seconds. So a slot that
       becomes free goes to a cell with the same request, if there is one among the next :data:`WINDOW`.
@@ -172,7 +172,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         return number, request
 
     def _share(self, request: Resources) -> float:
-        """Return the share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""
+        """Return the share of the cluster's CPUs that a request takes, or that of its GPUs if this is larger."""
         return max(request.cpus / max(self._size.cpus, 1.0), request.gpus / max(self._size.gpus, 1.0))
 
     def _fits(self, request: Resources) -> bool:

@@ -47,7 +47,7 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
             self._kept.append((cache, trial.placement_group_factory))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Return the newest waiting trial. The controller may end the kept workers that no cell has taken over."""
+        """Return the newest waiting trial. The controller may now end kept workers that no cell has taken over."""
         while self._kept:
             cache, request = self._kept.pop()
             cache.decrease_max(request)

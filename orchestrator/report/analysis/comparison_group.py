@@ -97,7 +97,10 @@ class ComparisonGroup:
         return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
-        """Return the rows of one method on one test split, by seed. A fixed method has the same row at every k."""
+        """Return the rows of one method on one test split, by seed.
+
+        A fixed method, which draws nothing at random, has the same row at every k.
+        """
         return self._rows.get((method, 0 if method in self.fixed else k, test), {})
 
     def rows_at(self, method: str, k: int) -> list[Row]:

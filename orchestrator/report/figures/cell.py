@@ -92,7 +92,7 @@ def coefficient_spectra(
 
 
 def overlap_map(overlap: Overlap | None) -> FigureFile | None:
-    """Draw a map, sources x sources, of how much the spaces of their leading directions overlap.
+    """Draw a map, sources x sources, of how much the leading directions of two sources span the same space.
 
     The colours span the values of different sources. The diagonal is 1 everywhere and stays empty. ``None`` for fewer
     than two sources.

@@ -62,9 +62,10 @@ def _draw_lines(
     axes: Any, grid: GridResults, group: ComparisonGroup, xs: Sequence[int],
     means: Mapping[str, Sequence[Summary | None]], *, zorder: int, **line: Any,
 ) -> None:  # fmt: skip
-    """Draw a line for every method, with its name at the end. Methods that are not fixed get a band of deviations.
+    """Draw a line for every method, with its name at the end and a band of ± one deviation.
 
-    ``zorder``: of the lines of methods that are not fixed; ``line``: matplotlib's settings of all lines.
+    Fixed methods, which draw nothing at random, have no band. ``zorder`` is that of the lines of all other methods;
+    ``line`` has matplotlib's settings of all lines.
     """
     labels = []
     for method, own in means.items():

@@ -81,7 +81,10 @@ def _split(found: CellInspection, index: int) -> dict[str, Any]:
 
 
 def _example(predictions: SplitPredictions, i: int, others: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-    """Return what the page shows beside image ``i``: true class, prediction, and predictions of rivals ``others``."""
+    """Return what the page shows beside image ``i``: true class, prediction, and what other cells predicted.
+
+    ``others``: the ids of these cells.
+    """
     votes = Counter(int(predictions.rivals[id_][i]) for id_ in others)
     right = votes.pop(int(predictions.labels[i]), 0)
     text = f"{right} of {len(others)} others right" if others else ""

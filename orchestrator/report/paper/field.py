@@ -1,4 +1,4 @@
-"""Tables of what the literature has measured on the field's eleven datasets, alone or beside a grid's own results.
+"""Tables of what the literature has measured on the eleven usual few-shot datasets, alone or beside a grid's results.
 
 Several sources may have a number of the same method and dataset. A number is first hand if the source's authors
 measured it themselves. Numbers that a source has reprinted are shown only if asked for.

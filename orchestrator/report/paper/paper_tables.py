@@ -290,8 +290,8 @@ _DATASET_TABLES = (
 def dataset_tables(grid: GridResults | None = None) -> Iterator[Table]:
     """Yield the paper's tables of datasets and of the accuracy of fine-tuned models.
 
-    Without ``grid``, they have the printed numbers alone. With ``grid``, they also have the accuracies of its source
-    models; tables without any of these models are left out.
+    Without ``grid``, they have the printed numbers alone. With ``grid``, they also have the accuracies of the grid's
+    source models; tables without any of these models are left out.
     """
     names_of, sources = (grid.names_of, grid.sources) if grid else (None, ())
     measured = {names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in sources} if names_of else {}

@@ -57,7 +57,7 @@ def setting_text(value: Any) -> str:
 
 
 def effects_table(grid: GridResults) -> Table | None:
-    """Make a table of what each changed switch does to each method.
+    """Make a table of what each changed switch of a protocol does to each method.
 
     A switch that changes nothing for any method gets one row for all methods. ``None`` if no changed protocol has
     results together with its base protocol.
@@ -170,7 +170,7 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """Return the results by a key of everything that the two cells of a pair must share.
+    """Return key -> result. The key has all that the two cells of a pair must share; ``variant_of`` gives a part of it.
 
     Results that have their key in common with another one are left out.
     """

@@ -16,7 +16,7 @@ from orchestrator.report.tables.latex import to_latex
 from orchestrator.report.tables.table import Entry, Table
 
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
-"""Titles of columns by whose values readers can filter a long table."""
+"""Titles of the columns by which readers can filter a long table."""
 _LONG = 12
 """Tables with more rows have filters. The page's script has the same limit for its search field."""
 

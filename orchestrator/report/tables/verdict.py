@@ -1,4 +1,4 @@
-"""Which methods may be the best: every method of a comparison beside the first one, over datasets."""
+"""Tables of which methods may be the best on datasets: every method of a comparison, compared with the first one."""
 
 from __future__ import annotations
 
