@@ -142,7 +142,8 @@ class DatasetEntry(StrictModel):
             if len(self.class_names) != self.classes:
                 raise ValueError(f"class_names has {len(self.class_names)} names, classes says {self.classes}")
             names = list(self.class_names.values() if isinstance(self.class_names, dict) else self.class_names)
-            twice = sorted({name for name in names if names.count(name) > 1})
+            plain = [" ".join(name.casefold().split()) for name in names]
+            twice = sorted({name for name, own in zip(names, plain, strict=True) if plain.count(own) > 1})
             if twice:
                 raise ValueError(f"two classes are called {twice[0]!r}; the text head could not tell them apart")
             if isinstance(self.prompts, dict) and (other := sorted({*names} ^ {*self.prompts})):

@@ -40,13 +40,15 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
     Copies of a dataset spell its names differently. Therefore a name that is not a key of the mapping takes the words
     of the only key with the same letters and digits.
 
-    Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
+    Raises ``UserError`` when the numbers of names differ, a list has the data's names in another order, a mapping lacks
+    a class, or two classes get the same words.
     """
     given = class_names_of(entry)
     where = f"dataset {entry.name}, field class_names"
     if isinstance(given, tuple):
         if len(given) != len(from_data):
             raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
+        _check_order(given, from_data, where)
         return given
     renamed = entry.renamed if given is None else given
     by_plain = _by_plain(renamed)
@@ -122,6 +124,15 @@ def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
+
+
+def _check_order(given: Sequence[str], from_data: Sequence[str], where: str) -> None:
+    """Raise ``UserError`` if a list of names gives a class the name that another class has in the data."""
+    known = {_plain(name) for name in from_data}
+    for name, own in zip(given, from_data, strict=True):
+        if _plain(name) in known and _plain(name) != _plain(own):
+            what = f"the list is not in label order: {name!r} is where the data's class is {own!r}"
+            raise UserError(what, where=where, hint=f"write a mapping from the data's names: {{{own}: WORDS, ...}}")
 
 
 def _check_distinct(words: Sequence[str], names: Sequence[str], where: str) -> None:

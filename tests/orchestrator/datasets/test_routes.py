@@ -417,6 +417,23 @@ def test_class_names_match_regardless_of_spelling() -> None:
         assert class_words_of(entry, spelled) == ("bare land", "golf links")
 
 
+def test_a_list_of_the_datas_names_in_another_order_is_refused() -> None:
+    """Cats were called dogs. A list is in label order, which is the order of the names for folders and tables."""
+    entry = entry_with(MANUAL, class_names=["cat", "dog", "Bird"], classes=3)
+    with pytest.raises(
+        UserError, match=r"not in label order: 'cat' is where the data's class is 'bird'.*\n.*\{bird: WORDS"
+    ):
+        class_words_of(entry, ["bird", "cat", "dog"])
+    assert class_words_of(entry, ["cat", "dog", "bird"]) == ("cat", "dog", "Bird")
+    assert class_words_of(entry, ["c0", "c1", "c2"]) == ("cat", "dog", "Bird")
+
+
+@pytest.mark.parametrize("words", [["red mug", "Red Mug"], ["red mug", "red  mug"]])
+def test_words_that_the_tokenizer_cannot_tell_apart_are_refused(words: list[str]) -> None:
+    with pytest.raises(ValueError, match="could not tell them apart"):
+        entry_with(MANUAL, class_names=words, classes=2)
+
+
 def test_some_classes_can_be_renamed() -> None:
     entry = entry_with(MANUAL, renamed={"Parting lot": "parking lot"})
     assert class_words_of(entry, ["fish_pond", "Parting lot"]) == ("fish pond", "parking lot")
