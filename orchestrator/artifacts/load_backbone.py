@@ -189,7 +189,7 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
 
 def _architecture(entry: BackboneEntry) -> str:
-    """Return open_clip's name of the architecture. The architecture of a model-config file is registered first."""
+    """Return open_clip's name of the architecture. If a model-config file defines it, open_clip is told of it first."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing, so the hub should fail at once
     import open_clip
 

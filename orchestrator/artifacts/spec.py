@@ -119,7 +119,7 @@ class ArtifactSpec(ABC):
         return 0.0
 
     def gpu_mib(self, catalog: Catalog) -> float | None:
-        """Return the estimated GPU memory of a build in MiB with CUDA's context; ``None`` to use ``gpu_share``."""
+        """Return the estimated GPU memory of a build in MiB, CUDA's context included; ``None`` to use ``gpu_share``."""
         return None
 
     @abstractmethod

@@ -151,9 +151,9 @@ class DomainTotal(ArtifactSpec):
 class SourceSet(Sources):
     """The sources of a cell, in the cell's order, read from the store.
 
-    If the store has a domain total that covers the sources and few others, the mean task vector is computed from this
-    total minus the other sources. Otherwise the task vectors of the sources are summed. Both ways give the same bits,
-    because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
+    To compute the mean task vector, the task vectors of the sources are summed. If the store has the sum of a domain
+    that covers the sources and few others, the others' task vectors are subtracted from it instead. Both ways give the
+    same bits, because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
     ``cache`` is the dictionary that :meth:`cached` uses.
     """

@@ -38,8 +38,8 @@ class DatasetOptions:
 
     Attributes:
         name: the key of the dataset; ``None`` takes the folder's name.
-        title: its name in tables; ``None`` takes the folder's name.
-        domain: the domain that it belongs to; a new domain is added to the catalog.
+        title: the name of the dataset in tables; ``None`` takes the folder's name.
+        domain: the domain of the dataset; a new domain is added to the catalog.
         templates: prompts with ``{}``; the set ``plain`` if empty.
         mirrorable: whether a mirrored image keeps its class.
         licence: the terms of the images.

@@ -154,7 +154,7 @@ def _digest(path: Path) -> str:
 
 
 def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:
-    """List the classes that were removed, added or renamed. A class was renamed if its image files are the same."""
+    """List the classes that were removed, added or renamed. A class counts as renamed if its images are the same."""
     old, new = _digests_by_class(before), _digests_by_class(now)
     gone = {name: digests for name, digests in old.items() if name not in new}
     added = {name: digests for name, digests in new.items() if name not in old}

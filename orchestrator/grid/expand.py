@@ -95,7 +95,7 @@ def expand_block(
 
 
 def _find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:
-    """Return the datasets that a block names, or the datasets with training images of the domains that it names.
+    """Return the datasets that a block names; or, if it names domains, their datasets that have training images.
 
     Raises ``UserError`` for an unknown name, and if the block names both datasets and domains, or neither.
     """

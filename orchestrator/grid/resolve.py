@@ -41,7 +41,7 @@ class ResolvedMethod:
         settings: the settings of the method, on the block's track.
         uses_sources: whether the method reads source datasets with these settings.
         label: the label in the entry, if any.
-        precision: the number format of the towers in the entry, if any.
+        precision: the number format of the towers, if the entry states one.
         location: the location of the entry, for messages.
     """
 

@@ -126,7 +126,10 @@ class CellInspection:
 
 
 def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
-    """Return a cell's predictions, rivals, coefficients and overlap of sources. Raises like ``restore_model``."""
+    """Return a cell's predictions, rivals, coefficients and overlap of sources.
+
+    Raises what :func:`orchestrator.models.export.restore_model` raises.
+    """
     cell = result.cell
     rivals = find_rivals(result, loaded.store)
     compared = [result, *rivals]

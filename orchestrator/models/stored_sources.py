@@ -39,7 +39,7 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
 def _of_one(
     entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
 ) -> list[RenderableType]:
-    """Return the title, table and missing datasets of one backbone.
+    """Return what to print about one backbone: its title, a table of its source models, the datasets without a model.
 
     ``tuned``: (digest of the backbone, dataset) -> the models in the store that were fine-tuned.
     """

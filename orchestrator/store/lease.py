@@ -96,9 +96,9 @@ class Owner(BaseModel):
 def grid_lease(files: Files, grid: str, notify: Callable[[str], None] = lambda message: None) -> Iterator[None]:
     """Hold the lease on a grid during the block, and renew it from a thread.
 
-    The lease of a killed driver is taken over, and ``notify`` is called with a line about it. If the last driver was on
-    another machine and may be alive, its lease is watched first. Raises ``UserError`` if another process holds the
-    lease.
+    If the process that held the lease was killed, the lease is taken over, and ``notify`` is called with a line about
+    it. If that process was on another machine and may be alive, its lease is watched first. Raises ``UserError`` if
+    another process holds the lease.
     """
     name, mine, ended = f"locks/{grid}.lease", Owner(), threading.Event()
     root = Path(files.root) if files.is_local else None

@@ -202,7 +202,7 @@ class Result(_Strict):
 
     @property
     def shifted_accuracy(self) -> float | None:
-        """The mean accuracy on shifted test sets, without the target's own; ``None`` on tracks without such sets."""
+        """The mean accuracy on shifted test sets, not on the target's own; ``None`` on tracks without shifted sets."""
         shifted = [e.accuracy for e in self.evaluations if e.dataset != self.cell.dataset.name]
         return fmean(shifted) if shifted and stored_track(self.cell.track).scores_variants else None
 

@@ -82,7 +82,7 @@ def _plain(name: str) -> str:
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Return the class names of the first part in ``found``; and all parts, labelled by the positions of the names.
+    """Return the class names of the first part in ``found``; and all parts. A label is the position of a class's name.
 
     Raises ``UserError`` for a class that the first part does not have, and for a class without images.
     """
