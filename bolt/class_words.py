@@ -20,10 +20,12 @@ _WORDNET = re.compile(r"(n\d{8})(?:[\s._-]+(.*[^\W\d_].*))?")
 
 _NUMBERED = re.compile(r"(\d{1,9})([\s._-]+)(\D.*)")
 _CODE = re.compile(
-    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|none|null|.*[][{}|].*"
+    r"[a-z]{0,2}\d+(\.\d+)?[a-z]?|[a-z]|[b-df-hj-np-tv-xz]{2,4}|(?=.*\d)[0-9a-f]{6,}|[\W_]+|nan|n/?a|none|null|.*[][{}|].*"
+    r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
+    r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*"
 )
 """Matches what captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, what
-programs write for nothing, and lists such as ``['cat']`` and ``cat|dog``."""
+programs write for nothing, lists such as ``['cat']`` and ``cat|dog``, and counted names such as ``class 01``."""
 
 _SHOWN = 4
 

@@ -36,7 +36,8 @@ TABLES = (".csv", ".tsv", ".txt", ".parquet", ".tar")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "path": ("path", "file_path", "filepath", "image_path", "file", "filename", "file_name", "image", "image_name",
              "img", "image_id", "id"),
-    "label": ("label", "class", "class_name", "label_name", "category", "cls", "target", "y"),
+    "label": ("label", "class", "class_name", "label_name", "category", "cls", "target", "y",
+              "labels", "classes", "class_id", "classid", "label_id", "category_name", "category_id", "choice"),
     "split": ("split", "part", "subset", "fold"),
 }  # fmt: skip
 """Usual names of a table's columns, in any case. The first name that the table has is used."""

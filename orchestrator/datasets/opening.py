@@ -45,7 +45,9 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
             raise UserError(
                 f"{entry.name} has no images in its {split} split",
                 where=f"dataset {entry.name}, field route",
-                hint="check the files that the route names for this split, and the list of excluded images",
+                hint="every class needs at least two images for an 80/20 split"
+                if entry.splits.recipe == "eighty_twenty"
+                else "check the files that the route names for this split, and the list of excluded images",
             )
     return RawDataset(class_words_of(entry, names), parts["train"], parts["test"], parts.get("val"))
 

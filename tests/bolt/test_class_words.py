@@ -42,6 +42,7 @@ def test_class_words_come_from_folder_names(named: dict[str, str]) -> None:
         (["n99999999", "c0", "cat"], "no words: 'n99999999', 'c0'"),
         (["bkl", "mel"], "no words: 'bkl'"),
         (["['cat']", "dog|cat", "nan", "owl"], "no words: \"['cat']\", 'dog|cat', 'nan';"),
+        (["class_01", "Label-2", "New folder (3)", "group"], "no words: 'class 01', 'label-2', 'new folder (3)';"),
         (["12_cat", "47_dog"], "left out: 12_cat -> cat"),
         (["猫", "cat"], "another script: '猫'"),
         (["18-wheeler", "C-130", "747-400", "hôtel", "gym"], ""),

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from bolt.clip.image_files import ImageSource
-from bolt.image_folders import images_below, is_image, part_of
+from bolt.image_folders import images_below, is_image, part_of, why_no_classes
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
 from orchestrator.datasets.part import Part, file_part, make_part
@@ -28,6 +28,8 @@ from orchestrator.util.errors import UserError, shorten
 from orchestrator.util.units import listed
 
 SHOWN = 10
+
+_MARKS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 
 class Table(NamedTuple):
@@ -152,11 +154,13 @@ def paths_and_labels(
     columns = {**columns}
     if "label" not in names and (marks := marked_classes(columns)):
         rows = range(len(columns[marks[0]]))
-        columns["label"] = [next(name for name in marks if float(columns[name][row])) for row in rows]
+        columns["label"] = [next(name for name in marks if _MARKS[columns[name][row].casefold()]) for row in rows]
     for key in ("path", "label"):
         name = names.get(key, key)
         if name not in columns:
-            column = next((column for column in columns if column and column not in names.values()), "NAME")
+            distinct = {column: len(set(values)) for column, values in columns.items() if column not in names.values()}
+            counts = {count: column for column, count in reversed(distinct.items()) if column and count > 1}
+            column = counts[min(counts) if key == "label" else max(counts)] if counts else "NAME"
             option = shlex.join(["--column", f"{key}={column}"])
             raise UserError(
                 f"has no column {name!r}, only {', '.join(columns) or 'an empty first line'}",
@@ -174,11 +178,13 @@ def paths_and_labels(
 def marked_classes(columns: Mapping[str, list[str]]) -> list[str]:
     """Return the columns of a table that has a column of 0 and 1 for each class, with a single 1 in every row.
 
-    For any other table, return no columns.
+    ``False`` and ``True`` count as 0 and 1. For any other table, return no columns.
     """
-    marks = [name for name, values in columns.items() if values and set(values) <= {"0", "1", "0.0", "1.0"}]
-    counts = {sum(map(float, row)) for row in zip(*(columns[name] for name in marks), strict=True)}
-    return marks if len(marks) > 1 and counts == {1.0} else []
+    marks = [name for name, values in columns.items() if values and {text.casefold() for text in values} <= {*_MARKS}]
+    counts = {
+        sum(_MARKS[text.casefold()] for text in row) for row in zip(*(columns[name] for name in marks), strict=True)
+    }
+    return marks if len(marks) > 1 and counts == {1} and not why_no_classes(marks) else []
 
 
 def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str | None]:

@@ -118,6 +118,32 @@ _TABLES: dict[str, tuple[str, str, tuple[str, ...] | str, str]] = {
     "another language": ("utf-8", "datei,klasse\n" + _ROWS("cat", "dog"), ("cat", "dog"), "label from 'klasse'"),
     "numbers and names": ("utf-8", "path,label,art\n" + _ROWS("1,cat", "0,dog"), ("cat", "dog"), "1 is cat, 0 is dog"),
     "marks": ("utf-8", "image,cat,dog\n" + _ROWS("1.0,0.0", "0.0,1.0"), ("cat", "dog"), "its only 1: cat, dog"),
+    "marks of pandas": ("utf-8", "image,cat,dog\n" + _ROWS("True,False", "False,True"), ("cat", "dog"), "its only 1"),
+    "marks of parts": (
+        "utf-8",
+        "image,art,is_train,is_test\n" + _ROWS("cat,1,0", "dog,0,1"),
+        "seems to say which rows are for training",
+        "",
+    ),
+    "an annotation tool's": (
+        "utf-8",
+        "image,id,choice,annotator\n"
+        + "".join(f"/data/upload/1/{n}.jpg,7{n},{c},1\n" for n, c in enumerate(("cat", "dog") * 2, 1)),
+        ("cat", "dog"),
+        "label from 'choice'",
+    ),
+    "a hint that fits": (
+        "utf-8",
+        "image,width,breed\n" + "".join(f"{n}.jpg,{n}0,{'ab'[n % 2]}\n" for n in range(1, 5)),
+        "--column label=breed",
+        "",
+    ),
+    "a label for each image": (
+        "utf-8",
+        "path,label\n1.jpg,a\n2.jpg,b\n3.jpg,c\n4.jpg,d\n",
+        "every class needs at least two images",
+        "",
+    ),
     "numbers with a point": ("utf-8", "path,label\n" + _ROWS("1.0", "2.0"), ("1.0", "2.0"), "no words"),
     "folds": ("utf-8", "path,label,fold\n" + _ROWS("a,1", "b,2"), ("a", "b"), "not used: fold"),
     "no header": ("utf-8", _ROWS("cat", "dog"), "the first line has the image 1.jpg", ""),
@@ -137,7 +163,7 @@ def test_a_table_is_read_where_it_is_unambiguous_and_refused_elsewhere(tmp_path:
     table.write_bytes(text.encode(encoding))
     if isinstance(expected, str):
         with pytest.raises(UserError) as refusal:
-            find_layout(table)
+            add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions(name="mine"))
         assert expected in str(refusal.value)
         return
     added = add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions(name="mine"))
