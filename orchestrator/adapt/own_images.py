@@ -29,6 +29,7 @@ from orchestrator.datasets.adding import add_layout, dataset_key
 from orchestrator.datasets.layouts import Layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.routes.class_folders import held_instead
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
@@ -198,7 +199,11 @@ def _link_images(target: Path, parts: Mapping[str, Path]) -> None:
     for folder in class_folders(parts["train"]) if "test" not in parts else []:
         paths = images_below(folder)
         if not paths:
-            raise UserError(f"the class folder {folder.name!r} holds no images", where=str(parts["train"]))
+            raise UserError(
+                f"the class folder {folder.name!r} holds no images",
+                where=str(parts["train"]),
+                hint=held_instead(folder),
+            )
         standing_in = next((path for path in paths if os.access(path, os.R_OK)), paths[0])
         links[target / "test" / folder.name / standing_in.name] = standing_in
     _link(links)

@@ -76,6 +76,13 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
         )
 
 
+def held_instead(folder: Path) -> str:
+    """Return lines that count what in a folder is not used as an image."""
+    unused = Counter[str]()
+    deque(iterate_images(folder, unused), maxlen=0)
+    return "\n  ".join(unused_lines(unused))
+
+
 def _plain(name: str) -> str:
     """Return the letters and digits of a name, which two spellings of one name have in common."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
@@ -92,10 +99,9 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[st
         if unexpected := sorted(classes.keys() - label_of.keys()):
             raise UserError(f"class folder {unexpected[0]!r} is in {split}/ but not in {first}/", where=str(folder))
         if empty := [name for name, paths in classes.items() if not paths]:
-            part, unused = "" if split == "all" else f" in {split}/", Counter[str]()
-            deque(iterate_images(folder, unused), maxlen=0)
+            part = "" if split == "all" else f" in {split}/"
             what = f"class folders without images{part}: {', '.join(empty[:8])}"
-            raise UserError(what, where=str(folder), hint="\n  ".join(unused_lines(unused)))
+            raise UserError(what, where=str(folder), hint=held_instead(folder))
     parts = {split: _labelled(classes, label_of.__getitem__, folder) for split, classes in found.items()}
     return list(label_of), parts
 

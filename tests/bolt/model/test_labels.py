@@ -104,6 +104,9 @@ def test_a_list_of_paths_may_name_files_folders_and_nothing(model: tuple[Path, M
     assert r"pics/\udcff.png" in run(model[0], raw).stdout
     nothing = run(model[0], "-", "-o", "none.csv", listed=b"nowhere.png\n")
     assert (nothing.exit_code, Path("none.csv").exists()) == (1, False)
+    for other in ("pics/0.png\r\n".encode("utf-16"), b"pics/0.png\0pics/1.png\0"):
+        unread = run(model[0], "-", listed=other)
+        assert (unread.exit_code, "one per line" in unread.stderr) == (1, True)
 
 
 def test_a_threshold_leaves_the_others_to_a_person(model: tuple[Path, Model], pictures: Path) -> None:

@@ -57,6 +57,14 @@ def test_broken_images_are_counted_and_named_as_the_user_sees_them(tmp_path: Pat
     assert str(refused.value).startswith(f"1 of 9 images cannot be decoded:\n  {part}red_mug/000.jpg: ")
 
 
+def test_what_a_class_holds_instead_of_images_is_said(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 2)
+    for path in (tmp_path / "ware" / "red_mug").iterdir():
+        path.rename(path.with_suffix(".dcm"))
+    with pytest.raises(UserError, match=r"2 \.dcm files: not used"):
+        prepare(tmp_path, DatasetOptions())
+
+
 def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 3)
     broken = tmp_path / "ware" / "red_mug" / "000.jpg"
