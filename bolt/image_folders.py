@@ -195,6 +195,14 @@ def why_no_classes(names: Sequence[str]) -> str:
     return ""
 
 
+def why_no_class_folders(folders: Iterable[Path]) -> str:
+    """Return why folders are no classes, by their names or by those of the folders in them; empty if they may be."""
+    folders = list(folders)
+    inner = ((path, why_no_classes([each.name for each in class_folders(path)])) for path in folders)
+    inside = (f"in {path.name}/, {wrong}" for path, wrong in inner if wrong)
+    return why_no_classes([path.name for path in folders]) or next(inside, "")
+
+
 def part_of(name: str) -> str | None:
     """Return the part that a folder's name means, such as ``train`` for ``Training``; ``None`` if it means no part."""
     return next((part for part, names in PARTS.items() if name.casefold() in names), None)

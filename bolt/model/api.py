@@ -25,7 +25,7 @@ from bolt.image_folders import (
     images_below,
     part_folders,
     unused_notes,
-    why_no_classes,
+    why_no_class_folders,
 )
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
@@ -123,7 +123,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     classes = [path for path, found in files.items() if found]
     if not classes:
         raise FileNotFoundError(f"{classes_in} holds no sub-folder with images ({', '.join(sorted(image_suffixes()))})")
-    if wrong := why_no_classes([path.name for path in classes]):
+    if wrong := why_no_class_folders(classes):
         raise ValueError(f"{classes_in}: {wrong}; make a folder for each class, as train/CLASS/")
     words, about_words = class_words([path.name for path in classes])
     check_distinct([*words.values()], [*words])

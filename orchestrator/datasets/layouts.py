@@ -24,7 +24,7 @@ from bolt.image_folders import (
     part_folders,
     part_of,
     unused_notes,
-    why_no_classes,
+    why_no_class_folders,
 )
 from orchestrator.datasets.routes.class_folders import refuse_untested
 from orchestrator.datasets.routes.manifest import find_files, marked_classes, paths_and_labels, read_table
@@ -155,7 +155,7 @@ def folder_layout(given: Path, *, tested: bool = True) -> Layout:
         loose = len(images_in(folder))
         what = "the folder holds " + (f"{loose} images and " if loose else "") + "no class folders"
         raise UserError(what, where=str(folder), hint=_advice(folder))
-    if wrong := why_no_classes([path.name for path in classes]):
+    if wrong := why_no_class_folders(classes):
         hint = "classes are in train/CLASS/ and test/CLASS/, or side by side: " + _advice(folder)
         raise UserError(wrong, where=str(classes[0].parent), hint=hint)
     nested = [path for path in classes if class_folders(path) and not images_in(path)]

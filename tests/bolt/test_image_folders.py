@@ -178,3 +178,13 @@ def test_the_library_reads_what_the_commands_read(tmp_path: Path) -> None:
     said = " ".join(str(warning.message) for warning in warned)
     assert "val/ is not used: 1 image" in said
     assert "owl/ holds no images" in said
+
+
+@pytest.mark.parametrize("inner", ["train test", "Training val Testing", "images masks"])
+def test_parts_inside_the_classes_are_not_mixed(inner: str, tmp_path: Path) -> None:
+    """The test images of CLASS/test/ became training images."""
+    for name in inner.split():
+        for kind in ("cat", "dog"):
+            fill(tmp_path / kind / name, "0.png")
+    with pytest.raises(ValueError, match=r"in cat/, .* look like"):
+        bolt.read_folder(tmp_path)

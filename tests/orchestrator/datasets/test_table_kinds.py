@@ -1,4 +1,4 @@
-"""Tables that are near to those that ``data add`` reads: refused with the reason, never read as something else."""
+"""Tables and folders near to those that ``data add`` reads: refused with the reason, never read as something else."""
 
 import json
 from pathlib import Path
@@ -68,3 +68,13 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
 def test_another_column_of_yes_and_no_is_only_not_used(tmp_path: Path) -> None:
     found = find_layout(_csv(tmp_path, "path,label,value", "cat,0", "dog,1"))
     assert "columns that are not used: value" in found.notes
+
+
+@pytest.mark.parametrize("inner", ["train test", "images masks"])
+def test_parts_inside_the_classes_are_not_mixed(inner: str, tmp_path: Path) -> None:
+    for name in inner.split():
+        for kind in ("cat", "dog"):
+            (tmp_path / kind / name).mkdir(parents=True)
+            (tmp_path / kind / name / "0.png").touch()
+    with pytest.raises(UserError, match=r"in cat/, .* look like"):
+        find_layout(tmp_path)
