@@ -67,8 +67,9 @@ class AtlasSettings(TrainingRecipe):
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
     """Draw a group for every entry of every tensor, uniformly and independently: int64 of the tensor's shape.
 
-    Tensors of one shape share their groups, because ``axes`` and the shape seed the draw. ``tensors`` are in the
-    tower's orientation. The groups of ``proj`` are drawn in open_clip's orientation, which is the transpose.
+    Tensors of one shape have the same groups, because the seed depends on ``group_count``, ``axes`` and the shape
+    only. ``tensors`` are in the tower's orientation. The groups of ``proj`` are drawn in open_clip's orientation, which
+    is the transpose.
     """
     groups = {}
     for name, tensor in tensors.items():

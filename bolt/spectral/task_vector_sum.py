@@ -69,5 +69,5 @@ def _on_grid(task_vector: Tensor) -> Tensor:
     low, high = torch.aminmax(task_vector)
     if not (float(low) > -_LARGEST and float(high) < _LARGEST):  # true for NaN too
         raise ValueError(f"a task vector has entries that are NaN, infinite or not below {_LARGEST:g} in magnitude")
-    # Float64 numbers near 1.5 * 2**52 steps are one step apart, so this addition rounds to whole steps.
+    # Float64 numbers near _ROUNDER are GRID apart. So adding _ROUNDER rounds an entry to a multiple of GRID.
     return task_vector.to(torch.float64, copy=True).add_(_ROUNDER).sub_(_ROUNDER)

@@ -87,7 +87,7 @@ def calibration_error(answers: Answers) -> float:
 
 
 def brier(answers: Answers) -> float:
-    """Return the mean squared difference between the probability of a prediction and 1 if it is right, else 0."""
+    """Return the mean of (p - c) ** 2: p is the probability of the predicted class; c is 1 if it is right, else 0."""
     return 100 * float(((answers.probability_N - answers.correct_N) ** 2).mean())
 
 

@@ -205,9 +205,9 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     The mean of the contributions is the balanced accuracy of the seed. An image of a small class counts more: its
     weight is inverse to the size of its class.
 
-    In each contribution, the recall of the image's class is replaced by the mean recall of all classes. So differences
-    between the recalls of classes do not count as variance between images. They are no such variance, because every
-    sample of images has the same classes.
+    In each contribution, the recall of the image's class is replaced by the mean recall of all classes. Without this,
+    differences between the recalls of classes would count as variance between images. They must not count, because
+    another sample of images would have the same classes.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

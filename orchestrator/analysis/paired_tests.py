@@ -84,11 +84,11 @@ def t_values(difference: Floats, error: Floats) -> Floats:
 def with_skew_intervals(
     tests: PairedTests, differences_PN: Floats, rows_P: NDArray[np.bool_], confidence: float = CONFIDENCE
 ) -> PairedTests:
-    """Return the tests, with the intervals of the pairs ``rows_P`` corrected for skew.
+    """Return the tests with some intervals corrected for skew: those of the pairs for which ``rows_P`` is true.
 
-    Hall's transformation of t (:func:`hall_t`) is monotone and has an inverse in closed form (Hall, Journal of the
-    Royal Statistical Society B 54, 1992). The interval contains the means whose transformed t is between the t
-    quantiles.
+    The correction uses Hall's transformation of t (:func:`hall_t`). It is monotone and has an inverse in closed form
+    (Hall, Journal of the Royal Statistical Society B 54, 1992). A corrected interval contains the means whose
+    transformed t is between the t quantiles.
     """
     n = np.maximum(tests.n, 2)
     skew = _skew_weight(n) * skewness(tests, differences_PN) / np.sqrt(n)

@@ -199,7 +199,7 @@ class FrozenTower(ArtifactSpec):
 
 
 class Loadable(Protocol[Loaded]):
-    """The part of an :class:`ArtifactSpec` that the cache needs. The type parameter is that of loaded artifacts."""
+    """The part of an :class:`ArtifactSpec` that the cache needs. ``Loaded`` is the type that ``load`` returns."""
 
     cache_size: ClassVar[int]
 

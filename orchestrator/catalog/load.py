@@ -20,11 +20,12 @@ from orchestrator.util.errors import unknown_name
 
 
 def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] = ()) -> Any:
-    """Return a section in which every entry also has, as fields, the keys that lead to the entry.
+    """Return a copy of a section in which every entry also has its keys as fields.
 
-    ``fields``: the names of these fields, one for each level of keys. ``keys``: the keys that lead to ``section``.
+    With the ``fields`` ``backbone`` and ``dataset``, the entry under the keys ``vit-b-32`` and ``pets`` gets the fields
+    ``backbone: vit-b-32`` and ``dataset: pets``. ``keys``: the keys under which ``section`` itself is.
 
-    Raises ``ValueError`` for an entry that has such a field already.
+    Raises ``ValueError`` for an entry that already has one of the fields.
     """
     section = section or {}
     if not isinstance(section, dict):

@@ -27,9 +27,9 @@ Fetched = tuple[str | None, dict[str, str]]
 State = Literal["drawn", "there", "other data", "partial", "missing"]
 
 FEWEST = 0.9
-"""Smallest share of a dataset's images that its folder must hold. A folder with fewer counts as other data.
+"""Smallest share of a dataset's images that its folder must hold. A folder with fewer images is taken for other data.
 
-Only folders that ``data prepare`` did not make are counted."""
+Images are counted only in the folders that :func:`other_data` opens."""
 
 
 class Record(StrictModel):

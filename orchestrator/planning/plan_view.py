@@ -84,7 +84,10 @@ def _artifact_table(plan: Plan) -> Table:
 
 
 def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
-    """Return a table of the number of open cells that fit on one GPU, by method and backbone, with its basis."""
+    """Return a table that shows, by method and backbone, how many open cells fit on one GPU at a time.
+
+    Each number comes with a note whether the memory of such a cell was measured or is assumed.
+    """
     size, note = _gpu(gpu_bytes)
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
     held: dict[tuple[str, str], tuple[float, str]] = {}  # the largest share, and the number of such cells on a GPU

@@ -114,7 +114,7 @@ class ProgressCounter:
 
     @classmethod
     def of_plan(cls, plan: Plan, store: Store, settings: RunSettings, *, local: bool) -> ProgressCounter:
-        """Return a counter of what a run of the plan will do, one piece at a time if it is ``local``."""
+        """Return a counter for a run of the plan. A ``local`` run does one cell or artifact at a time."""
 
         def log_of(failed: str) -> str:
             failure = store.read_failure(failed)

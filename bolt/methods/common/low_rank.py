@@ -67,7 +67,10 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """Return a new tensor (m, n): the weight of a plain linear module with the same outputs without dropout."""
+        """Return the weight (m, n) of a plain linear module that computes what this module computes in evaluation.
+
+        The weight is a new tensor.
+        """
         merged: Tensor = self.frozen.weight + (self.lora_B @ self.lora_A) * self.scaling
         if self.magnitude is None:
             return merged

@@ -138,7 +138,10 @@ def _information(task: Task, tower: ImageTower, candidate: int) -> float:
 
 
 def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows and their logits, batch by batch: of the support or, at test time, of up to 1,000 test images."""
+    """Yield the row numbers and the logits of each batch of images.
+
+    The images are those of the support or, at test time, at most 1,000 of the unlabelled test images.
+    """
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if task.unlabelled is None:
         view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1 + candidate

@@ -89,7 +89,9 @@ def _plain(name: str) -> str:
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Return the class names of the first part in ``found``; and all parts. A label is the position of a class's name.
+    """Return the class names and the parts. The class names are those of the first part in ``found``.
+
+    The label of an image is the position of its class in the list of class names.
 
     Raises ``UserError`` for a class that the first part does not have, and for a class without images.
     """

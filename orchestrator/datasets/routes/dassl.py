@@ -86,10 +86,10 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str],
 
 
 def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
-    """Return the folder of a dataset's images: the one that the route names, or ``folder`` itself.
+    """Return the folder that holds a dataset's images: the folder that the route names, or ``folder`` itself.
 
-    ``folder`` is returned only if it has ``inside`` and the named folder does not. ``inside``: the path of an image or
-    of a folder of images, relative to the folder of images.
+    ``inside``: the path of an image or of a sub-folder, relative to the wanted folder. If ``inside`` exists in
+    ``folder`` and not in the route's folder, ``folder`` is returned. Otherwise the route's folder is returned.
     """
     named = folder / (route.images or ".")
     return folder if not (named / inside).exists() and (folder / inside).exists() else named

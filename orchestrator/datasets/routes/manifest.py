@@ -146,8 +146,9 @@ def paths_and_labels(
 ) -> tuple[list[str], list[str]]:
     """Return the path and the label of each image.
 
-    ``names``: ``path`` and ``label`` -> the name of that column, if it differs. If no column has the labels, the class
-    of a row may be marked as :func:`marked_classes` says.
+    ``names``: ``path`` and ``label`` -> the column that holds them. What ``names`` lacks is read from the column
+    ``path`` or ``label``. There is one exception. If ``names`` lacks ``label`` and the table has a column of 0 and 1
+    for each class, the label of a row is the name of the column with its 1 (see :func:`marked_classes`).
 
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """
