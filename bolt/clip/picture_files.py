@@ -177,7 +177,7 @@ def refuse_endless_jpeg(source: PictureFile) -> None:
 
 
 def _without_metadata(content: bytes) -> list[bytes]:
-    """Return two copies of a PNG or JPEG file without its metadata. Only the first copy keeps the EXIF part.
+    """Return two copies of a PNG or JPEG file. The first has no metadata except the EXIF part; the second has none.
 
     For any other file, the list is empty.
     """

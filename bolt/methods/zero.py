@@ -70,7 +70,10 @@ def vote(logits_VC: Tensor, kept: float) -> Tensor:
 
 
 def adapt(task: Task, settings: ZeroSettings) -> Adapted:
-    """Classify every test image by its views. Other images have no views, so the text head classifies them."""
+    """Classify every test image of the task by its views.
+
+    The returned classifier is the text head. It classifies images that come without views.
+    """
     unit_NVD = unit_view_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     votes_NC = torch.stack([vote(scale * unit_VD @ head_CD.T, settings.kept) for unit_VD in unit_NVD]).float()

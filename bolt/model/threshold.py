@@ -34,7 +34,10 @@ class NoThreshold(ValueError):
 
 
 def held_out_note(scores: Iterable[float], correct: Iterable[bool]) -> dict[str, list[float]]:
-    """Return the scores of the correct and of the wrong held-out predictions: the entry ``NOTE`` of a model's notes."""
+    """Return the entry ``NOTE`` of a model's notes.
+
+    The entry has the scores of the correct held-out predictions, and those of the wrong ones.
+    """
     pairs = [(float(score), bool(right)) for score, right in zip(scores, correct, strict=True)]
     return {name: [score for score, right in pairs if right is kind] for name, kind in _KINDS.items()}
 

@@ -42,7 +42,7 @@ class Verdict:
 
     @property
     def loss(self) -> float | None:
-        """The number of points by which the recommended method is at most behind the best method, at 95 %.
+        """An upper limit, at 95 %, of the points by which the recommended method is behind the best method.
 
         Each other method of the best set has a lead over the recommended method, and each lead has an interval. The
         loss is the largest upper end of these intervals. ``None`` if the recommended method is alone in the best set,

@@ -181,7 +181,11 @@ class DasslRoute(StrictModel):
 
 
 def _with_kind(value: Any) -> Any:
-    """Return the fields of a route. A missing ``kind`` becomes an empty text, so the error lists the known kinds."""
+    """Return the fields of a route, with an empty text for a missing ``kind``.
+
+    Pydantic's error for an unknown kind, such as the empty text, lists the known kinds. Its error for a missing kind
+    does not.
+    """
     return {"kind": "", **value} if isinstance(value, Mapping) else value
 
 

@@ -99,9 +99,9 @@ def evaluation_split(
 def target_labels(inputs: CellInputs, images: Images) -> Tensor:
     """Return the labels of a dataset's test split as class numbers of the cell's target, (N,).
 
-    If the dataset is scored with its own class names, its classes follow the target's classes. The classes of a variant
-    of the target (ImageNet-A of ImageNet) are matched by name. Raises ``UserError`` for a class that the target does
-    not have.
+    If the dataset is scored with its own class names, its classes get the numbers after those of the target's classes.
+    A class of a variant of the target (ImageNet-A of ImageNet) gets the number of the target's class of the same name.
+    Raises ``UserError`` for a class of a variant that the target does not have.
     """
     labels = torch.from_numpy(inputs.loaded.get(images).labels)
     target = inputs.artifacts.head.images

@@ -107,7 +107,10 @@ def execute(
         return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
 
     def next_of_race(event: CellEvent) -> list[Cell]:
-        """Return the cells that can run next if this event completes what a race needs for a decision; else none."""
+        """Return the cells to run next if this event lets a race take a decision; otherwise an empty list.
+
+        A race can take a decision when all cells that the decision needs have ended.
+        """
         nonlocal plan, started
         if event.kind == "started" or event.retryable:
             return []

@@ -286,7 +286,9 @@ def eta(waiting: list[Prediction], running: list[Prediction], slots: int) -> Pre
     pieces = [*waiting, *running]
     if total := sum(piece.seconds for piece in pieces):
         measured = sum(piece.seconds * piece.measured for piece in pieces) / total
-    else:  # no work, or work without counted operations and without measurements
+    else:
+        # There are no pieces, or all are predicted to take 0 seconds. The prediction is 0 for a piece that has no
+        # counted operations and is unlike anything measured.
         measured = min((piece.measured for piece in pieces), default=1.0)
     return Prediction(max(free), measured)
 

@@ -58,9 +58,9 @@ def _by_earlier_rule(verdicts: bytes) -> bool:
 
 
 def first_difference(name: str, stored: bytes, computed: bytes) -> str:
-    """Return one line about the first difference of a stored and a computed CSV or JSON file; empty without any.
+    """Return one line about the first difference between a stored and a computed CSV or JSON file.
 
-    Numbers may differ by :data:`TOLERANCE`.
+    The line is empty if there is no difference. Numbers may differ by :data:`TOLERANCE`.
     """
     if stored == computed:
         return ""

@@ -97,7 +97,8 @@ def train_on_features(
         return epoch % (views or recipe.epochs) + 1
 
     def order(epoch: int) -> Tensor:
-        if view_of(epoch) not in features:  # before the epoch's first step: no step waits
+        # Features are read here, before the epoch's first step, because reading them makes the host wait for the GPU.
+        if view_of(epoch) not in features:
             if views is None:  # no later epoch reads this view again
                 features.clear()
             features[view_of(epoch)] = support_features(task, view_of(epoch))

@@ -32,7 +32,10 @@ be read on both."""
 
 
 def drawn_ks(group: ComparisonGroup) -> list[int]:
-    """Return the k whose accuracies by dataset are drawn: 4 and 16, or the largest k of a group that has neither."""
+    """Return every k for which accuracies by dataset are drawn.
+
+    These are 4 and 16, as far as the group has them. For a group that has neither, it is the largest k.
+    """
     return [k for k in group.ks if k in _DRAWN_KS] or [group.ks[-1]]
 
 
