@@ -15,7 +15,7 @@ from bolt.clip.augment import SUPPORT_CROP, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.image_files import open_named
 from bolt.clip.preprocess import rgb_pixels
-from bolt.model.model import ImageInput
+from bolt.model.model import ImageInput, refuse_no_image
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order
 from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
@@ -38,6 +38,8 @@ class InMemoryImages:
     ) -> None:
         self._backbone, self._name, self._seed = backbone, name, seed
         self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
+        for image in images:
+            refuse_no_image(image)
         self._images = [
             image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image))) for image in images
         ]

@@ -32,6 +32,19 @@ ImageInput = Image.Image | Tensor | str | Path
 _BATCH = 256
 
 
+def refuse_no_image(image: object) -> None:
+    """Raise ``TypeError`` for what is no image, and for a tensor that is not uint8 RGB (3, H, W).
+
+    A tensor of values from 0 to 1 would be taken for a nearly black image.
+    """
+    if isinstance(image, Tensor):
+        if image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3:
+            raise TypeError(f"an image's tensor is uint8 RGB (3, H, W), not {image.dtype} {tuple(image.shape)}")
+    elif not isinstance(image, Image.Image | str | Path) and not hasattr(image, "read"):
+        kind = type(image).__name__
+        raise TypeError(f"an image is a Pillow image, the path of a file or a tensor, not {kind}; see Image.fromarray")
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The predicted label of one image.
@@ -87,6 +100,7 @@ class Model(ModelParts):
         return torch.stack([self._pixels(image, size) for image in images])
 
     def _pixels(self, image: ImageInput, size: InputSize) -> Tensor:
+        refuse_no_image(image)
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
         return torch.from_numpy(evaluation_pixels(open_named(image), size))
@@ -94,6 +108,8 @@ class Model(ModelParts):
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
+        if pixels_B3SS.dtype != torch.uint8 or pixels_B3SS.ndim != 4:
+            raise TypeError(f"pixels are uint8 (B, 3, S, S), not {pixels_B3SS.dtype} {tuple(pixels_B3SS.shape)}")
         about, parts = self.about, []
         with torch.inference_mode():
             for batch in torch.split(pixels_B3SS, _BATCH):
@@ -104,8 +120,8 @@ class Model(ModelParts):
     def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
         """Predict the label and the class probabilities of every image. The arguments are those of :meth:`logits`.
 
-        Raises ``TypeError`` if a single image is given instead of a list, and ``OSError`` with the path of an image
-        that cannot be decoded.
+        Raises ``TypeError`` for a single image instead of a list and for what is no image, and ``OSError`` with the
+        path of an image that cannot be decoded.
         """
         if isinstance(images, str | Path | Image.Image):
             raise TypeError("predict takes a list of images: predict([image])")

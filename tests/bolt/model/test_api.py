@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -132,6 +133,19 @@ def test_a_broken_file_among_many_once_had_no_name(backbone: Backbone, tmp_path:
         adapted(backbone, "zero_shot").predict(files)
     with pytest.raises(OSError, match=r"broken\.png cannot be decoded"):
         bolt.adapt(backbone, files, [0, 1], NAMES[:2], method="zero_shot")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [torch.rand(3, 8, 8), torch.zeros(8, 8, 3, dtype=torch.uint8), np.zeros((8, 8, 3), np.uint8), b"\x89PNG", None],
+)
+def test_what_is_no_image_is_refused_and_not_taken_for_a_dark_one(backbone: Backbone, image: Any) -> None:
+    with pytest.raises(TypeError, match="an image"):
+        adapted(backbone, "zero_shot").predict([image])
+    with pytest.raises(TypeError, match="an image"):
+        bolt.adapt(backbone, [IMAGES[0], image], [0, 1], NAMES[:2], method="zero_shot")
+    with pytest.raises(TypeError, match="uint8"):
+        adapted(backbone, "zero_shot").predict(torch.rand(2, 3, SIZE, SIZE))
 
 
 def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) -> None:
