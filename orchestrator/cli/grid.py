@@ -76,7 +76,7 @@ def grid(
     """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
-    from orchestrator.sharing.grid_listing import write_listing
+    from orchestrator.sharing.grid_listing import namesake, write_listing
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
@@ -87,6 +87,9 @@ def grid(
     if plan:
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory, raced=race)
         return
+    if other := namesake(grid, settings):
+        what = f"{other} has the same name: this grid's report and MLflow runs replace those of that file; results stay"
+        print_line(f"note: {what}", style="yellow")
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
     options = RunOptions(local, address, retry_failed, disk_budget, longest, race)
     code = run_session(workspace, options, Console(), verbose=verbose)

@@ -32,6 +32,7 @@ class Grid:
 
     Attributes:
         name: name of the file, without its suffix.
+        given: the name or path by which a command asked for the grid.
         cells: the selected cells, each once, in the order of the file.
         all_cells: all cells of the file, before ``--only`` and ``--limit``.
         sources: every source model that the selected cells use, and how the model is made.
@@ -59,6 +60,7 @@ class Grid:
     saves: CostKind = "operations"
     metric: MetricName | None = None
     race: bool = False
+    given: str = ""
 
     def label(self, cell: Cell) -> str:
         """Return the label of a cell. Raises ``KeyError`` for a cell of another grid."""
@@ -144,6 +146,7 @@ def load_grid(
         saves=file.verdict.cost,
         metric=file.verdict.metric,
         race=file.race,
+        given=os.fspath(name_or_path),
     )
 
 

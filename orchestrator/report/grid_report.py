@@ -48,7 +48,7 @@ def read_finished_results(plan: Plan, store: Store) -> GridResults:
     earlier one.
     """
     if not plan.done:
-        name = plan.grid.name
+        name = plan.grid.given
         raise UserError(
             f"no cell of the grid is finished in {store.url}, so there is nothing to report",
             where=name,

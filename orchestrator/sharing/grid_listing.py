@@ -96,6 +96,18 @@ def write_listing(
         Store(settings.store_url).files.write(_name(source), listing.model_dump_json().encode())
 
 
+def namesake(source: str, settings: RunSettings) -> str:
+    """Return the path of another grid file of the same name, if it was the last to run in the store; else no text.
+
+    ``source``: the name or path of a grid.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        listing = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(source)))
+        (last, *_), (own, *_) = listing.options, _options(source, settings, ())
+        return last if last != own and Path(last).is_file() else ""
+    return ""
+
+
 def expand_grid(
     grid: str | os.PathLike[str],
     settings: RunSettings,

@@ -90,7 +90,7 @@ class GridRuns:
             console: shows the progress.
             verify: whether to compare every run even if the run of the whole grid says that nothing has changed.
         """
-        later = f"`python -m orchestrator sync {self._grid.name}` continues later"
+        later = f"`python -m orchestrator sync {self._grid.given}` continues later"
 
         def attempt(on_progress: OnProgress) -> SyncReport:
             return self.open_tracker().sync(

@@ -28,7 +28,7 @@ from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import read_grid_results, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
-from orchestrator.sharing.grid_listing import list_grid, write_listing
+from orchestrator.sharing.grid_listing import list_grid, namesake, write_listing
 from orchestrator.sharing.verify import verify_bundle
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -217,6 +217,18 @@ def test_a_listing_counts_until_its_origin_changes(
     included.unlink()
     with pytest.raises(UserError, match="part"):
         list_grid(*own)
+
+
+def test_another_file_of_the_same_name_is_told(own: tuple[str, RunSettings], tmp_path: Path) -> None:
+    grid, settings = own
+    loaded, catalog = grid_listing.expand_grid(grid, settings)
+    assert not namesake(grid, settings)
+    write_listing(grid, loaded, catalog, settings)
+    assert not namesake(grid, settings)
+    other = tmp_path / "other" / "own.yaml"
+    assert namesake(str(other), settings) == namesake("own", settings) == grid
+    Path(grid).rename(tmp_path / "own-2.yaml")
+    assert not namesake(str(other), settings)
 
 
 def test_a_grid_without_source_models_is_listed_from_the_store(own: tuple[str, RunSettings], tmp_path: Path) -> None:
