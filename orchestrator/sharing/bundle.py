@@ -163,7 +163,7 @@ def make_bundle(
     ``grid_files``: the grid's file, and the files that it includes; ``overrides``: values of ``--set``. Raises
     ``UserError`` if no cell has finished, or if the file cannot be written.
     """
-    check_finished(plan.done, plan.grid.name, store)
+    check_finished(plan.done, plan.grid.given, store)
     names = [f"results/{result.cell.id}.{ending}" for result in plan.done for ending in ("json", "npz")]
     records = zip(names, store.files.read_many(names), strict=True)
     files = {

@@ -90,7 +90,7 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened, listing = Store(store), list_grid(*_asked(store, grid, catalog, data_root, set_))
-    by_cell = opened.read_predictions(finished_results(opened, listing.name, listing.labels))
+    by_cell = opened.read_predictions(finished_results(opened, os.fspath(grid), listing.labels))
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
 
@@ -116,7 +116,7 @@ def verdict(
     opened = Store(store)
     loaded, _ = expand_grid(*_asked(store, grid, catalog, data_root, set_))
     results, failed, _ = opened.read_outcomes([cell.id for cell in loaded.cells])
-    check_finished(results, loaded.name, opened)
+    check_finished(results, loaded.given, opened)
     metric = metric or loaded.metric
     races: tuple[RacedPlace, ...] = ()
     if was_raced(opened.files, loaded.name, loaded.race):
@@ -157,7 +157,7 @@ def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list
 def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
     """Raise ``UserError`` if none of a grid's cells has finished."""
     if not done:
-        raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"run: grid {grid}")
+        raise UserError(f"no cell of {grid} has finished", where=store.url, hint=f"python -m orchestrator grid {grid}")
 
 
 def result_rows(
@@ -170,7 +170,7 @@ def result_rows(
     Raises ``UserError`` if no cell has finished, or if no finished cell has a score.
     """
     listing, store = list_grid(grid, settings, overrides), Store(settings.store_url)
-    done, chosen = finished_results(store, listing.name, listing.labels), metric or listing.metric
+    done, chosen = finished_results(store, grid, listing.labels), metric or listing.metric
     scores = scores_of(done, chosen, store.read_predictions)
     rows = row_list(done, listing.labels, scores=scores)
     check_scored(rows, chosen, listing.name)
@@ -189,7 +189,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
 
     store = Store(settings.store_url)
     listing = list_grid(grid, settings, overrides)
-    done = finished_results(store, listing.name, listing.labels)
+    done = finished_results(store, grid, listing.labels)
     predictions = store.read_predictions(done)
     rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels)}
     check_scored(predictions, None, listing.name)
