@@ -72,12 +72,10 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
 
 def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> UserError | None:
     """Return an error that names the first file or folder that a dataset of the few-shot benchmark lacks."""
-    files = [route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
-    images = [route.images] if route.images and not (folder / "train").is_dir() else []
-    absent = [name for name in dict.fromkeys([*files, *images]) if not (folder / name).exists()]
+    absent = route.lacking(folder) if folder.is_dir() else []
     if folder.is_dir() and not absent:
         return None
-    if folder.is_dir():
+    if absent:
         there = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
         what = f"{folder} has no {absent[0]}, but {listed(there, 4) or 'nothing'}"
     else:

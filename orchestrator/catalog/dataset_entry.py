@@ -219,11 +219,14 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
     """Return the folder of a dataset's files: the folder that its route names, or else ``data_root/<name>``.
 
-    If the route names several folders, return the first that exists under the data root.
+    If the route names several folders, return the first under the data root that has the needed files, or else the
+    first that exists.
     """
     route, root = entry.route, data_root or Path()
     if isinstance(route, DasslRoute):
-        return next((root / name for name in route.folders if (root / name).is_dir()), root / route.folders[0])
+        there = [root / name for name in route.folders if (root / name).is_dir()]
+        complete = (folder for folder in there if len(there) == 1 or not route.lacking(folder))
+        return next(complete, next(iter(there), root / route.folders[0]))
     return root / (route.folder if isinstance(route, FolderRoute | ManifestRoute) else entry.name)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
@@ -11,6 +12,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 from orchestrator.catalog.validation import Scalar, StrictModel
 
 PartName = Literal["train", "test", "all"]
+
+_HEAD = 4096
+"""Number of characters of a split file that surely hold the path of its first image."""
 
 
 class ToyRoute(StrictModel):
@@ -178,6 +182,28 @@ class DasslRoute(StrictModel):
     layout: Literal["zhou_split", "aircraft_lists", "imagenet_folders", "wnid_folders", "numbered_folders"]
     file: Inside | None = None
     blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+
+    def lacking(self, folder: Path) -> list[str]:
+        """Return the names of the needed files and folders that are not in ``folder``. The images are not counted."""
+        files = [self.file.format(part=part) for part in ("train", "val", "test")] if self.file else []
+        lacks = [name for name in dict.fromkeys(files) if not (folder / name).exists()]
+        if self.layout == "imagenet_folders":
+            places = [folder / (self.images or "."), folder]
+            root = next((place for place in places if (place / "train").exists()), places[0])
+            return [(root / part).relative_to(folder).as_posix() for part in ("train", "val")
+                    if not (root / part).exists()]  # fmt: skip
+        there = [folder / (self.images or "."), folder / _first_listed(folder, files)]
+        return lacks if there[0].exists() or there[1].is_file() else [*lacks, str(self.images)]
+
+
+def _first_listed(folder: Path, files: Sequence[str]) -> str:
+    """Return the first path in a split file, or ``.`` if there is none; a few code bases have the images beside it."""
+    try:
+        with open(folder / files[0], encoding="utf-8") as stream:
+            found = re.search(r'\[\s*\[\s*"([^"]*)"', stream.read(_HEAD))
+    except (OSError, UnicodeDecodeError, IndexError):
+        return "."
+    return found[1] if found and is_inside(found[1]) else "."
 
 
 def _with_kind(value: Any) -> Any:

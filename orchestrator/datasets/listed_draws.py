@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -79,9 +80,13 @@ def _pair(fields: Any) -> tuple[str, int]:
 def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
     """Return the positions in ``part`` of the images in ``rows``. ``path``: the file that lists them.
 
-    A listed path fits an image if it ends with the image's path below the folder of images.
+    A listed path fits an image if it ends with the image's path in the dataset's folder or, if no other image has it,
+    with that path without its first folder, which is the folder of images in most code bases.
     """
-    known = {tuple(PurePosixPath(part.origin(i)).parts[1:]): i for i in range(len(part))}
+    pieces_of = [PurePosixPath(part.origin(i)).parts for i in range(len(part))]
+    shorter = Counter(pieces[1:] for pieces in pieces_of)
+    known = {pieces[1:]: i for i, pieces in enumerate(pieces_of) if shorter[pieces[1:]] == 1}
+    known |= {pieces: i for i, pieces in enumerate(pieces_of)}
     lengths = sorted({len(key) for key in known}, reverse=True)
     found = []
     for image, label in rows:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bolt.image_folders import (
     class_folders,
+    how_to_lay_out,
     images_below,
     is_image,
     is_system,
@@ -28,6 +29,9 @@ from bolt.image_folders import (
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Part, file_part
 from orchestrator.util.errors import UserError
+
+MATCHED = "imagenetv2-matched-frequency-format-val"
+"""Folder of the variant of ImageNetV2 that the paper's code and the field's benchmark use."""
 
 ImagesOfClass = Mapping[str, list[Path]]
 """Name of each class folder -> its images. Names and images are sorted."""
@@ -137,8 +141,16 @@ def wnids() -> tuple[str, ...]:
 
 
 def read_numbered_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Read the folders ``0``, ``1``, ..., whose names are the labels, as one part ``test``."""
-    classes = find_class_folders(folder, re.compile(r"\d+"))
+    """Read the folders ``0``, ``1``, ..., whose names are the labels, as one part ``test``.
+
+    Of the variants of ImageNetV2 that are side by side, the one with matched frequencies is read. Raises ``UserError``
+    if there are other variants only.
+    """
+    variants = sorted(path.name for path in folder.glob("imagenetv2-*") if path.is_dir())
+    if variants and MATCHED not in variants:
+        what = f"the dataset is the variant {MATCHED}, and the folder has {', '.join(variants)}"
+        raise UserError(what, where=str(folder), hint="the variants have other images; add that variant too")
+    classes = find_class_folders(folder / MATCHED if variants else folder, re.compile(r"\d+"))
     if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
     ordered = {name: classes[name] for name in sorted(classes, key=int)}
@@ -149,7 +161,8 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     """Map the name of each class folder to its images. A class folder is a folder below ``root`` that holds images.
 
     Ignored are the images in ``root`` itself, hidden and system files, and hidden and system folders. If ``name`` is
-    given, the images in a folder whose name does not match are ignored too, but its sub-folders are searched.
+    given, the images in a folder whose name does not match are ignored too, but its sub-folders are searched. Links to
+    folders outside ``root`` are followed.
 
     Raises:
         UserError: there are no class folders, they are not equally deep, two have the same name, or a folder at their
@@ -157,17 +170,23 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
     """
     images: dict[Path, list[Path]] = {}
     empty: list[Path] = []
-    for place, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not is_system(name))
+    others: list[str] = []
+    inner = root.resolve()
+    for place, folders, files in os.walk(root, followlinks=True):
         here = Path(place)
+        folders[:] = sorted(name for name in folders if not is_system(name) and not _leads_back(here / name, inner))
+        held = sorted(here / file for file in files if is_image(Path(file)))
         if here == root or (name is not None and not name.fullmatch(here.name)):
-            continue
-        if held := sorted(here / file for file in files if is_image(Path(file))):
+            others += [here.name] * bool(held and here != root)
+        elif held:
             images[here] = held
         elif not folders:
             empty.append(here)
     if not images:
-        raise UserError("there are no class folders of images", where=str(root))
+        hint = how_to_lay_out(root) if root.is_dir() else "there is no such folder"
+        if others:
+            hint = f"the names of class folders have another form than {others[0]!r}, which holds images"
+        raise UserError("there are no class folders of images", where=str(root), hint=hint)
     some = next(iter(images))
     depth = len(some.parts)
     if other := next((path for path in images if len(path.parts) != depth), None):
@@ -181,6 +200,14 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
             what = f"{first.relative_to(root)} and {second.relative_to(root)} would be one class {first.name!r}"
             raise UserError(what, where=str(root), hint="rename one of them")
     return {path.name: images[path] for path in ordered}
+
+
+def _leads_back(path: Path, root: Path) -> bool:
+    """Return whether a path is a link to a folder inside ``root``, which is searched anyway, or to an enclosing one."""
+    if not path.is_symlink():
+        return False
+    target = path.resolve()
+    return target.is_relative_to(root) or any(inner.is_relative_to(target) for inner in (root, path.parent.resolve()))
 
 
 def _labelled(classes: ImagesOfClass, label_of: Callable[[str], int], root: Path) -> Part:

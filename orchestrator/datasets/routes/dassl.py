@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
@@ -29,7 +30,7 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[
     """Read ``split_zhou_NAME.json``: ``train``, ``val`` and ``test``, each a list of [path, label, class name].
 
     Raises ``UserError`` if the file is damaged, the labels are not 0 to C - 1, one label has two names, a path leaves
-    the folder, or an image is not there.
+    the folder, an image is not there or listed twice, or a class has no training images or no test images.
     """
     assert isinstance(entry.route, DasslRoute)
     assert entry.route.file is not None
@@ -82,7 +83,21 @@ def read_imagenet_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str],
     assert isinstance(entry.route, DasslRoute)
     root = _image_folder(entry.route, folder, "train")
     in_part = {"train": root / "train", "test": root / "val"}
-    return list(wnids()), {part: wnid_part(find_class_folders(inside), folder) for part, inside in in_part.items()}
+    found = {part: find_class_folders(inside) for part, inside in in_part.items()}
+    parts = {part: wnid_part(classes, folder) for part, classes in found.items()}
+    if absent := _in_one_part(found["train"], found["test"]):
+        raise UserError(absent, where=str(root), hint="unpack the archives of train and val completely")
+    return list(wnids()), parts
+
+
+def _in_one_part(train: Collection[str], test: Collection[str]) -> str:
+    """Return a text that names the classes which lack training images or test images, or an empty text."""
+    for kind, absent in (("training", set(test) - set(train)), ("test", set(train) - set(test))):
+        if absent:
+            return f"{len(absent):,} of {len({*train, *test}):,} classes have no {kind} images: " + listed(
+                sorted(absent), SHOWN
+            )
+    return ""
 
 
 def _image_folder(route: DasslRoute, folder: Path, inside: str) -> Path:
@@ -112,6 +127,11 @@ def _contents(
     if sorted(names) != list(range(len(names))):
         absent = min(set(range(len(names))) - names.keys())
         raise _damaged(path, f"no image has the label {absent}; labels are 0 to {len(names) - 1}")
+    again = [image for image, count in Counter(row[0] for rows in parts.values() for row in rows).items() if count > 1]
+    if again:
+        raise _damaged(path, f"lists {len(again):,} images more than once: {listed(again, SHOWN)}")
+    if one_sided := _in_one_part(*({names[row[1]] for row in parts[part]} for part in ("train", "test"))):
+        raise _damaged(path, one_sided)
     first = next((rows[0][0] for rows in parts.values() if rows), ".")
     root = _image_folder(route, folder, first)
     _refuse_missing([row[0] for rows in parts.values() for row in rows], root, path)
@@ -131,10 +151,14 @@ def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
         for name in os.listdir(root / inner)
     }
     if absent := [image for image in images if image not in there]:
+        hint = "unpack the images again; CoOp's DATASETS.md says where each folder goes"
+        stem = absent[0].rpartition(".")[0]
+        if alike := sorted(name for name in there if name.rpartition(".")[0] == stem):
+            hint = f"there is {alike[0]} instead of {absent[0]}; rename such files to the listed names"
         raise UserError(
             f"{len(absent):,} of the {len(images):,} listed images are not in {root}: {listed(absent, SHOWN)}",
             where=str(path),
-            hint="unpack the images again; CoOp's DATASETS.md says where each folder goes",
+            hint=hint,
         )
 
 

@@ -82,7 +82,57 @@ def test_images_without_their_folder_are_found_beside_the_split_file(caltech: Pa
     images = caltech / "caltech-101" / "101_ObjectCategories"
     for folder in list(images.iterdir()):
         folder.rename(caltech / "caltech-101" / folder.name)
+    images.rmdir()  # TPT and DMN have no such folder
+    assert state_of(catalog.dataset("eleven_caltech101"), caltech) == "there"
     assert len(open_dataset(catalog.dataset("eleven_caltech101"), caltech).train) > 0
+
+
+def test_of_two_folder_names_the_complete_folder_is_read(caltech: Path, catalog: Catalog) -> None:
+    shutil.copytree(caltech / "caltech-101", caltech / "Caltech101")
+    shutil.rmtree(caltech / "caltech-101" / "101_ObjectCategories")
+    assert len(open_dataset(catalog.dataset("eleven_caltech101"), caltech).train) > 0
+    shutil.rmtree(caltech / "Caltech101" / "101_ObjectCategories")
+    error = missing_data(catalog.dataset("eleven_caltech101"), caltech)
+    assert "caltech-101 has no 101_ObjectCategories" in str(error)
+
+
+def test_imagenet_without_validation_images_is_missing(benchmark: Path, tmp_path: Path, catalog: Catalog) -> None:
+    shutil.copytree(benchmark / "imagenet", tmp_path / "imagenet")
+    entry = catalog.dataset("eleven_imagenet")
+    shutil.rmtree(min((tmp_path / "imagenet/images/val").iterdir()))
+    with pytest.raises(UserError, match="1 of 3 classes have no test images: n01440764"):
+        open_dataset(entry, tmp_path)
+    shutil.rmtree(tmp_path / "imagenet/images/val")
+    assert state_of(entry, tmp_path) == "missing"
+    assert "has no images/val" in str(missing_data(entry, tmp_path))
+
+
+def test_class_folders_that_are_links_are_read(benchmark: Path, tmp_path: Path, catalog: Catalog) -> None:
+    entry, real = catalog.dataset("eleven_imagenet_a"), benchmark / "imagenet-adversarial" / "imagenet-a"
+    root = tmp_path / "imagenet-adversarial" / "imagenet-a"
+    root.mkdir(parents=True)
+    first, *others = sorted(real.iterdir())
+    shutil.copytree(first, root / first.name)
+    for folder in others:
+        (root / folder.name).symlink_to(folder)
+    (root / "again").symlink_to(root)  # links to what is searched anyway, or around it, are not followed
+    (root / "around").symlink_to(tmp_path)
+    assert open_dataset(entry, tmp_path).test.labels.tolist() == [0, 1, 2]
+    shutil.rmtree(root)
+    root.symlink_to(real)
+    assert open_dataset(entry, tmp_path).test.labels.tolist() == [0, 1, 2]
+
+
+def test_only_the_matched_variant_of_imagenet_v2_is_read(benchmark: Path, tmp_path: Path, catalog: Catalog) -> None:
+    matched, top = (f"imagenetv2-{name}-format-val" for name in ("matched-frequency", "top-images"))
+    shutil.copytree(benchmark / "imagenetv2", tmp_path / "imagenetv2")
+    shutil.copytree(tmp_path / "imagenetv2" / matched, tmp_path / "imagenetv2" / top)
+    entry = catalog.dataset("eleven_imagenet_v2")
+    test = open_dataset(entry, tmp_path).test
+    assert {test.origin(index).split("/")[0] for index in range(len(test))} == {matched}
+    shutil.rmtree(tmp_path / "imagenetv2" / matched)
+    with pytest.raises(UserError, match=f"the dataset is the variant {matched}, and the folder has {top}"):
+        open_dataset(entry, tmp_path)
 
 
 def with_row(change: Callable[[list[Any]], object]) -> Callable[[Path], None]:
@@ -99,6 +149,24 @@ def skip_label(root: Path) -> None:
     (root / CALTECH).write_text(json.dumps(rows))
 
 
+def lose_class(lost: str) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        rows = split_file(root)
+        (root / CALTECH).write_text(json.dumps(rows | {lost: [row for row in rows[lost] if row[1] != 1]}))
+
+    return damage
+
+
+def list_twice(root: Path) -> None:
+    rows = split_file(root)
+    (root / CALTECH).write_text(json.dumps(rows | {"test": rows["test"] + rows["train"][:1]}))
+
+
+def rename_images(root: Path) -> None:
+    for path in list((root / "caltech-101").rglob("*.jpg")):
+        path.rename(path.with_suffix(".JPG"))
+
+
 def lose_image(root: Path) -> None:
     (root / "caltech-101" / "101_ObjectCategories" / split_file(root)["test"][-1][0]).unlink()
 
@@ -110,6 +178,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "true label": (with_row(lambda row: row.__setitem__(1, True)), r"train\[0\] is"),
     "short row": (with_row(lambda row: row.pop()), r"train\[0\] is"),
     "skipped label": (skip_label, "no image has the label 2"),
+    "no training images": (lose_class("train"), "1 of 4 classes have no training images: a capital letter"),
+    "no test images": (lose_class("test"), "1 of 4 classes have no test images: a capital letter"),
+    "listed twice": (list_twice, "lists 1 images more than once: a digit/train_0.jpg"),
     "missing image": (lose_image, "1 of the .* listed images are not in"),
     "latin-1": (lambda root: (root / CALTECH).write_bytes("é".encode("latin-1")), "cannot be read"),
     "not json": (lambda root: (root / CALTECH).write_text("{"), "cannot be read"),
@@ -126,6 +197,12 @@ def test_a_damaged_split_file_gets_one_clear_message(damage: str, caltech: Path,
     with pytest.raises(UserError, match=message) as caught:
         open_dataset(catalog.dataset("eleven_caltech101"), caltech)
     assert "CoOp's DATASETS.md" in str(caught.value)
+
+
+def test_images_with_another_suffix_are_named(caltech: Path, catalog: Catalog) -> None:
+    rename_images(caltech)
+    with pytest.raises(UserError, match=r"there is a digit/train_0\.JPG instead of a digit/train_0\.jpg"):
+        open_dataset(catalog.dataset("eleven_caltech101"), caltech)
 
 
 def test_a_split_of_a_labs_own_is_said_and_is_another_dataset(caltech: Path, catalog: Catalog) -> None:

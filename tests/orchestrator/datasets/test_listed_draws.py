@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,20 @@ def dassl_draw(raw: RawDataset) -> dict[str, list[Datum]]:
 def test_a_pickle_of_dassl_gives_its_images(raw: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pickle(tmp_path, dassl_draw(raw), monkeypatch)
     found = read_draw(raw, draw_files(tmp_path, 2, 1))
+    assert {name: positions.tolist() for name, positions in found.items()} == drawn(raw)
+
+
+def test_images_without_a_folder_of_images_are_found(
+    benchmark: Path, raw: RawDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / FOLDER
+    shutil.copytree(benchmark / FOLDER, root)
+    for folder in list((root / "images").iterdir()):  # classes have files of equal names
+        folder.rename(root / folder.name)
+    write_pickle(root, dassl_draw(raw), monkeypatch)
+    flat = open_dataset(load_catalog().dataset(NAME), tmp_path)
+    assert flat.train.origin(0).count("/") == 1
+    found = read_draw(flat, draw_files(root, 2, 1))
     assert {name: positions.tolist() for name, positions in found.items()} == drawn(raw)
 
 
