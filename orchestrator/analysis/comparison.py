@@ -117,6 +117,7 @@ class Comparison:
     Attributes:
         scope: the subject of the comparison. Statements of different scope must not be mixed.
         methods: the best set, then the excluded methods; in each group first by decreasing n, then by decreasing mean.
+            On one dataset, a method without seeds has the largest n in this order.
         pairs: every pair of the best set.
         n: number of datasets, or of seeds if the comparison is about one dataset.
         images: number of test images if the comparison is about one dataset, else ``None``.
@@ -207,7 +208,8 @@ class Comparison:
         if self.more is not None:
             return f"some are nearly equal, and more {noun}s will hardly separate them"
         if any(pair.n < 2 for pair in self.pairs):
-            return f"too few shared {noun}s to say how many more would settle it"
+            shared = "datasets shared under the same seeds" if self.scope == "datasets" else "shared seeds"
+            return f"too few {shared} to say how many more would settle it"
         return "more seeds alone would not settle it, because the test images are too few"
 
 
@@ -302,7 +304,14 @@ def make_comparison(
         known = usable_P[place] and np.isfinite([lower, upper]).all()
         return difference if np.isfinite(difference) else None, (lower, upper) if known else None
 
-    order = sorted(range(len(scores)), key=lambda i: (beaten_M[i], -scores[i].n, -scores[i].mean, scores[i].method))
+    most = max((score.n for score in scores), default=0)
+
+    def rank(i: int) -> tuple[bool, int, float, str]:
+        score = scores[i]
+        every_seed = scope != "datasets" and not score.seeds  # one score, which is compared with every seed
+        return bool(beaten_M[i]), -(most if every_seed else score.n), -score.mean, score.method
+
+    order = sorted(range(len(scores)), key=rank)
     methods = []
     for i in order:
         difference, interval = (None, None) if i == order[0] else lead(i, order[0])
@@ -319,5 +328,4 @@ def make_comparison(
         needed = (None, None) if level else more(place, len(best) - 1)
         n = int(tests.n[place])
         pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, *needed))
-    n = max((score.n for score in scores), default=0)
-    return Comparison(scope, tuple(methods), tuple(pairs), n, images, smallest_difference, raced)
+    return Comparison(scope, tuple(methods), tuple(pairs), most, images, smallest_difference, raced)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orchestrator.analysis import CostKind
 from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.costs import FELT, Cost, cheapest, kinds
+from orchestrator.util.units import pluralize
 
 LISTED = 3
 """The most methods that the sentence of a recommendation names besides the recommended method."""
@@ -87,15 +88,20 @@ def _loss(verdicts: Sequence[Verdict]) -> str:
     known = [loss for loss in losses if loss is not None]
     if not known or len(known) < len(losses):
         return ""
-    return f" (at 95 %, it is at most {math.ceil(10 * max(known)) / 10:g} points behind the best)"
+    largest = math.ceil(round(10 * max(known), 6)) / 10  # rounding errors do not add 0.1
+    return f" (at 95 %, it is at most {pluralize(f'{largest:g}', 'point')} behind the best)"
 
 
 def _close(verdict: Verdict) -> list[str]:
+    """Return the methods of the best set that are close to the first one. An unknown difference is not close."""
     comparison = verdict.comparison
     return [
         score.method
         for score in comparison.methods
-        if score.in_best_set and -(score.difference or 0.0) <= comparison.smallest_difference
+        if score.method == comparison.methods[0].method
+        or (
+            (score.in_best_set and score.difference is not None) and -score.difference <= comparison.smallest_difference
+        )
     ]
 
 

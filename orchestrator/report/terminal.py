@@ -58,7 +58,9 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
         if (more_failed := len(grid.failures) - len(shown)) > 0:
             parts.append(Text(f"  ... and {more_failed} more, all of them in the report"))
     if grid.missing:
-        parts.append(Text(f"{len(grid.missing)} of {len(grid.planned)} planned cells were not run", style="yellow"))
+        verb = "was" if len(grid.missing) == 1 else "were"
+        what = f"{len(grid.missing)} of {pluralize(len(grid.planned), 'planned cell')} {verb} not run"
+        parts.append(Text(what, style="yellow"))
     if grid.left_out:
         parts += [Text(place.line) for place in grid.raced] if verbose else []
         what = f"a race left out {len(grid.left_out)} of {len(grid.planned)} planned cells, which it does not need"
@@ -72,6 +74,8 @@ def _short_verdicts(grid: GridResults) -> list[RenderableType]:
     for series in grid.shown_verdicts:
         lines.add_row(Text(grid.verdict_title(series), "bold"), _methods_to_use(grid, series))
     note = "use these; (1 of 3): one of three methods that may be the best, at 95 per cent"
+    if any(verdict.comparison.scope == "draw" for series in grid.shown_verdicts for verdict in series.verdicts):
+        note += "; one seed on one dataset: with these support images only"
     return [lines, Text(note, style="dim")] if lines.row_count else []
 
 

@@ -49,6 +49,8 @@ def mean_runs(
                 "fit_seconds": cost.seconds if cost else None,
             }
             average = f"mean of {pluralize(score.n, 'seed' if dataset else 'dataset')}"
+            if dataset and not score.seeds:
+                average = "the same for every seed"
             yield summary_run(
                 "mean",
                 (*place, domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),

@@ -73,6 +73,12 @@ class GridResults:
         """The names of the tracks that have results, in the order of the groups."""
         return tuple(dict.fromkeys(group.key.track for group in self.groups))
 
+    @property
+    def test_splits(self) -> int:
+        """The number of scored test splits. A mean over class groups is no test split."""
+        scored = ((result.cell, evaluation.dataset) for result in self.results for evaluation in result.evaluations)
+        return len({(cell.domain, cell.dataset.name, dataset) for cell, dataset in scored})
+
     @cached_property
     def shown_verdicts(self) -> tuple[VerdictSeries, ...]:
         """The verdicts to read first: over datasets or, if a domain has only one dataset, about this dataset."""

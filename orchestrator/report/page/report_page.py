@@ -89,7 +89,7 @@ def _verdict_groups(
         titles = (stored_track(place[0]).title, *place[1:])
         title = " · ".join(text for text, shown in zip(titles, several, strict=True) if shown)
         if own:
-            verdict_groups.append((title, [_view(grid, series, groups, figures) for series in own]))
+            verdict_groups.append((_capitalised(title), [_view(grid, series, groups, figures) for series in own]))
     return verdict_groups
 
 
@@ -146,7 +146,7 @@ def conditions(grid: GridResults) -> list[tuple[str, list[str]]]:
         ("seeds of the support", [", ".join(map(str, sorted(seeds)))]),
         ("sources", _counted(Counter(cell.sources_rule.replace("_", " ") for cell in cells))),
         ("backbones", sorted({f"{c.backbone.name} (weights {c.backbone.digest[:12]})" for c in cells})),
-        ("datasets", [f"{len({row.test for row in grid.rows})} test splits"]),
+        ("datasets", [pluralize(grid.test_splits, "test split")]),
         ("devices", _counted(Counter(map(_device, manifests)))),
         ("code", _counted(Counter(map(_commit, manifests)))),
         ("packages", [", ".join(sorted(_packages(manifests), key=str.casefold))]),

@@ -10,6 +10,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 from orchestrator.report.notation import at_k
 from orchestrator.report.tables.table import Entry, Table, measured, with_dagger
+from orchestrator.util.units import pluralize
 
 
 def group_table(
@@ -73,11 +74,12 @@ def with_warnings(note: str, group: ComparisonGroup, grid: GridResults) -> str:
     """Return the note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
     short = {(row.k, row.dataset): row for row in group.rows if row.short_classes}
     warnings = [
-        f"{dataset}: {row.short_classes} of {row.classes} classes have fewer than {k} training images; all were taken."
+        f"{dataset}: {row.short_classes} of {row.classes} classes "
+        f"{'has' if row.short_classes == 1 else 'have'} fewer than {pluralize(k, 'training image')}; all were taken."
         for (k, dataset), row in sorted(short.items())
     ]
     if len(short) > 3:
-        counted = f"{len(short)} times a class has fewer than k training images"
+        counted = f"On {len(short)} pairs of dataset and k some classes have fewer than k training images"
         warnings = [f"{counted} (table short_classes); all were taken."]
     if group.scored_on_other_images:
         methods = ", ".join(grid.display_names[method] for method in group.scored_on_other_images)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.analysis.best_set import MIN_DATASETS
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
@@ -47,11 +48,14 @@ def _verdict_table(grid: GridResults, series: VerdictSeries, verdict: Verdict) -
     unit = comparison.unit
     note = (
         f"{verdict.statement(grid.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
-        "points against the first method, on what both were measured on, with the ends of its 95 per cent interval. "
-        f"The smallest difference that matters: {comparison.smallest_difference:g} points."
+        "the lead in points over the first method, on what both were measured on, with the ends of its 95 per cent "
+        f"interval. The smallest difference that matters: {pluralize(f'{comparison.smallest_difference:g}', 'point')}."
     )
+    if comparison.scope == "datasets" and comparison.n < MIN_DATASETS:
+        note += f" Fewer than {MIN_DATASETS} datasets exclude no method."
     place = "_".join((series.track, series.domain or "all-domains", series.backbone, series.protocol, series.dataset))
     name = f"verdict_{slug(place.strip('_'))}_k{verdict.k}"
     title = f"Which methods may be the best{at_k(verdict.k)}, {grid.verdict_title(series)}"
     header = ("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds")
-    return Table(name, title, note, header, tuple(rows), text_columns=2)
+    table = Table(name, title, note, header, tuple(rows), text_columns=2)
+    return table.without_columns([header.index("seeds")]) if unit == "seed" else table  # the column would stand twice

@@ -112,6 +112,18 @@ def test_a_method_without_seeds_is_compared_with_every_seed() -> None:
     assert [(score.n, score.seeds) for score in comparison.methods] == [(3, 3), (1, 0)]
 
 
+def test_the_best_mean_stands_first_although_its_method_has_no_seeds() -> None:
+    methods = {
+        "zero": table(0.62, range(1)),
+        "a": table(0.6, range(1, 4), by_seed=0.05, key=1),
+        "b": table(0.58, range(1, 4), by_seed=0.05, key=2),
+    }
+    comparison = best_set_on_dataset(methods, without_seeds={"zero"})
+    assert comparison.best_set == ("zero", "a", "b")
+    assert [score.mean for score in comparison.methods] == sorted((s.mean for s in comparison.methods), reverse=True)
+    assert comparison.n == 3
+
+
 def test_two_methods_without_seeds_differ_by_images_alone() -> None:
     methods = {"a": table(0.6, range(1)), "b": table(0.7, range(1), key=1)}
     comparison = best_set_on_dataset(methods, without_seeds=methods)

@@ -128,6 +128,16 @@ def test_source_models_count_first_small_differences_never(
     assert recommend([verdict]).startswith(f"use {winner} at k = 4: it {words}")
 
 
+def test_a_method_whose_distance_to_the_first_is_unknown_is_not_recommended() -> None:
+    scores = {"bolt": {(f"d{i}", 0): 63.0 for i in range(8)}, "zero_shot": {(f"d{i}", 1): 60.0 for i in range(8)}}
+    verdict = Verdict(4, best_set(scores), COSTS)
+    assert verdict.recommended == "bolt"
+    assert sentence((4, verdict.comparison)) == "use bolt at k = 4, but zero_shot may be as good"
+    assert verdict.statement() == (
+        "undecided: bolt, zero_shot; too few datasets shared under the same seeds to say how many more would settle it"
+    )
+
+
 def test_a_long_list_of_methods_names_three_and_counts_the_others() -> None:
     few = comparison({"bolt": 0.0, **{f"m{i}": 20.0 for i in range(6)}})
     assert ", but m0, m1, m2 and 3 more may be as good" in sentence((1, few))

@@ -127,7 +127,7 @@ def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
     results = grid({"bolt": 60.0})
     short = [replace(r, details={"short_classes": 1}) if is_cell(r, "bolt", "cats", 4) else r for r in results]
     page = write(tmp_path, short).read_text(encoding="utf-8")
-    assert "cats: 1 of 1 classes have fewer than 4 training images; all were taken." in page
+    assert "cats: 1 of 1 classes has fewer than 4 training images; all were taken." in page
     listed = (tmp_path / "tables" / "short_classes.csv").read_text(encoding="utf-8").splitlines()
     assert listed == ["dataset,domain,protocol,k,short classes,classes", "cats,general,strict,4,1,1"]
     write(tmp_path, results)

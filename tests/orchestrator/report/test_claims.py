@@ -1,0 +1,87 @@
+"""What the page, the terminal and ``verdict.json`` claim about odd sets of results."""
+
+import html
+import io
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.analysis.rows import SourceRow
+from orchestrator.report import arrange_results, terminal_summary
+from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.page.report_page import render_page
+from orchestrator.report.registry import all_of, report_tables
+from orchestrator.report.tables.table import Table
+from orchestrator.store import Store
+from orchestrator.store.results import Result
+from tests.helpers.small_results import DATASETS, grid, label
+from tests.orchestrator.analysis.test_verdicts_on_datasets import stored
+
+
+def page_of(results: GridResults) -> str:
+    """Return the words of the page, without figures."""
+    page = render_page(results, report_tables(results), {group: defaultdict(list) for group in results.groups})
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page[page.index("<header>") :])))
+
+
+def terminal_of(results: GridResults) -> str:
+    console = Console(width=500, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_summary(results))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def table_of(results: GridResults, start: str) -> Table:
+    return next(table for table in all_of(report_tables(results)) if table.name.startswith(start))
+
+
+def on_one_dataset(folder: Path, results: Sequence[Result]) -> GridResults:
+    store = Store(folder)
+    return arrange_results(results=stored(store, results), label_of=label, read_predictions=store.read_predictions)
+
+
+def test_a_method_without_seeds_lacks_no_seed(tmp_path: Path) -> None:
+    accuracies = {"bolt": 46.0, "linear_probe": 45.0, "zero_shot": 0.0}
+    arranged = on_one_dataset(tmp_path, grid(accuracies, datasets=DATASETS[:1], seeds=(0, 1, 2), ks=(4,)))
+    (verdict,) = arranged.shown_verdicts[0].verdicts
+    assert {score.method: score.n for score in verdict.comparison.methods}["Zero-shot"] == 1
+    page = page_of(arranged)
+    assert "3 seeds" in page
+    assert "1 of 3 seeds" not in page
+    header = table_of(arranged, "verdict_fewshot_general_tiny_strict_ants").header
+    assert header == ("method", "verdict", "mean", "difference", "from", "to", "seeds")
+
+
+def test_one_draw_of_one_dataset_says_what_it_is_about(tmp_path: Path) -> None:
+    accuracies = {"bolt": 90.0, "linear_probe": 50.0}
+    one_seed = on_one_dataset(tmp_path, grid(accuracies, datasets=DATASETS[:1], seeds=(0,), ks=(4,)))
+    assert "one seed on one dataset: with these support images only" in terminal_of(one_seed)
+    assert "or on one dataset where the words below the numbers say so" in page_of(one_seed)
+    assert "these support images" not in terminal_of(arrange_results(results=grid(accuracies), label_of=label))
+
+
+def test_an_unknown_difference_is_no_first_place() -> None:
+    results = grid({"bolt": 63.0, "linear_probe": 60.0}, ks=(4,), seeds=(0, 1))
+    apart = [r for r in results if r.cell.seed == (r.cell.method.name == "bolt")]
+    arranged = arrange_results(results=apart, label_of=label)
+    page = page_of(arranged)
+    assert "Use BOLT at k = 4, but Linear probe may be as good." in page
+    assert len(re.findall(r"\d first ", page)) == 1
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    results = grid({"bolt": 63.0, "linear_probe": 60.0}, ks=(4,), datasets=DATASETS[:1], seeds=(0,))
+    sources = [SourceRow("tiny", "general", "owls", 50.0, 90.0, 500)]
+    planned = [r.cell for r in results]
+    arranged = arrange_results(results=results[:1], planned=planned, label_of=label, sources=sources)
+    page = page_of(arranged)
+    assert " 1 test split " in page
+    assert "1 source reaches 90.00 per cent on its own task" in page
+    assert "1 of 2 planned cells was not run" in terminal_of(arranged)
+    note = table_of(arranged, "verdict").note
+    assert note.endswith("The smallest difference that matters: 1 point. Fewer than 5 datasets exclude no method.")
+    complete = arrange_results(results=results[:1], planned=planned[:1], label_of=label, smallest_difference=0.5)
+    assert "Nothing: the only cell is finished." in page_of(complete)
+    assert table_of(complete, "verdict").note.split(". Fewer")[0].endswith("matters: 0.5 points")
