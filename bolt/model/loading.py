@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
+from bolt.clip.input_size import Interpolation, Resize
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import replace_tensors
@@ -64,7 +65,7 @@ def load_model(
     folder = Path(folder)
     index = read_index(folder)
     try:
-        about = _about(index)
+        about = _about(index, folder)
         if backbone is not None and backbone.digest != about.backbone_digest:
             raise BackboneMismatch(
                 f"{folder} was adapted from {about.backbone} with the digest {about.backbone_digest}, and the backbone "
@@ -78,7 +79,9 @@ def load_model(
         tower = _read_tower(folder, index, backbone, device)
         tower.precision = backbone.precision if backbone else None
         return Model(tower, classifier, about, backbone.tower if backbone else None)
-    except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
+    except (UnreadableModel, BackboneMismatch, BasisMismatch):
+        raise
+    except (KeyError, TypeError, ValueError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
         raise UnreadableModel(f"{folder} is not a complete model: {type(error).__name__} {error}") from error
 
 
@@ -89,6 +92,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         version, form = index["format"], index["form"]
     except FileNotFoundError:
         raise UnreadableModel(f"{folder} holds no saved model: it has no {INDEX}") from None
+    except NotADirectoryError:
+        raise UnreadableModel(f"{folder} is a file: give the folder of a saved model, unpacked") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableModel(f"{folder / INDEX} cannot be read: {error}") from None
     if version != FORMAT or form not in FORMS:
@@ -96,10 +101,23 @@ def read_index(folder: Path) -> dict[str, Any]:
     return dict(index)
 
 
-def _about(index: Mapping[str, Any]) -> About:
+def _about(index: Mapping[str, Any], folder: Path) -> About:
+    """Return the metadata of a model. Raises ``UnreadableModel`` for values that would give wrong predictions."""
     stated = dict(index["about"])
     listed = {name: tuple(stated[name]) for name in ("class_names", "mean", "std")}
-    return About(**{field.name: stated[field.name] for field in fields(About) if field.name in stated} | listed)
+    about = About(**{field.name: stated[field.name] for field in fields(About) if field.name in stated} | listed)
+    numbers = {name: isinstance(stated[name], list) and len(stated[name]) == 3 for name in ("mean", "std")}
+    can_be = {
+        "class_names": isinstance(stated["class_names"], list) and all(type(name) is str for name in about.class_names),
+        "mean": numbers["mean"] and all(0 <= value <= 1 for value in about.mean),
+        "std": numbers["std"] and all(0 < value <= 1 for value in about.std),
+        "resize": about.resize in get_args(Resize),
+        "interpolation": about.interpolation in get_args(Interpolation),
+        "notes": isinstance(about.notes, Mapping),
+    }
+    if wrong := next((name for name, right in can_be.items() if not right), None):
+        raise UnreadableModel(f"{folder / INDEX} was edited or damaged: {wrong} cannot be {stated[wrong]!r}")
+    return about
 
 
 def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
@@ -111,7 +129,8 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
 
 
 def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Classifier:
-    return build_classifier(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
+    numbers = {name: float(value) for name, value in index["classifier"]["numbers"].items()}
+    return build_classifier(index["classifier"]["kind"], tensors, numbers)
 
 
 def _read_tower(

@@ -483,6 +483,38 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
             load_model(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("class_names", "abc", "class_names cannot be 'abc'"),
+        ("class_names", {"a": 0, "b": 1, "c": 2}, "class_names cannot be"),
+        ("class_names", ["a", "b", 3], "class_names cannot be"),
+        ("class_names", ["a", "b"], "2 class names for a classifier of 3 classes"),
+        ("mean", [123.7, 116.3, 103.5], "mean cannot be"),
+        ("mean", [0.5], "mean cannot be"),
+        ("mean", ["a", "b", "c"], "not a complete model"),
+        ("std", [0, 0, 0], "std cannot be"),
+        ("resize", "crop", "resize cannot be 'crop'"),
+        ("interpolation", "nearest", "interpolation cannot be 'nearest'"),
+        ("notes", [1], "notes cannot be"),
+    ],
+)
+def test_an_index_that_was_edited_wrongly_gives_no_predictions(
+    field: str, value: Any, message: str, backbone: Backbone, tmp_path: Path
+) -> None:
+    adapted(backbone, "zero_shot").save(tmp_path / "mine", "state_dict")
+    path = tmp_path / "mine" / "bolt.json"
+    index = json.loads(path.read_text())
+    path.write_text(json.dumps({**index, "about": index["about"] | {field: value}}))
+    with pytest.raises(UnreadableModel, match=message):
+        load_model(tmp_path / "mine")
+    path.write_text(json.dumps({**index, "classifier": index["classifier"] | {"numbers": {"scale": "x"}}}))
+    with pytest.raises(UnreadableModel, match="not a complete model"):
+        load_model(tmp_path / "mine")
+    with pytest.raises(UnreadableModel, match="is a file: give the folder"):
+        load_model(path)
+
+
 def test_a_plain_function_as_classifier_can_be_measured_and_not_kept(backbone: Backbone) -> None:
     with pytest.raises(ValueError, match="Classifier"):
         Model.from_adapted(backbone, Adapted(classify=lambda features: features), NAMES)
