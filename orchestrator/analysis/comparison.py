@@ -31,8 +31,9 @@ LEVEL = 0.045
 SURE = 0.005
 """If a method is excluded at this p-value or a smaller one, the exclusion is right at 95 % even if the differences are
 skewed against the method."""
-RULE = 2
-"""The version of the rule that makes the best set. Verdicts of earlier versions may name other methods."""
+RULE = 3
+"""The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
+name other methods."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
