@@ -187,6 +187,8 @@ class DasslRoute(StrictModel):
         """Return the names of the needed files and folders that are not in ``folder``. The images are not counted."""
         files = [self.file.format(part=part) for part in ("train", "val", "test")] if self.file else []
         lacks = [name for name in dict.fromkeys(files) if not (folder / name).exists()]
+        if self.layout in ("wnid_folders", "numbered_folders"):
+            return [] if any(path.is_dir() for path in folder.glob("*")) else ["class folders"]
         if self.layout == "imagenet_folders":
             places = [folder / (self.images or "."), folder]
             root = next((place for place in places if (place / "train").exists()), places[0])

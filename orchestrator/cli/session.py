@@ -22,7 +22,7 @@ from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report import terminal_summary
-from orchestrator.report.grid_report import read_grid_results, report_location, write_grid_report
+from orchestrator.report.grid_report import count_differences, read_grid_results, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.tracking.grid_runs import GridRuns
 from orchestrator.util.console import print_line, print_sentence
@@ -82,6 +82,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     console.print()
     if options.raced:
         print_line(plan.race_line, console)
+    if incomplete := count_differences(plan, store):
+        print_line(incomplete, console, "yellow")
     for line in (
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,

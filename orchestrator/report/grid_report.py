@@ -7,6 +7,7 @@ from pathlib import Path
 from orchestrator.analysis.rows import PublishedOf, Row, SourceRow
 from orchestrator.analysis.scores import check_scored
 from orchestrator.artifacts.head import EqualClasses, Head, equal_classes_of
+from orchestrator.artifacts.images import Images
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis.grid_results import GridResults, arrange_results
@@ -16,6 +17,9 @@ from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import local_folder, upload_folder
 from orchestrator.tracks import MetricName
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import listed
+
+SHOWN_DATASETS = 3
 
 
 def read_grid_results(plan: Plan, store: Store) -> GridResults:
@@ -100,6 +104,29 @@ def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
         for backbone, dataset in heads.values()
     )
     return tuple(equal for equal in found if equal is not None)
+
+
+def count_differences(plan: Plan, store: Store) -> str:
+    """Return a sentence about the datasets with other numbers of images than the catalog says; empty if there are none.
+
+    Own and drawn datasets are left out. A half unpacked archive is such a dataset.
+    """
+    images = {
+        Images(dataset, "test", plan.catalog.backbone(cell.backbone.name).input_size)
+        for cell in plan.grid.cells
+        for dataset in (cell.dataset, *cell.evaluate_on)
+    }
+    found: dict[str, str] = {}
+    for spec in sorted(images, key=lambda spec: spec.address):
+        entry = plan.catalog.dataset(spec.dataset.name)
+        try:
+            built = None if entry.is_own or entry.is_bundled else store.artifact(spec.address, spec.identity)
+        except CorruptArtifact:
+            continue
+        if built is not None and built.meta["differs"]:
+            found[entry.name] = f"{entry.name} ({'; '.join(built.meta['differs'])})"
+    shown = listed([*found.values()], SHOWN_DATASETS, "; ")
+    return f"datasets that are not complete, or not those of the catalog: {shown}" if found else ""
 
 
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:

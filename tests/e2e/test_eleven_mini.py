@@ -36,6 +36,7 @@ def test_all_tracks_run_and_a_killed_run_is_continued(data: Path, tmp_path: Path
     before = results(tmp_path)
     done = run_forked(words)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "not complete, or not those of the catalog: eleven_caltech101 (classes: catalog 100, data 4" in done.stdout
     after = results(tmp_path)
     assert len(before) < len(after)
     assert {name: after[name] for name in before} == before, "what was finished is not measured again"

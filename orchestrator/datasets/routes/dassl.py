@@ -36,7 +36,7 @@ def read_zhou_split(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[
     assert entry.route.file is not None
     path = folder / entry.route.file
     try:
-        split = json.loads(path.read_bytes().decode())
+        split = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, f"cannot be read: {shorten(str(error))}") from None
     if not isinstance(split, dict) or not all(isinstance(split.get(part), list) for part in PARTS):
@@ -65,12 +65,12 @@ def read_aircraft_lists(entry: DatasetEntry, folder: Path) -> tuple[list[str], d
                 raise _damaged(path, f"line {number} has the variant {variant!r}, which variants.txt does not have")
             rows.append((f"{image}.jpg", names[variant], variant))
         parts[part] = rows
-    return _contents(parts, entry.route, folder, folder / entry.route.file)
+    return _contents(parts, entry.route, folder, folder / entry.route.file.format(part="*"))
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise _damaged(path, f"cannot be read: {error}") from None
 

@@ -107,6 +107,23 @@ def test_imagenet_without_validation_images_is_missing(benchmark: Path, tmp_path
     assert "has no images/val" in str(missing_data(entry, tmp_path))
 
 
+def test_an_archive_that_is_not_unpacked_is_no_dataset(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "imagenet-adversarial").mkdir()
+    (tmp_path / "imagenet-adversarial" / "imagenet-a.tar").write_bytes(b"x")
+    error = missing_data(catalog.dataset("eleven_imagenet_a"), tmp_path)
+    assert "has no class folders, but imagenet-a.tar" in str(error)
+
+
+def test_lists_with_a_byte_order_mark_are_read(benchmark: Path, tmp_path: Path, catalog: Catalog) -> None:
+    entry = catalog.dataset("eleven_fgvc_aircraft")
+    shutil.copytree(benchmark / "fgvc_aircraft", tmp_path / "fgvc_aircraft")
+    for path in (tmp_path / "fgvc_aircraft").glob("*.txt"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    found, same = (open_dataset(entry, root) for root in (tmp_path, benchmark))
+    assert found.class_names == same.class_names
+    assert found.train.labels.tolist() == same.train.labels.tolist()
+
+
 def test_class_folders_that_are_links_are_read(benchmark: Path, tmp_path: Path, catalog: Catalog) -> None:
     entry, real = catalog.dataset("eleven_imagenet_a"), benchmark / "imagenet-adversarial" / "imagenet-a"
     root = tmp_path / "imagenet-adversarial" / "imagenet-a"
