@@ -37,7 +37,7 @@ name other methods."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
-"""Methods are called nearly equal if more datasets or seeds than this are needed to separate them."""
+"""Differences are called small beside their scatter if more datasets or seeds than this are needed to settle them."""
 LARGEST_COUNT = 1000
 """The largest estimate of missing datasets or seeds."""
 
@@ -207,7 +207,7 @@ class Comparison:
             alike = " like these" * (self.scope == "datasets")
             return f"about {pluralize(self.more, f'more {noun}')}{alike} would settle it"
         if self.more is not None:
-            return f"some are nearly equal, and more {noun}s will hardly separate them"
+            return f"some differences are small beside their scatter, and more {noun}s will hardly settle them"
         if any(pair.n < 2 for pair in self.pairs):
             shared = "datasets shared under the same seeds" if self.scope == "datasets" else "shared seeds"
             return f"too few {shared} to say how many more would settle it"

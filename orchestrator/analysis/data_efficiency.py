@@ -54,9 +54,12 @@ def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | N
     x_G = np.linspace(x_K[0], x_K[-1], 1 + round(POINTS * float(x_K[-1] - x_K[0])))
     differences_GN = np.stack([np.interp(x_G, x_K, own_K) for own_K in scores_KN.T], axis=1) - target_N
     tests = compare_datasets(differences_GN)
-    equal = np.flatnonzero((tests.lower <= 0) & (tests.upper >= 0))
     reached = np.flatnonzero(tests.difference >= 0)
-    crosses = len(reached) and reached[0] > 0
+    crosses = len(reached) > 0 and reached[0] > 0
+    equal_G = (tests.lower <= 0) & (tests.upper >= 0)
+    if crosses:
+        equal_G[reached[0]] = True  # an interval that is narrower than the step may jump over 0
+    equal = np.flatnonzero(equal_G)
     inside = len(equal) > 0
     return Images(
         k=float(2 ** x_G[reached[0]]) if crosses else None,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
-from orchestrator.tracks import MetricName
+from orchestrator.tracks import MetricName, Track
 
 BINS = 15
 """Number of bins, of equal width, of the expected calibration error; 15 is usual."""
@@ -137,6 +137,16 @@ class Metric:
     def heading(self) -> str:
         """The title with a capital letter."""
         return self.title[0].upper() + self.title[1:]
+
+    @property
+    def in_per_cent(self) -> str:
+        """The unit of values in notes and captions, which says so if lower values are better."""
+        return "in per cent (lower is better)" if self.lower_is_better else "in per cent"
+
+    def averaged_on(self, track: Track) -> str:
+        """Return what a mean over datasets averages: the metric or, on a track with class groups, their mean of it."""
+        mean = track.group_mean
+        return f"{mean.name} of the {self.title} on {' and '.join(track.class_groups)}" if mean else self.title
 
 
 METRICS: Mapping[MetricName, Metric] = {

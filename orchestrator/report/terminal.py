@@ -48,7 +48,8 @@ def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableT
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if grid.groups:
         more = f"; {pluralize(len(tables) - 1, 'more table')} in the report" if len(tables) > 1 and not verbose else ""
-        parts.append(Text(f"mean over datasets (%) ± sample standard deviation over seeds{more}", style="dim"))
+        lower = "; lower is better" if grid.groups[0].metric.lower_is_better else ""
+        parts.append(Text(f"mean over datasets (%) ± sample standard deviation over seeds{lower}{more}", style="dim"))
     if grid.unscored:
         parts.append(Text(unscored_sentence([result.cell.id for result in grid.unscored]), style="yellow"))
     if grid.failures:

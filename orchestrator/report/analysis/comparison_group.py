@@ -91,6 +91,21 @@ class ComparisonGroup:
         """The track of all rows."""
         return stored_track(self.key.track)
 
+    @property
+    def score_text(self) -> str:
+        """The name and unit of scores, for notes: ``Accuracy in per cent``."""
+        return f"{self.metric.heading} {self.metric.in_per_cent}"
+
+    @property
+    def mean_of(self) -> str:
+        """What a mean over datasets averages."""
+        return self.metric.averaged_on(self.track)
+
+    @property
+    def mean_text(self) -> str:
+        """What a mean over datasets averages, with the unit: ``accuracy in per cent``."""
+        return f"{self.mean_of} {self.metric.in_per_cent}"
+
     @cached_property
     def digits(self) -> int:
         """Decimals of the group's scores: as many as its smallest test split supports."""

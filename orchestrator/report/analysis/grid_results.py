@@ -117,7 +117,8 @@ class GridResults:
             }
             limits = [limit for limit in self.text_limits if limit.backbone == series.backbone]
             own = [asdict(limit) for limit in limits if limit.dataset in datasets]
-            records += [{**record, "text_limits": own} for record in series.records(self.display_names)]
+            more = {"selects_on_test": self.selects_on_test(series), "text_limits": own}
+            records += [{**record, **more} for record in series.records(self.display_names)]
         return records
 
     def selects_on_test(self, series: VerdictSeries) -> bool:

@@ -111,7 +111,8 @@ def _view(
     scores = [{score.method: score for score in verdict.comparison.methods} for verdict in series.verdicts]
     return {
         "title": _capitalised(title),
-        "metric": METRICS[series.metric].title,
+        "metric": METRICS[series.metric].averaged_on(stored_track(series.track)),
+        "unit": METRICS[series.metric].in_per_cent,
         "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",
         # the columns of the matrix, each with the score of every method that was measured at its k
         "verdicts": list(zip(series.verdicts, scores, strict=True)),

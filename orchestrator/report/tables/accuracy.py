@@ -43,10 +43,9 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
     ]
     track = group.track
     noun = "dataset" if track.averages_target else "shifted test set"
-    score = f"{track.group_mean.name} of {' and '.join(track.class_groups)}" if track.group_mean else ""
-    score = " of ".join(filter(None, (score, group.metric.title)))
+    score = group.mean_of
     note = (
-        f"Mean {score} in per cent over {group.dataset_count(noun)} per seed, then mean ± sample standard deviation "
+        f"Mean {group.mean_text} over {group.dataset_count(noun)} per seed, then mean ± sample standard deviation "
         f"over seeds ({group.seeds_text}); below it the gain over zero-shot in points."
     )
     dash_note = "A dash: no seed has every dataset yet."
@@ -54,7 +53,7 @@ def main_table(grid: GridResults, group: ComparisonGroup) -> Table:
         dash_note = (
             "A dash: not every dataset was measured, as after a race; in brackets the mean over those that were."
         )
-    title = f"{group.metric.heading} by method and shots" if any(group.ks) else f"Mean {group.metric.title} by method"
+    title = f"{score[0].upper()}{score[1:]} by method and shots" if any(group.ks) else f"Mean {score} by method"
     header = ("method", *(k_title(k, group.metric.title) for k in group.ks))
     note = with_warnings(note, group, grid)
     return group_table(group, "main", title, note, header, highlighted_columns(rows), dash_note=dash_note)
@@ -73,7 +72,7 @@ def dataset_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table:
     group_mean = group.track.group_mean
     of = " of shifted" if group.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
-    note = f"{group.metric.heading} in per cent, mean ± sample standard deviation over seeds ({group.seeds_text})."
+    note = f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text})."
     note = with_warnings(note, group, grid)
     header = ("dataset", *(grid.display_names[method] for method in group.methods))
     fields = {"summary_rows": 1, "header_codes": ("dataset", *group.methods)}
@@ -107,8 +106,8 @@ def explorer_tables(grid: GridResults) -> Iterator[Table]:
         groups = [group for group in grid.groups if group.key.track == track and not group.key.ablations]
         methods = [method for method in grid.methods if any(method in group.methods for group in groups)]
         methods.sort(key=lambda method: not any(method in group.fixed for group in groups))
-        metric = groups[0].metric.heading if groups else ""
-        note = f"{metric} in per cent, mean ± sample standard deviation over seeds; point at a number to see n."
+        metric = groups[0].score_text if groups else "In per cent"
+        note = f"{metric}, mean ± sample standard deviation over seeds; point at a number to see n."
         yield Table(
             name=f"explorer_{slug(track)}",
             title=f"Every dataset, {stored_track(track).title}",
@@ -173,7 +172,7 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
     rows = [[method_entry(grid, method), *_shift_entries(group, k, method)] for method in group.methods]
     averaged = len(group.tests(k, averaged=True))
     note = (
-        f"{group.metric.heading} in per cent, mean ± sample standard deviation over seeds ({group.seeds_text}). The "
+        f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text}). The "
         f"mean is over the {averaged} shifted test sets per seed, the target itself left out; after it the gain over "
         "zero-shot in points."
     )
@@ -253,7 +252,7 @@ def base_to_new_table(grid: GridResults, group: ComparisonGroup, k: int) -> Tabl
         entries = (summary_entry(group, method, group.mean(method, k, tests=tests)) for tests in columns)
         rows.append([method_entry(grid, method), *entries])
     note = (
-        f"{group.metric.heading} in per cent, mean ± sample standard deviation over seeds ({group.seeds_text}), "
+        f"{group.score_text}, mean ± sample standard deviation over seeds ({group.seeds_text}), "
         "averaged over datasets. Methods are adapted to the base classes. Base and new: predictions among the classes "
         "of that group alone. The harmonic mean of the two is taken for each dataset and seed. All: every test image, "
         "predicted among all classes."

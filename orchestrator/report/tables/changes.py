@@ -34,7 +34,7 @@ def variants_tables(grid: GridResults, group: ComparisonGroup) -> Iterator[Table
             means = (mean_entry(group, variant.label, k) for k in group.ks)
             rows.append([method_entry(grid, variant.label), *values, *means])
         note = (
-            f"The settings that differ, then mean {group.metric.title} in per cent over datasets ± sample standard "
+            f"The settings that differ, then mean {group.mean_text} over datasets ± sample standard "
             f"deviation over seeds ({group.seeds_text}) and the gain over zero-shot in points."
         )
         note = with_warnings(note, group, grid)

@@ -52,11 +52,13 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
         if own
     ]
     note = (
-        f"Mean {group.metric.title} in per cent. {' '.join(sentences)} {NOTE} Operations to adapt, in forward passes "
+        f"Mean {group.mean_text}. {' '.join(sentences)} {NOTE} Operations to adapt, in forward passes "
         "of one image; seconds to adapt, wall-clock; peak memory in MiB."
     )
     header = ("method", "nothing is better for", "mean", "operations", "seconds", "MiB", "trainable parameters")
-    return group_table(group, "frontier", "What is better costs more", note, header, rows, k=k, text_columns=2)
+    return group_table(
+        group, "frontier", "Costs, and the methods that nothing cheaper beats", note, header, rows, k=k, text_columns=2
+    )
 
 
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
@@ -78,7 +80,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
     if not rows:
         return None
     note = (
-        f"How many images per class the methods that may be the best need for the mean {group.metric.title} that each "
+        f"How many images per class the methods that may be the best need for the mean {group.mean_of} that each "
         f"method has at k = {last}, with the 95 per cent interval over datasets. Between two k a score is taken to be "
         "linear in log k on each dataset."
     )
@@ -111,9 +113,13 @@ def _images_entry(found: Images | None, ks: Sequence[int]) -> Entry:
     if found is None:
         return Entry(DASH)
     below, over = f"below {ks[0]}", f"over {ks[-1]}"
-    text = f"{found.k:.2g}" if found.k is not None else below if found.reached else over
-    low = f"{found.low:.2g}" if found.low is not None else below
-    high = f"{found.high:.2g}" if found.high is not None else over
+    text = _two_digits(found.k) or (below if found.reached else over)
+    low, high = _two_digits(found.low) or below, _two_digits(found.high) or over
     if found.k is None and found.low is None and found.high is None:
         return Entry(text)
     return Entry(f"{text} ({low} to {high})", value=found.k)
+
+
+def _two_digits(images: float | None) -> str:
+    """Return a number with two digits that count, never as a power of ten: ``8.2``, ``130``; empty for ``None``."""
+    return "" if images is None else f"{float(f'{images:.2g}'):g}"

@@ -93,12 +93,12 @@ def test_an_undecided_pair_says_how_many_datasets_would_settle_it() -> None:
     )
 
 
-@pytest.mark.parametrize(("count", "nearly"), [(MANY, False), (MANY + 1, True), (LARGEST_COUNT, True)])
-def test_methods_that_a_hundred_datasets_would_not_separate_are_nearly_equal(count: int, nearly: bool) -> None:
+@pytest.mark.parametrize(("count", "small"), [(MANY, False), (MANY + 1, True), (LARGEST_COUNT, True)])
+def test_differences_that_100_datasets_would_not_settle_are_small_beside_their_scatter(count: int, small: bool) -> None:
     undecided = best_set(scores_of({"a": spread(70, by=4), "b": spread(72, by=4, seed=1)}))
     statement = replace(undecided, pairs=tuple(replace(pair, more=count) for pair in undecided.pairs)).statement()
-    assert ("nearly equal" in statement) == nearly
-    assert (str(count) in statement) == (not nearly)
+    assert ("small beside their scatter" in statement) == small
+    assert (str(count) in statement) == (not small)
 
 
 @pytest.mark.parametrize(("effect", "significance"), [(0.5, 0.01), (1.0, 0.05), (2.0, 0.005)])

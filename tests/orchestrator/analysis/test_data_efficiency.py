@@ -34,6 +34,13 @@ def test_the_interval_holds_the_truth() -> None:
     assert np.mean(held) < 1.0
 
 
+def test_without_scatter_the_interval_is_the_number_itself() -> None:
+    scores_KN, target_N = curves(np.random.default_rng(2), 8, 0.0)
+    found = images_to_reach(KS, scores_KN, target_N)
+    assert found.k is not None
+    assert (found.low, found.high) == (found.k, found.k)
+
+
 def test_what_lies_beyond_the_measured_k_is_open() -> None:
     scores_KN, target_N = curves(np.random.default_rng(2), 8, 1.0)
     better, worse = images_to_reach(KS, scores_KN, target_N - 50), images_to_reach(KS, scores_KN, target_N + 50)

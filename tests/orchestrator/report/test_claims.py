@@ -5,10 +5,12 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from bolt.protocol import STRICT
 from orchestrator.analysis.rows import SourceRow
 from orchestrator.report import arrange_results, terminal_summary
 from orchestrator.report.analysis.grid_results import GridResults
@@ -17,7 +19,7 @@ from orchestrator.report.registry import all_of, report_tables
 from orchestrator.report.tables.table import Table
 from orchestrator.store import Store
 from orchestrator.store.results import Result
-from tests.helpers.small_results import DATASETS, grid, label
+from tests.helpers.small_results import DATASETS, base_to_new_result, cell, grid, label, result, under
 from tests.orchestrator.analysis.test_verdicts_on_datasets import stored
 
 
@@ -85,3 +87,45 @@ def test_one_of_a_thing_is_singular() -> None:
     complete = arrange_results(results=results[:1], planned=planned[:1], label_of=label, smallest_difference=0.5)
     assert "Nothing: the only cell is finished." in page_of(complete)
     assert table_of(complete, "verdict").note.split(". Fewer")[0].endswith("matters: 0.5 points")
+
+
+def test_a_metric_of_which_lower_is_better_says_so(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    results = stored(store, grid({"bolt": 70.0, "linear_probe": 60.0}, ks=(4,)))
+    arranged = arrange_results(results=results, label_of=label, read_predictions=store.read_predictions, metric="brier")
+    page = page_of(arranged)
+    assert page.count("Mean Brier score in per cent (lower is better)") >= 3
+    assert "; lower is better" in terminal_of(arranged)
+    note = table_of(arranged, "verdict").note
+    assert "Difference: the lead in points over the first method" in note
+    assert "lower is better" not in terminal_of(arrange_results(results=results, label_of=label))
+
+
+def test_the_harmonic_mean_is_not_called_accuracy() -> None:
+    cells = [cell(method, dataset, track="base_to_new") for method in ("bolt", "linear_probe") for dataset in DATASETS]
+    results = [base_to_new_result(of, 80.0 if of.method.name == "bolt" else 60.0, 40.0) for of in cells]
+    arranged = arrange_results(results=results, label_of=label)
+    name = "armonic mean of the accuracy on base classes and new classes"
+    page = page_of(arranged)
+    assert f"Mean h{name} in per cent method" in page
+    assert "53.33" in page  # 2 x 80 x 40 / 120
+    assert f"H{name} by method and shots" in terminal_of(arranged)
+    assert f" {3 * len(DATASETS)} test splits " in page
+
+
+def test_verdicts_that_test_labels_may_have_chosen_say_so() -> None:
+    results = grid({"bolt": 70.0, "linear_probe": 60.0}, ks=(4,))
+    chosen = under(replace(STRICT, name="published", config_selection="best_on_test"), results)
+    records = arrange_results(results=[*results, *chosen], label_of=label).verdict_records()
+    assert {record["protocol"]: record["selects_on_test"] for record in records} == {"strict": False, "published": True}
+
+
+def test_images_per_class_are_never_a_power_of_ten() -> None:
+    """Between k = 128 and 256, BOLT has the other's 44 % at k = 137; the next point of the grid is 140."""
+    results = [
+        replace(r, evaluations=result(r.cell, 30 + 0.1 * k if r.cell.method.name == "bolt" else 44.0).evaluations)
+        for k in (64, 128, 256)
+        for r in grid({"bolt": 70.0, "linear_probe": 60.0}, ks=(k,))
+    ]
+    table = table_of(arrange_results(results=results, label_of=label), "data_efficiency")
+    assert table.rows[0][2].text == "140 (140 to 140)"
