@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -86,21 +86,15 @@ class Catalog:
 
     def dataset(self, name: str, where: Location | str = "") -> DatasetEntry:
         """Return the dataset of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
-        if name not in self.datasets:
-            raise unknown_name("dataset", name, self.datasets, where=str(where))
-        return self.datasets[name]
+        return _look_up("dataset", name, self.datasets, where)
 
     def domain(self, name: str, where: Location | str = "") -> DomainEntry:
         """Return the domain of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
-        if name not in self.domains:
-            raise unknown_name("domain", name, self.domains, where=str(where))
-        return self.domains[name]
+        return _look_up("domain", name, self.domains, where)
 
     def backbone(self, name: str, where: Location | str = "") -> BackboneEntry:
         """Return the backbone of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
-        if name not in self.backbones:
-            raise unknown_name("backbone", name, self.backbones, where=str(where))
-        return self.backbones[name]
+        return _look_up("backbone", name, self.backbones, where)
 
     def datasets_of(self, domain: str, where: Location | str = "") -> tuple[DatasetEntry, ...]:
         """Return the datasets of a domain, in the catalog's order. Raises ``UserError`` for an unknown domain."""
@@ -111,6 +105,16 @@ class Catalog:
         """Return the names of a backbone and a dataset in the paper's tables; ``None`` for what has no name there."""
         known = self.datasets.get(dataset)  # ``dataset`` may be a group of a dataset's classes, which has no entry
         return self.backbone(backbone).published_as, known.published_as if known else None
+
+
+Entry = TypeVar("Entry")
+
+
+def _look_up(kind: str, name: str, entries: Mapping[str, Entry], where: Location | str) -> Entry:
+    if name not in entries:
+        own = f"if the {kind} is your own, name its catalog file: --catalog FILE"
+        raise unknown_name(kind, name, entries, where=str(where), otherwise=own)
+    return entries[name]
 
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:

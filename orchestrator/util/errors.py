@@ -54,8 +54,11 @@ def _natural(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() and len(name) < 20 else (sys.maxsize, name)
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
-    """Return the error for a name that is not in ``known``, with the nearest known names as a hint."""
+def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "", otherwise: str = "") -> UserError:
+    """Return the error for a name that is not in ``known``, with the nearest known names as a hint.
+
+    ``otherwise``: a line of the hint if no known name is near.
+    """
     names = sorted(known, key=_natural)
     near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)
     if near:
@@ -65,6 +68,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
         hint = f"known: {shown}"
     else:
         hint = "none are known"
+    if otherwise and not near:
+        hint += f"\n  {otherwise}"
     return UserError(f"unknown {kind} {short_repr(str(name))}", where=where, hint=hint)
 
 

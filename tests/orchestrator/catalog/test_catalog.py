@@ -295,6 +295,11 @@ def test_lookups_suggest_the_nearest_name(catalog: Catalog) -> None:
         catalog.domain("generall")
 
 
+def test_an_unknown_name_may_be_in_a_catalog_file_that_was_not_given(catalog: Catalog) -> None:
+    with pytest.raises(UserError, match="if the dataset is your own, name its catalog file: --catalog FILE"):
+        catalog.dataset("wardrobe")
+
+
 def test_a_datasets_identity_is_its_content_not_its_description(tmp_path: Path) -> None:
     def digest(text: str) -> str:
         return dataset_ref(load_catalog([extra(tmp_path, text)]).dataset("cats"), None).digest
