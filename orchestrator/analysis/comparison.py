@@ -124,6 +124,7 @@ class Comparison:
         images: number of test images if the comparison is about one dataset, else ``None``.
         smallest_difference: the smallest difference that matters, in points.
         raced: whether a race excluded methods, which were then measured on fewer datasets.
+        race_goes_on: whether this race has not measured all that it needs, so that it may still exclude methods.
     """
 
     scope: Scope
@@ -133,6 +134,7 @@ class Comparison:
     images: int | None = None
     smallest_difference: float = SMALLEST_DIFFERENCE
     raced: bool = False
+    race_goes_on: bool = False
 
     @property
     def best_set(self) -> tuple[str, ...]:
@@ -190,7 +192,8 @@ class Comparison:
         where = _SCOPE_TEXTS[self.scope]
         if self.outcome == "single":
             return f"one method only{where}: {listed}" if listed else f"no method to compare{where}"
-        where = f"{where}, by a race" if self.raced else where
+        if self.raced:
+            where = f"{where}, by a race" + " that is not over" * self.race_goes_on
         text = f"{self.outcome}{where}: {listed}"
         if self.outcome == "undecided":
             text = f"{text}; {self._what_would_settle()}"

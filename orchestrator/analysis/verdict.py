@@ -188,11 +188,12 @@ def _comparisons(
         for row in own:
             # A test split may have the same name in two domains.
             scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = sign * row.score
-        decisions = races[k].decisions if k in races else None
+        decisions, goes_on = (races[k].decisions, races[k].race.next is not None) if k in races else (None, False)
         found = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference, raced=decisions)
         # If lower scores are better, all signs were flipped. Means get their sign back. Leads keep the flipped sign, so
         # that the better method has a positive lead.
-        yield k, replace(found, methods=tuple(replace(one, mean=sign * one.mean) for one in found.methods)), own
+        methods = tuple(replace(one, mean=sign * one.mean) for one in found.methods)
+        yield k, replace(found, methods=methods, race_goes_on=goes_on), own
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:

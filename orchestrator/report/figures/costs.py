@@ -69,7 +69,8 @@ def _figure(
             for kind in kinds
         )
         filled = " Filled: may be the best, at 95 %." if best else ""
-        caption = f"{' '.join(named)} {NOTE}{filled} Over {group.dataset_count()}. {group.deviation_text('Whiskers')}"
+        mean = f"Mean {group.mean_text} over {group.dataset_count()}."
+        caption = f"{' '.join(named)} {NOTE}{filled} {mean} {group.deviation_text('Whiskers')}"
         if "seconds" in kinds:
             caption += " Seconds are wall-clock on the machines that ran the cells."
         heading = f"{group.metric.heading} {title}"

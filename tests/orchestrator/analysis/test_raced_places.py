@@ -119,6 +119,11 @@ def test_a_report_of_a_race_says_so_and_calls_nothing_missing() -> None:
     assert set(verdict.comparison.best_set) == {"BOLT", "lora"}
     assert "by a race: " in verdict.statement()
     assert raced.verdict_records()[0]["raced"]
+    cut = {one: known[one] for one in list(known)[: len(known) // 2]}
+    running = arrange_results(
+        results=[one for one in results if one.cell.id in cut], planned=cells, label_of=label, raced=races(cells, cut)
+    )
+    assert "undecided, by a race that is not over: " in running.verdicts[0].verdicts[0].statement()
     plain = arrange_results(results=results, planned=cells, label_of=label)
     assert len(plain.missing) == len(raced.left_out)
     assert not plain.verdicts[0].verdicts[0].comparison.raced
