@@ -1,7 +1,7 @@
 """How often a race keeps the truly best method although it looks at the scores after every dataset, and what it saves.
 
-    python benchmarks/race_promise.py --methods 9 --draws 1200     # the numbers in docs/race.md
-    python benchmarks/race_promise.py --methods 33 --draws 120
+    python benchmarks/race_promise.py --methods 9 --draws 800      # the numbers in docs/race.md
+    python benchmarks/race_promise.py --methods 33 --draws 160
     python benchmarks/race_promise.py --methods 9 --choose         # other ways to spend the level, other looks
 
 Made-up scores with a known truth, as in ``coverage.py``: the difference of two methods has a deviation of 2 points.
