@@ -52,7 +52,7 @@ class Prediction:
     Attributes:
         label: name of the most probable class.
         score: probability of this class, by the softmax of the logits.
-        scores: name of each class -> its probability.
+        scores: name of each class -> its probability; of classes with equal names, as ImageNet has them, the highest.
     """
 
     label: str
@@ -131,7 +131,10 @@ class Model(ModelParts):
         found = []
         for scores in self.logits(images).softmax(dim=-1).tolist():
             best = max(range(len(scores)), key=scores.__getitem__)
-            found.append(Prediction(names[best], scores[best], dict(zip(names, scores, strict=True))))
+            by_name: dict[str, float] = {}
+            for name, score in zip(names, scores, strict=True):
+                by_name[name] = max(score, by_name.get(name, score))
+            found.append(Prediction(names[best], scores[best], by_name))
         return found
 
     def save(self, folder: Path | str, form: Form = "adapter", *, with_basis: bool = False) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from orchestrator.util.units import listed
 
 PARTS = ("train", "val", "test")
 SHOWN = 3
+_JPEG = re.compile(r"\.jpe?g$", re.IGNORECASE)
 
 Rows = Sequence[tuple[str, int, str]]
 """Path, label and class name of each image of a part."""
@@ -154,7 +156,10 @@ def _refuse_missing(images: Sequence[str], root: Path, path: Path) -> None:
         hint = "unpack the images again; CoOp's DATASETS.md says where each folder goes"
         stem = absent[0].rpartition(".")[0]
         if alike := sorted(name for name in there if name.rpartition(".")[0] == stem):
-            hint = f"there is {alike[0]} instead of {absent[0]}; rename such files to the listed names"
+            renamed = _JPEG.search(alike[0]) and _JPEG.search(absent[0])
+            hint = f"there is {alike[0]} instead of {absent[0]}; " + (
+                "rename such files to the listed names" if renamed else "these are other files of the dataset"
+            )
         raise UserError(
             f"{len(absent):,} of the {len(images):,} listed images are not in {root}: {listed(absent, SHOWN)}",
             where=str(path),

@@ -483,6 +483,16 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
             load_model(tmp_path / name)
 
 
+def test_of_classes_with_equal_names_the_highest_score_is_kept(backbone: Backbone) -> None:
+    model = adapted(backbone, "zero_shot")
+    model = replace(model, about=replace(model.about, class_names=("one", "two", "two")))
+    images = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    probabilities = model.logits(images).softmax(dim=-1)
+    for prediction, row in zip(model.predict(images), probabilities.tolist(), strict=True):
+        assert prediction.scores == {"one": row[0], "two": max(row[1:])}
+        assert prediction.scores[prediction.label] == prediction.score
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

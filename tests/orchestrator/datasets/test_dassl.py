@@ -216,6 +216,13 @@ def test_a_damaged_split_file_gets_one_clear_message(damage: str, caltech: Path,
     assert "CoOp's DATASETS.md" in str(caught.value)
 
 
+def test_images_of_another_form_are_not_to_be_renamed(caltech: Path, catalog: Catalog) -> None:
+    for path in list((caltech / "caltech-101").rglob("*.jpg")):
+        path.rename(path.with_suffix(".tif"))
+    with pytest.raises(UserError, match=r"train_0\.tif instead of .*; these are other files of the dataset"):
+        open_dataset(catalog.dataset("eleven_caltech101"), caltech)
+
+
 def test_images_with_another_suffix_are_named(caltech: Path, catalog: Catalog) -> None:
     rename_images(caltech)
     with pytest.raises(UserError, match=r"there is a digit/train_0\.JPG instead of a digit/train_0\.jpg"):

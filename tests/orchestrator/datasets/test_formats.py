@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 from torch.utils.data import TensorDataset, random_split
 
 from orchestrator.catalog import Catalog, load_catalog
@@ -146,6 +147,18 @@ def test_the_sizes_in_the_catalog_follow_from_the_recipe(name: str, total: int) 
 def test_every_remote_sensing_dataset_has_a_recipe_or_its_own_parts() -> None:
     entries = [entry for entry in load_catalog().datasets.values() if entry.domain == "remote_sensing"]
     assert {entry.name for entry in entries} == TOTALS.keys() | {"eurosat", "resisc45"}
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_labels_of_no_class_are_refused(first: int, tmp_path: Path) -> None:
+    """The labels of Flowers102 count from 1; copies that count from 0 gave every image the class before its own."""
+    entry = load_catalog().dataset("flowers102")
+    formats.write(entry, tmp_path / "flowers102")
+    base, labels, numbers = tmp_path / "flowers102" / "flowers-102", np.arange(306) // 3 + first, np.arange(1, 307)
+    savemat(base / "imagelabels.mat", {"labels": labels[None]})
+    savemat(base / "setid.mat", {"trnid": numbers[::3], "valid": numbers[1::3], "tstid": numbers[2::3]})
+    with pytest.raises(UserError, match=f"are {first - 1} to {first + 100}, and those of the 102 classes"):
+        open_dataset(entry, tmp_path)
 
 
 def test_different_splits_have_different_manifests(tmp_path: Path) -> None:
