@@ -8,9 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from bolt.model.saving import Form
+from orchestrator.artifacts.spec import usable_device
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.validation import check_templates
 from orchestrator.core.settings import RunSettings
@@ -66,10 +65,7 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
         parts: the folders of the images. Neither the model nor the store may be inside them.
     """
     settings = request.settings
-    if settings.device is not None and settings.device != "cpu" and not torch.cuda.is_available():
-        raise UserError(
-            f"this machine has no GPU for {settings.device}", where="--device", hint="leave it out, or give cpu"
-        )
+    usable_device(settings)
     if settings.data_root is not None and not Path(settings.data_root).is_dir():
         raise UserError(f"there is no folder {settings.data_root}", where="--data-root")
     if request.sources is not None and not Path(request.sources).is_dir() and request.sources not in catalog.domains:

@@ -225,7 +225,7 @@ class ArtifactCache:
         self.settings = settings
         self.store = Store(settings.store_url)
         self.data_root = settings.data_folder
-        self.device = _device(settings)
+        self.device = usable_device(settings)
         self.catalog: Catalog = load_catalog(settings.catalog_files)
         torch.set_num_threads(settings.threads)
         self._checked: set[DatasetRef] = set()
@@ -330,7 +330,7 @@ def artifact_cache(settings: RunSettings) -> ArtifactCache:
     change to one of the user's catalog files, a new cache is made.
     """
     versions = tuple(_version(Path(file)) for file in settings.catalog_files)
-    return _cache(replace(settings, device=_device(settings)), versions)
+    return _cache(replace(settings, device=usable_device(settings)), versions)
 
 
 def clear_artifact_caches() -> None:
@@ -351,11 +351,19 @@ def _version(file: Path) -> tuple[int, int] | None:
     return None
 
 
-def _device(settings: RunSettings) -> str:
-    """Return the device of the settings, by default ``cuda`` where PyTorch finds a GPU, otherwise ``cpu``."""
+def usable_device(settings: RunSettings) -> str:
+    """Return the device of the settings, by default ``cuda`` where PyTorch finds a GPU, otherwise ``cpu``.
+
+    Raises ``UserError`` if this machine lacks the device.
+    """
     import torch  # not at the top, because `sources list` imports this module for the addresses of artifacts only
 
-    return settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = settings.device or ("cuda" if gpus else "cpu")
+    kind, _, index = device.partition(":")
+    if kind == "cuda" and int(index or 0) >= gpus:
+        raise UserError(f"this machine has no GPU for {device}", where="--device", hint="leave it out, or give cpu")
+    return device
 
 
 def build(spec: ArtifactSpec, settings: RunSettings) -> str:

@@ -82,6 +82,12 @@ def grid(
         raise UserError("--local and --address exclude each other", hint="give one of them")
     if local and cell_limit is not None:
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
+    if not local and settings.device is not None and ":" in settings.device:
+        raise UserError(
+            f"{settings.device} is for --local: on Ray, each worker sees the GPU that it was given as its first",
+            where="--device",
+            hint="give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses",
+        )
     workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     race = workspace.grid.race if race is None else race
     if plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Annotated
 
@@ -33,11 +34,12 @@ def sync(
     from orchestrator.store.lease import grid_lease
     from orchestrator.tracking.client import move_aside
     from orchestrator.tracking.grid_runs import GridRuns
+    from orchestrator.tracking.location import URI_VARIABLE
 
     workspace = open_workspace(grid, settings, overrides=results_overrides(grid, settings, set_))
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     database = runs.location.database if rebuild else None
-    if rebuild and database is None:
+    if rebuild and (database is None or os.environ.get(URI_VARIABLE)):
         raise UserError(
             f"{runs.location.uri} may hold runs of other stores",
             where="--rebuild",

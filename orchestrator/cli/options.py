@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,12 +52,12 @@ def store_url(store: str) -> str:
             where="--store",
             hint=f"did you mean {half[1]}://{store[half.end() :]}? A folder of that name is ./{store}",
         )
-    return store if "://" in store else str(Path(store).absolute())
+    return store if "://" in store else os.path.abspath(os.path.expanduser(store))
 
 
 def expanded(path: Path | None) -> Path | None:
     """Return the path with ``~`` replaced by the user's home folder."""
-    return path and path.expanduser()
+    return path and Path(os.path.expanduser(path))  # Path.expanduser() raises an error for an unknown user
 
 
 JSON_FORMAT = 1
@@ -151,7 +152,7 @@ def store_settings(
     store: StoreUrl = DEFAULT_STORE, data_root: DataRoot = None, catalog: CatalogFiles = None
 ) -> RunSettings:
     """Return the settings of a command that reads a store."""
-    files = tuple(str(path.absolute()) for path in catalog or ())
+    files = tuple(str(path.absolute()) for path in map(expanded, catalog or ()) if path)
     return RunSettings(store, str(data_root.absolute()) if data_root else None, catalog_files=files)
 
 

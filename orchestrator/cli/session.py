@@ -6,12 +6,14 @@ is finished. So a session can be killed at any point, and the same command conti
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from importlib.metadata import version
 
 from rich.console import Console
 
 from orchestrator.artifacts.load_backbone import fetch_weights
+from orchestrator.artifacts.spec import usable_device
 from orchestrator.cli.workspace import Workspace
 from orchestrator.execution.run import RunOptions, check_ray, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
@@ -46,7 +48,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         check_inputs(plan)  # of all cells, although a race may not need them all
         if plan.todo and not options.local:
             check_ray()
-        if options.address is None:  # the nodes of a cluster fetch weights into their caches
+        if options.address is None:  # the nodes of a cluster have devices and caches of their own
+            usable_device(settings)
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)
         print_line(f"{grid.name}: {grid.title}", console, "bold")
@@ -88,7 +91,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
         f"this run: {pluralize(built, 'artifact')} built, {pluralize(started, 'trial')} started",
         tracked,
         f"report: {report_location(page, store)}",
-        f"compare runs: python -m orchestrator ui {grid.name} --store {store.url}",
+        f"compare runs: python -m orchestrator ui {grid.name} --store {shlex.quote(store.url)}",
     ):
         print_line(line, console)
     return 1 if plan.failed else 0

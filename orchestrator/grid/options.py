@@ -61,14 +61,18 @@ class Overrides:
     @classmethod
     def parse(cls, options: Iterable[str]) -> Overrides:
         """Return the options as data. Raises ``UserError`` for a malformed option or an unknown key."""
-        parsed = cls()
+        parsed, given = cls(), dict[str, str]()
         for option in options:
             key, equals, text = option.partition("=")
             key = key.strip()
             where = f"--set {shorten(option)}"
             if not equals or not key:
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
+            if given.setdefault(key, text) != text:
+                raise UserError(f"{key} has two values", where=where, hint=f"several are a list: --set {key}=[A,B]")
             value = parse_yaml(text, where)
+            if isinstance(value, str) and "," in value:
+                raise UserError("a list needs brackets", where=where, hint=f"--set {key}=[{text.strip()}]")
             group, dot, name = key.partition(".")
             if not dot:
                 if key not in Block.model_fields:

@@ -328,7 +328,11 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
     if scheme in ("s3", "s3a") and not {"config_kwargs", "config"} & set(fsspec.config.conf.get("s3", {})):
         options["config_kwargs"] = {"max_pool_connections": CONNECTIONS}
     try:
-        filesystem, root = fsspec.core.url_to_fs(url, **options)
+        if scheme == "file" or not separator:  # fsspec would take `::` in the name for a chain of URLs
+            filesystem = fsspec.filesystem("file")
+            root = os.path.abspath(os.path.expanduser(rest if separator else url))
+        else:
+            filesystem, root = fsspec.core.url_to_fs(url, **options)
         if "file" in filesystem.protocol:
             _check_name(root)
     except (ValueError, ImportError, OSError) as error:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from orchestrator.tracking.location import POSTGRES_DRIVER
+from orchestrator.tracking.location import POSTGRES_DRIVER, SQLITE, database_file, database_uri
 from orchestrator.util.errors import one_line
 from orchestrator.util.locks import file_lock
 
@@ -59,8 +59,8 @@ def open_client(uri: str) -> MlflowClient:
     from mlflow.tracking import MlflowClient
 
     _silence_loggers()  # again, because the import of MLflow has set the levels of these loggers
-    if uri.startswith("sqlite:///"):
-        database = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith(SQLITE):
+        database = database_file(uri)
         _use_write_ahead_log()
         with file_lock(Path(f"{database}.lock"), wait=True) as lock:
             _create_database(database, lock)
@@ -92,7 +92,7 @@ def _create_database(path: Path, lock: int) -> None:
         leftover.unlink()
     part = path.with_name(f".{path.name}.part")
     script = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"
-    command = [sys.executable, "-c", script, f"sqlite:///{part}"]
+    command = [sys.executable, "-c", script, database_uri(part)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, pass_fds=[lock])
     if done.returncode:
         raise OSError(f"MLflow cannot create {path}: {one_line(done.stderr[-300:])}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -12,6 +13,7 @@ from orchestrator.util.errors import UserError
 POSTGRES_DRIVER = "postgresql+psycopg2"
 """The URI scheme that names the driver. With plain ``postgresql``, the driver depends on SQLAlchemy's version."""
 
+SQLITE = "sqlite:///"
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ARTIFACTS_VARIABLE = "BOLT_TRACKING_ARTIFACTS"
 SERVER_VARIABLE = "BOLT_TRACKING_SERVER"
@@ -35,13 +37,24 @@ class TrackingLocation:
     @property
     def database(self) -> Path | None:
         """The file of a SQLite database; ``None`` for anything else."""
-        return Path(self.uri.removeprefix("sqlite:///")) if self.uri.startswith("sqlite:///") else None
+        return database_file(self.uri) if self.uri.startswith(SQLITE) else None
+
+
+def database_uri(file: Path) -> str:
+    """Return the URI of a SQLite database. Without codes, ``?`` would end the name, and ``%41`` would mean ``A``."""
+    return SQLITE + str(file).replace("%", "%25").replace("?", "%3F")
+
+
+def database_file(uri: str) -> Path:
+    """Return the file of the URI of a SQLite database, as SQLAlchemy reads the URI."""
+    return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0]))
 
 
 def tracking_location(store: Store) -> TrackingLocation:
     """Return where the runs of a store are tracked.
 
-    Raises ``UserError`` for a remote store without a tracking server, and for a URI of an unknown scheme.
+    Raises ``UserError`` for a remote store without a tracking server, for a local store whose name MLflow would read as
+    another one, and for a URI of an unknown scheme.
     """
     uri = os.environ.get(URI_VARIABLE)
     if not uri:
@@ -50,11 +63,17 @@ def tracking_location(store: Store) -> TrackingLocation:
                 f"{store.url} is remote and cannot hold MLflow's database",
                 hint=f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)",
             )
-        uri = f"sqlite:///{store.files.local_path('mlflow')}/mlflow.db"
+        file = store.files.local_path("mlflow/mlflow.db")
+        uri = f"{SQLITE}{file}"
+        if database_file(uri) != file:  # MLflow would also make an empty folder for the name with codes
+            raise UserError(
+                f"MLflow cannot open a database in {store.url}: it takes ? and % in a name for codes",
+                hint=f"rename the folder, or set {URI_VARIABLE} to a database elsewhere",
+            )
     if uri.startswith(("http://", "https://")):
         return TrackingLocation(uri, None, uri)
-    if uri.startswith("sqlite:///"):
-        return TrackingLocation(uri, (Path(uri.removeprefix("sqlite:///")).absolute().parent / "artifacts").as_uri())
+    if uri.startswith(SQLITE):
+        return TrackingLocation(uri, (database_file(uri).absolute().parent / "artifacts").as_uri())
     scheme, separator, database = uri.partition("://")
     if not separator or scheme not in (POSTGRES_DRIVER, "postgresql", "postgres"):
         raise UserError(

@@ -128,6 +128,19 @@ def test_a_store_that_is_no_place_for_results_is_refused(folder: Path, store: st
     assert not (folder / "s3:").exists()
 
 
+def test_the_home_folder_is_found_where_no_shell_replaces_its_sign(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves ``--store=~/mine`` and quoted values as they are, and ``bolt.yaml`` has no shell."""
+    run("data", "add", "pictures/ware", "--catalog", "own.yaml")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("BOLT_STORE", "~/mine")
+    (folder / "bolt.yaml").write_text("catalog: ~/own.yaml\ndata_root: ~/pictures\n")
+    planned = run("plan", "ware.yaml", "--set", "shots=1", "--only", "method=zero_shot")
+    assert f"store: {folder}/mine" in planned
+    assert f"store: {folder}/~nobody-here" in run("plan", "smoke", "--store=~nobody-here")
+
+
 @pytest.mark.slow
 def test_the_grid_file_of_a_dataset_is_kept_once_it_is_edited(folder: Path) -> None:
     run("data", "add", "pictures/ware")

@@ -400,3 +400,12 @@ def test_only_a_remote_store_is_retried(
     with nullcontext() if attempts == 3 else pytest.raises(StoreUnavailable):
         assert retry_store(local, read) == "read"
     assert len(tried) == attempts
+
+
+@pytest.mark.parametrize("name", ["a::b", "file::x", "a*[b]", "a#b?c", "a%41", "a,b=c"])
+def test_a_folder_of_any_name_is_the_store(name: str, tmp_path: Path) -> None:
+    """Regression: ``a::b`` wrote into ``a``, because fsspec reads ``::`` as a chain of URLs."""
+    for url in (f"{tmp_path}/{name}", f"file://{tmp_path}/{name}"):
+        Files(url).write("results/x.json", b"1")
+        assert (tmp_path / name / "results" / "x.json").read_bytes() == b"1"
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from orchestrator.cli.app import app
+from orchestrator.store import Store
 from orchestrator.tracking.client import move_aside, open_client, open_experiment
 from orchestrator.tracking.errors import classify_tracking_error
-from orchestrator.tracking.location import TrackingLocation
+from orchestrator.tracking.location import URI_VARIABLE, TrackingLocation, tracking_location
 from orchestrator.tracking.tracker import SyncReport, Tracker
+from orchestrator.util.errors import UserError
 from tests.helpers.waiting import at_once, wait_for
 from tests.helpers.warm_process import forked, run_forked
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
@@ -115,3 +119,32 @@ def test_a_damaged_database_is_said_and_made_anew(damage: str, sqlite_store: tup
     aside = move_aside(path)
     assert aside.stat().st_size == size
     assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%41"])
+def test_a_store_whose_database_mlflow_would_seek_elsewhere_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the database of the store ``a?b`` was the file ``a``; that of ``a%41`` was waited for in vain."""
+    monkeypatch.delenv(URI_VARIABLE, raising=False)
+    with pytest.raises(UserError, match=URI_VARIABLE):
+        tracking_location(Store(f"{tmp_path}/{name}"))
+    for good in ("100%", "a#b", "ä b", "a::b"):
+        database = tracking_location(Store(f"{tmp_path}/{good}")).database
+        assert database == tmp_path / good / "mlflow" / "mlflow.db"
+
+
+def test_the_database_of_an_address_is_the_one_that_mlflow_opens(tmp_path: Path) -> None:
+    """MLflow reads codes in the name, and takes what follows ``?`` for options."""
+    open_client(f"sqlite:///{tmp_path}/a%41.db?timeout=9")
+    assert {path.name for path in tmp_path.glob("*.db")} == {"aA.db"}
+
+
+def test_the_database_of_another_project_is_not_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``MLFLOW_TRACKING_URI`` may name a database that holds the runs of others."""
+    theirs = tmp_path / "theirs.db"
+    theirs.write_bytes(b"theirs")
+    monkeypatch.setenv(URI_VARIABLE, f"sqlite:///{theirs}")
+    done = CliRunner().invoke(app, ["sync", "smoke", "--rebuild", "--store", str(tmp_path / "store")])
+    assert "runs of other stores" in str(done.exception)
+    assert [path.name for path in tmp_path.glob("theirs*")] == ["theirs.db"]
