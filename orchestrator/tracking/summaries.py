@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -45,17 +45,17 @@ def summary_runs(
     labels = {result.cell.id: describe(result) for result in results}
     seeds: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     lines: dict[tuple[str, ...], list[Result]] = defaultdict(list)
-    shots: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    panels: dict[tuple[str, ...], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for result in results:
         cell, label = result.cell, labels[result.cell.id]
         line = (cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, label.method)
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
-        shots[_panel(cell)].add(cell.shots)
+        panels[_panel(cell)][cell.shots].add(cell.dataset.name)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
     runs += mean_runs(results, labels, verdicts, grid)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), verdicts)
+        _curve(key, group, labels[group[0].cell.id], grid, panels[_panel(group[0].cell)], verdicts)
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]
@@ -104,21 +104,24 @@ def _curve(
     group: Sequence[Result],
     labels: Labels,
     grid: str,
-    panel_shots: Sequence[int],
+    panel: Mapping[int, Collection[str]],
     verdicts: Sequence[VerdictSeries],
 ) -> TrackedRun:
     """Return the run with the curve of accuracy against k.
 
     The accuracy of a seed is its mean over datasets. At each k, the curve has the mean and the standard deviation of
     these accuracies. Seeds that lack a dataset are left out. A method without support images has one accuracy, which is
-    repeated at every k in ``panel_shots``.
+    repeated at every k in ``panel``. The name says if the method lacks datasets that others have at the same k.
+
+    ``panel``: the datasets of all methods in the same chart, by k.
     """
     cell = group[0].cell
     by_shots: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
         by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = result.accuracies[0]
-    if set(by_shots) == {0} and panel_shots:
-        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(panel_shots, by_shots[0]))
+    if set(by_shots) == {0} and set(panel) != {0}:
+        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(set(panel) - {0}, by_shots[0]))
+    fewer = any(set(panel[shots]) - set(by_dataset) for shots, by_dataset in by_shots.items())
     metrics: list[Metric] = []
     for shots, by_dataset in sorted(by_shots.items()):
         means = list(seed_means(by_dataset, list(by_dataset)).values())
@@ -129,7 +132,7 @@ def _curve(
     return summary_run(
         "curve",
         key,
-        run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}"),
+        run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}", repeats="on fewer datasets" * fewer),
         tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
         # sources_rule differs between methods with and without sources, so MLflow would show it beside the method's
         # name in every comparison.

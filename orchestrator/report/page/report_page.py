@@ -107,10 +107,10 @@ def _view(
     own = [p for p in groups if _place(p.key) == _place(series) and series.domain in ("", p.key.domain)]
     group = own[0] if series.domain and own else None  # none for all domains together
     costs = figures[group]["costs"] if group is not None and not series.dataset else []
-    title = series.dataset or series.domain.replace("_", " ") or "all domains together"
+    domain = _capitalised(series.domain.replace("_", " ") or "all domains together")
     scores = [{score.method: score for score in verdict.comparison.methods} for verdict in series.verdicts]
     return {
-        "title": _capitalised(title),
+        "title": series.dataset or domain,
         "metric": METRICS[series.metric].averaged_on(stored_track(series.track)),
         "unit": METRICS[series.metric].in_per_cent,
         "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",

@@ -52,6 +52,7 @@ def test_a_method_without_seeds_lacks_no_seed(tmp_path: Path) -> None:
     page = page_of(arranged)
     assert "3 seeds" in page
     assert "1 of 3 seeds" not in page
+    assert " ants Use " in page  # a dataset's name stays as it is
     header = table_of(arranged, "verdict_fewshot_general_tiny_strict_ants").header
     assert header == ("method", "verdict", "mean", "difference", "from", "to", "seeds")
 
