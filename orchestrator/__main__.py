@@ -53,10 +53,14 @@ def main() -> None:
 def _check_arguments() -> None:
     """Raise ``UserError`` for an argument that is not UTF-8, because it cannot be written into a file.
 
-    ``predict`` takes any file name.
+    ``predict`` takes any file name. A working folder that was deleted is an error too: no library starts in it.
     """
     from orchestrator.util.errors import UserError
 
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working folder was deleted", hint="go to a folder that exists: cd") from None
     foreign = next((word for word in sys.argv[1:] if any("\ud800" <= letter <= "\udfff" for letter in word)), None)
     if foreign is not None and sys.argv[1] != "predict":
         raise UserError(f"the name {foreign!a} is not UTF-8", hint="rename the file or folder")

@@ -31,6 +31,21 @@ def test_an_error_of_a_disk_names_the_file_and_does_not_blame_the_store(
     assert "store" not in text
 
 
+def test_a_working_folder_that_was_deleted_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PyTorch's arithmetic library ended the process there, and named a file of its own."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "argv", ["orchestrator", "plan", "smoke"])
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: the working folder was deleted")
+
+
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
