@@ -135,7 +135,7 @@ def prepare_images(
     name = f"{request.name}-own" if request.name in catalog.datasets else request.name
     root, catalog_file, checked = request.work / "data", request.work / "catalog.yaml", request.work / _STAMP
     files = [*map(Path, request.settings.catalog_files), catalog_file]
-    stamp = _stamp(request, parts)
+    stamp = _stamp(request, name, parts)
     found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
     if found.get("stamp") != stamp:
         checked.unlink(missing_ok=True)  # first, so that the next run repeats the check if this run is killed
@@ -175,8 +175,11 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
     return text
 
 
-def _stamp(request: Request, parts: Mapping[str, Path]) -> str:
-    """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images."""
+def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
+    """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images.
+
+    ``name``: the dataset's key, which changes when ``data add`` gives the folder's name to a dataset of the catalog.
+    """
     options, files = request.images, []
     for part in parts.values():
         found = [(path, path.stat() if path.exists() else path.lstat()) for path in images_below(part)]
@@ -187,6 +190,8 @@ def _stamp(request: Request, parts: Mapping[str, Path]) -> str:
         said.append([options.reading.bands, options.reading.range])
     if options.words is not None:  # without ``--words``, the digest stays that of earlier versions
         said.append(file_digest(options.words) if options.words.is_file() else "")
+    if name != request.name:
+        said.append(name)
     return fingerprint([files, said])
 
 

@@ -11,18 +11,18 @@ from orchestrator.adapt.own_images import OwnImages, as_given, prepare_images
 from orchestrator.adapt.request import Request
 from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
-from orchestrator.datasets.adding import DatasetOptions
+from orchestrator.datasets.adding import DatasetOptions, add_layout
 from orchestrator.datasets.layouts import folder_layout
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
-def prepare(place: Path, options: DatasetOptions) -> OwnImages:
-    settings = RunSettings(str(place / "runs"))
+def prepare(place: Path, options: DatasetOptions, *catalog_files: Path) -> OwnImages:
+    settings = RunSettings(str(place / "runs"), catalog_files=tuple(map(str, catalog_files)))
     request = Request(
         place / "ware", "ware", place / "model", "tiny-clip", None, (), 1.0, "state_dict", options, settings
     )
-    return prepare_images(request, folder_layout(request.folder, tested=False), load_catalog())
+    return prepare_images(request, folder_layout(request.folder, tested=False), load_catalog(catalog_files))
 
 
 def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
@@ -33,6 +33,14 @@ def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
     assert images.notes[0] == "excluded as unreadable: 1 of 9 images"
     again = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert again == images, "what was excluded is said again when the command continues"
+
+
+def test_the_folder_may_become_a_dataset_of_the_catalog_between_two_runs(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 5)
+    assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
+    add_layout("ware", folder_layout(tmp_path / "ware"), [tmp_path / "mine.yaml"], DatasetOptions())
+    assert prepare(tmp_path, DatasetOptions(), tmp_path / "mine.yaml").entry.name == "ware-own"
+    assert prepare(tmp_path, DatasetOptions()).entry.name == "ware"
 
 
 def test_measured_images_are_read_in_the_stated_range(tmp_path: Path) -> None:
