@@ -11,10 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from orchestrator.analysis.comparison import RULE
 from orchestrator.artifacts.head import EqualClasses
 from orchestrator.cli.app import app
 from orchestrator.grid.load import grid_files
@@ -253,6 +255,27 @@ def test_a_verdict_by_an_earlier_rule_is_not_compared_and_everything_else_is(bun
     assert "verdict.json" in verify_bundle(bundle)[1]
     assert named(rewritten(bundle, tmp_path / "b.zip", lambda files: earlier(files, b"x\n"))) == {"rows.csv"}
     assert "earlier rule" in CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "earlier.zip")]).output
+
+
+def test_a_bundle_of_an_earlier_version_may_lack_columns_and_tables(bundle: Path, tmp_path: Path) -> None:
+    """Bundles written before there were metrics were called changed."""
+    with zipfile.ZipFile(bundle) as archive:
+        rows, verdicts = pd.read_csv(archive.open("rows.csv"), dtype=str), json.loads(archive.read("verdict.json"))
+        table = next(name for name in archive.namelist() if name.startswith("tables/") and "verdict" not in name)
+
+    def older(files: dict[str, bytes], rule: int, accuracy: str = "") -> None:
+        files["verdict.json"] = json.dumps([{**record, "rule": rule} for record in verdicts]).encode()
+        changed = rows.drop(columns=["metric", "score"])
+        changed.loc[0, "accuracy"] = accuracy or changed["accuracy"][0]
+        files["rows.csv"] = changed.to_csv(index=False).encode()
+        del files[table]
+
+    found, computed = verify_bundle(rewritten(bundle, tmp_path / "a.zip", lambda files: older(files, RULE - 1)))
+    assert found.problems == {}
+    assert "rows.csv" in computed
+    assert table not in computed
+    assert named(rewritten(bundle, tmp_path / "b.zip", lambda files: older(files, RULE - 1, "99.5"))) == {"rows.csv"}
+    assert named(rewritten(bundle, tmp_path / "c.zip", lambda files: older(files, RULE))) == {"rows.csv", table}
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "cells.json", "text_limits.json", "verdict.json"])
