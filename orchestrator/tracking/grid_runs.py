@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cached_property
 from pathlib import Path
 
@@ -90,7 +91,9 @@ class GridRuns:
             console: shows the progress.
             verify: whether to compare every run even if the run of the whole grid says that nothing has changed.
         """
-        later = f"`python -m orchestrator sync {self._grid.given}` continues later"
+        later = (
+            f"`python -m orchestrator sync {self._grid.given} --store {shlex.quote(self._store.url)}` continues later"
+        )
 
         def attempt(on_progress: OnProgress) -> SyncReport:
             return self.open_tracker().sync(

@@ -90,6 +90,16 @@ def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, stor
             assert data.metrics["n"] == score["n"]
 
 
+def test_the_command_that_continues_a_sync_names_the_store(tmp_path: Path, store: Store) -> None:
+    """Regression: without the store, the command was about the store ``runs`` of the working folder."""
+    (tmp_path / "runs").rename(tmp_path / "my runs")
+    (tmp_path / "my runs" / "mlflow" / "mlflow.db").write_bytes(b"damaged")
+    words = ["sync", f"{tmp_path}/own.yaml", "--store", f"{tmp_path}/my runs"]
+    said = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert said.exit_code == 1
+    assert f"own.yaml --store '{tmp_path}/my runs'` continues" in said.output
+
+
 def test_a_sync_without_the_set_of_the_last_run_keeps_its_runs(tmp_path: Path, store: Store) -> None:
     """A run with ``--set`` leaves runs in MLflow; a later ``sync`` without it is about the same cells."""
     command = f"python -m orchestrator grid {tmp_path}/own.yaml --set shots=[1] --set=seeds=[1]"
