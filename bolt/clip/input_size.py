@@ -8,6 +8,9 @@ from typing import Any, Literal
 Resize = Literal["shortest", "squash", "longest"]
 Interpolation = Literal["bicubic", "bilinear"]
 
+LARGEST_NORM = 4
+"""No mean and no standard deviation of pixels in [0, 1] reaches this; those of pixels from 0 to 255 do."""
+
 
 @dataclass(frozen=True)
 class InputSize:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_files import files_digest
 from bolt.clip.huggingface import from_huggingface
-from bolt.clip.input_size import Interpolation, Resize
+from bolt.clip.input_size import LARGEST_NORM, Interpolation, Resize
 from bolt.clip.tensor_names import TensorMismatch
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import replace_tensors
@@ -109,8 +109,8 @@ def _about(index: Mapping[str, Any], folder: Path) -> About:
     numbers = {name: isinstance(stated[name], list) and len(stated[name]) == 3 for name in ("mean", "std")}
     can_be = {
         "class_names": isinstance(stated["class_names"], list) and all(type(name) is str for name in about.class_names),
-        "mean": numbers["mean"] and all(0 <= value <= 1 for value in about.mean),
-        "std": numbers["std"] and all(0 < value <= 1 for value in about.std),
+        "mean": numbers["mean"] and all(abs(value) < LARGEST_NORM for value in about.mean),
+        "std": numbers["std"] and all(0 < value < LARGEST_NORM for value in about.std),
         "resize": about.resize in get_args(Resize),
         "interpolation": about.interpolation in get_args(Interpolation),
         "notes": isinstance(about.notes, Mapping),

@@ -7,8 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from bolt.clip.input_size import InputSize, Interpolation, Resize
+from bolt.clip.input_size import LARGEST_NORM, InputSize, Interpolation, Resize
 from orchestrator.catalog.validation import Key, NonNegativeInt, PositiveInt, PositiveNumber, StrictModel, Title
+
+Mean = Annotated[float, Field(gt=-LARGEST_NORM, lt=LARGEST_NORM)]
+Std = Annotated[float, Field(gt=0, lt=LARGEST_NORM)]
 
 
 class Weights(StrictModel):
@@ -84,8 +87,8 @@ class BackboneEntry(StrictModel):
     patch: NonNegativeInt = 0
     timm: StrictBool = False
     trainable_text: StrictBool = True
-    mean: tuple[float, float, float] | None = None
-    std: tuple[float, float, float] | None = None
+    mean: tuple[Mean, Mean, Mean] | None = None
+    std: tuple[Std, Std, Std] | None = None
     gflops_per_image: PositiveNumber
     parameters: PositiveInt
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"

@@ -202,6 +202,14 @@ def test_openais_weights_under_plain_gelu_are_refused_while_planning(tmp_path: P
         load_catalog([tmp_path / "mine.yaml"])
 
 
+@pytest.mark.parametrize("wrong", [{"mean": [123.7, 116.3, 103.5]}, {"std": [58.4, 57.1, 57.4]}, {"std": [0.0] * 3}])
+def test_normalisation_for_pixels_to_255_is_refused(wrong: dict[str, list[float]], tmp_path: Path) -> None:
+    entry = _changed("tiny-clip", **wrong)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"backbones": {"wrong": entry}}))
+    with pytest.raises(UserError, match=rf"backbones\.wrong\.{next(iter(wrong))}"):
+        load_catalog([tmp_path / "mine.yaml"])
+
+
 def test_other_known_weights_are_held_against_open_clips_table_when_loaded() -> None:
     entry = BackboneEntry(
         name="wrong", **_changed("vit-b-32", weights={"pretrained": "laion2b_s34b_b79k"}, quick_gelu=True)
