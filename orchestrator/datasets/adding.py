@@ -165,7 +165,9 @@ def add_layout(
             lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
             raise UserError(
                 f"{len(found.broken)} of {found.decoded} images cannot be decoded:\n  {lines}",
-                hint="repair or remove them, or exclude them with --exclude-broken",
+                hint="correct --bands"
+                if options.reading.bands and len(found.broken) == found.decoded
+                else "repair or remove them, or exclude them with --exclude-broken",
             )
         exclude_broken(found, layout.data_root)
         raw = open_dataset(entry, layout.data_root)

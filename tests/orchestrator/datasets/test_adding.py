@@ -11,6 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from bolt.clip.image_files import Reading
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.edit import write_entries
 from orchestrator.catalog.yaml_files import read_mapping
@@ -36,6 +37,13 @@ def refused(folder: Path, message: str, **options: object) -> str:
         add(folder, **options)
     assert not (folder / "mine.yaml").exists()
     return str(failed.value)
+
+
+def test_bands_that_no_image_has_are_a_wrong_option_and_no_broken_images(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 5)
+    said = refused(tmp_path, "there is no band 4", reading=Reading(bands=(4, 3, 2)))
+    assert said.endswith("correct --bands")
+    assert "--exclude-broken" not in said
 
 
 def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
