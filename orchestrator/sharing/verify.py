@@ -71,7 +71,7 @@ def first_difference(name: str, stored: bytes, computed: bytes, earlier: bool = 
         if earlier and name.endswith(".csv"):
             computed = _without_new_columns(stored, computed)
         written, expected = dict(_values(name, stored)), dict(_values(name, computed))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, csv.Error, RecursionError) as error:
         return f"it cannot be read: {error}"
     for place in expected | written:
         if place not in written or place not in expected or not _equal(written[place], expected[place]):
@@ -81,10 +81,15 @@ def first_difference(name: str, stored: bytes, computed: bytes, earlier: bool = 
 
 
 def _without_new_columns(stored: bytes, computed: bytes) -> bytes:
-    """Return a computed CSV file without the columns that the stored file lacks."""
+    """Return a computed CSV file without the columns that the stored file lacks.
+
+    Raises ``ValueError`` if the stored file has none of the columns.
+    """
     titles = next(csv.reader(io.StringIO(stored.decode())), [])
     lines, cut = list(csv.reader(io.StringIO(computed.decode()))), io.StringIO()
     kept = [column for column, title in enumerate(lines[0]) if title in titles]
+    if not kept:
+        raise ValueError("it has none of the columns")
     csv.writer(cut).writerows([line[column] for column in kept] for line in lines)
     return cut.getvalue().encode()
 

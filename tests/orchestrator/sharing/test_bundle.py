@@ -276,6 +276,13 @@ def test_a_bundle_of_an_earlier_version_may_lack_columns_and_tables(bundle: Path
     assert table not in computed
     assert named(rewritten(bundle, tmp_path / "b.zip", lambda files: older(files, RULE - 1, "99.5"))) == {"rows.csv"}
     assert named(rewritten(bundle, tmp_path / "c.zip", lambda files: older(files, RULE))) == {"rows.csv", table}
+    for content in (b"", b"other\n1\n", b"cell_id\n" + b"x" * 200_000):  # more than a field of Python's csv may have
+
+        def emptied(files: dict[str, bytes], content: bytes = content) -> None:
+            older(files, RULE - 1)
+            files["rows.csv"] = content
+
+        assert named(rewritten(bundle, tmp_path / "d.zip", emptied)) == {"rows.csv"}
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "cells.json", "text_limits.json", "verdict.json"])
