@@ -52,7 +52,7 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
         return given
     renamed = entry.renamed if given is None else given
     by_plain = _by_plain(renamed)
-    words = [renamed.get(name) or renamed.get(by_plain.get(_plain(name), ""), "") for name in from_data]
+    words = [renamed.get(name) or renamed.get(by_plain.get(letters_of(name), ""), "") for name in from_data]
     if given is None:
         words = [word or name.replace("_", " ").strip() for name, word in zip(from_data, words, strict=True)]
     elif missing := [name for name, word in zip(from_data, words, strict=True) if not word]:
@@ -78,7 +78,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
     sentences: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     foreign = []
     for folder, word, *texts in rows:
-        name = folder if folder in sentences else by_plain.get(_plain(folder))
+        name = folder if folder in sentences else by_plain.get(letters_of(folder))
         if name is None:
             foreign.append(folder)
             continue
@@ -118,19 +118,20 @@ def _read_table(path: Path) -> list[list[str]]:
 
 def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
     """Map the letters and digits of a name to the name, unless another name has the same letters and digits."""
-    plain = Counter(map(_plain, names))
-    return {_plain(name): name for name in names if plain[_plain(name)] == 1}
+    plain = Counter(map(letters_of, names))
+    return {letters_of(name): name for name in names if plain[letters_of(name)] == 1}
 
 
-def _plain(name: str) -> str:
+def letters_of(name: str) -> str:
+    """Return the letters and digits of a name in lower case, which two spellings of one name have in common."""
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
 
 
 def _check_order(given: Sequence[str], from_data: Sequence[str], where: str) -> None:
     """Raise ``UserError`` if a list of names gives a class the name that another class has in the data."""
-    known = {_plain(name) for name in from_data}
+    known = {letters_of(name) for name in from_data}
     for name, own in zip(given, from_data, strict=True):
-        if _plain(name) in known and _plain(name) != _plain(own):
+        if letters_of(name) in known and letters_of(name) != letters_of(own):
             what = f"the list is not in label order: {name!r} is where the data's class is {own!r}"
             raise UserError(what, where=where, hint=f"write a mapping from the data's names: {{{own}: WORDS, ...}}")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -27,6 +26,7 @@ from bolt.image_folders import (
     unused_lines,
 )
 from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.class_words import letters_of
 from orchestrator.datasets.part import Part, file_part
 from orchestrator.util.errors import UserError
 
@@ -70,7 +70,7 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], di
 def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> None:
     """Raise ``UserError`` if a class of the training part is not in the test part."""
     if lacking := sorted(set(train) - set(test)):
-        alike = [name for name in sorted(set(test) - set(train)) if _plain(name) == _plain(lacking[0])]
+        alike = [name for name in sorted(set(test) - set(train)) if letters_of(name) == letters_of(lacking[0])]
         raise UserError(
             f"class folder {lacking[0]!r} is in train/ but not in test/",
             where=str(folder),
@@ -85,11 +85,6 @@ def held_instead(folder: Path) -> str:
     unused = Counter[str]()
     deque(iterate_images(folder, unused), maxlen=0)
     return "\n  ".join(unused_lines(unused))
-
-
-def _plain(name: str) -> str:
-    """Return the letters and digits of a name, which two spellings of one name have in common."""
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> tuple[list[str], dict[str, Part]]:
