@@ -101,7 +101,7 @@ def namesake(source: str, settings: RunSettings) -> str:
 
     ``source``: the name or path of a grid.
     """
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, UserError):
         listing = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(source)))
         (last, *_), (own, *_) = listing.options, _options(source, settings, ())
         return last if last != own and Path(last).is_file() else ""

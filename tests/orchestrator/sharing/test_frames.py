@@ -229,6 +229,12 @@ def test_another_file_of_the_same_name_is_told(own: tuple[str, RunSettings], tmp
     assert namesake(str(other), settings) == namesake("own", settings) == grid
     Path(grid).rename(tmp_path / "own-2.yaml")
     assert not namesake(str(other), settings)
+    listing = tmp_path / "runs" / "status" / "own.cells"
+    listing.write_text("{}")
+    assert not namesake(str(other), settings)
+    listing.unlink()
+    listing.symlink_to(grid_listing.__file__)  # a link out of the store
+    assert not namesake(str(other), settings)
 
 
 def test_a_grid_without_source_models_is_listed_from_the_store(own: tuple[str, RunSettings], tmp_path: Path) -> None:
