@@ -21,8 +21,8 @@ from bolt.spectral.directions import directions_per_source
 from bolt.util.ranges import EACH_ONCE, AtLeast0, AtLeast1, Below1, Checked, some_of
 
 _BOLT_DIRECTIONS = 12
-"""How many singular directions per source and matrix BOLT takes by default (its setting ``top_k``). They fix the number
-of BOLT's coefficients, and the setting ``match_sources`` limits the adapters to as many parameters."""
+"""How many singular directions BOLT takes per source and matrix by default (its setting ``top_k``). This number
+determines how many coefficients BOLT trains, which is the limit that ``match_sources`` sets for the adapters."""
 
 _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "q": (("attn.in_proj_weight", ".q"), ("attn.qkv.weight", ".q"), ("attn.q_proj.weight", "")),
@@ -32,9 +32,9 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target -> (name, part) of each matrix of a block that is or contains the target, in open_clip's and in timm's towers.
-In a fused query-key-value matrix, ``part`` is the target's sub-module of :class:`SplitProjection`: ``.q``, ``.k`` or
-``.v``. Otherwise ``part`` is empty."""
+"""Target, such as ``q`` -> (name, part): the names that the target's matrix has in the blocks of open_clip's and of
+timm's towers. If that is the fused query-key-value matrix, ``part`` is the target's sub-module of
+:class:`SplitProjection`: ``.q``, ``.k`` or ``.v``. Otherwise ``part`` is empty."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class AdapterSettings(Checked):
 
     Attributes:
         rank, alpha: the update of a matrix is ``alpha / rank * B A``.
-        rank_stabilised: the factor is ``alpha / sqrt(rank)`` instead (rsLoRA).
+        rank_stabilised: whether the factor of ``B A`` is ``alpha / sqrt(rank)`` instead (rsLoRA).
         dropout: share of an adapter's inputs that is set to zero in training. Query, key and value draw separately.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
-        last_blocks: adapt only this many blocks, counted from the last one; 0 for all.
-        match_sources: a number of sources. The image tower's adapters then have at most as many parameters as BOLT
-            has coefficients with this number of sources: blocks are adapted from the last one backwards, up to this
-            limit. 0 sets no limit.
+        last_blocks: adapters are attached to this many blocks at the end of a tower; 0 means all blocks.
+        match_sources: a number of sources. The image tower's adapters may have as many parameters as BOLT has
+            coefficients with this number of sources. Blocks are adapted from the last one backwards, as long as the
+            adapters stay within this limit. 0 sets no limit.
     """
 
     rank: AtLeast1 = 16
@@ -97,7 +97,7 @@ def block_targets(tower: ImageTower | TextTower, index: int, settings: AdapterSe
 
 
 def adapted_blocks(tower: ImageTower | TextTower, settings: AdapterSettings, dora: bool = False) -> int:
-    """Return how many blocks have adapters, counted from the last one.
+    """Return how many blocks have adapters. They are the last blocks of the tower.
 
     Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if ``match_sources`` allows fewer
     parameters than the adapters of one block have.
@@ -110,8 +110,8 @@ def adapted_blocks(tower: ImageTower | TextTower, settings: AdapterSettings, dor
     budget, cost = bolt_coefficient_count(tower, settings.match_sources), parameters_per_block(tower, settings, dora)
     if cost > budget:
         raise ValueError(
-            f"match_sources {settings.match_sources} allows {budget} parameters, as many as BOLT has coefficients; "
-            f"the adapters of one block have {cost}: take a lower rank or fewer targets"
+            f"match_sources {settings.match_sources} allows {budget} parameters, the number of BOLT's coefficients, "
+            f"but the adapters of a single block have {cost}: take a lower rank or fewer targets"
         )
     return min(layers, budget // cost)
 
@@ -127,7 +127,7 @@ def attach_adapters(
     modules = [path for path, _ in root.named_modules()]
     scaling = settings.alpha / (math.sqrt(settings.rank) if settings.rank_stabilised else settings.rank)
     with isolated_torch_rng("lora", "adapters", *axes):
-        for path in sorted(paths, key=modules.index):  # the order of ``paths`` does not change the draws
+        for path in sorted(paths, key=modules.index):  # so the random numbers do not depend on the order of ``paths``
             frozen = cast(nn.Linear, root.get_submodule(path))
             adapter = LowRankLinear(frozen, settings.rank, scaling, dropout=settings.dropout, dora=dora)
             root.set_submodule(path, adapter.train(root.training))

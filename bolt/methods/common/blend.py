@@ -20,7 +20,8 @@ from bolt.task.task import Adapted
 from bolt.training.objectives import cross_entropy
 
 _ALPHA_FACTOR = 250.0
-"""The official code's factor on the initial alpha, see :func:`initial_blend`. CLIP's alpha then starts near 60."""
+"""The factor by which the official code multiplies the initial alpha, see :func:`initial_blend`. With the features of
+CLIP, alpha then starts near 60."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
     Both are float64 tensors: scalars, or (F,) for the features (F, N, D) of a stack.
     """
     curvature, energy = _curvature(append_one(unit_ND)), _text_energy(unit_ND, head_CD)
-    size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # torch divides a number by a tensor less exactly
+    size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # PyTorch's number / tensor rounds twice
     return size / curvature, size / energy
 
 

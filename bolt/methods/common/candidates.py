@@ -1,6 +1,7 @@
-"""Candidates of a choice among methods: reading them from text, and scoring one on held-out images of the support.
+"""Candidates for methods that choose among other methods: a candidate is read from text and scored on held-out images.
 
-A candidate is a method with settings, written ``lora`` or ``lora(learning_rate=0.001, epochs=20)``.
+A candidate is a method with settings, written ``lora`` or ``lora(learning_rate=0.001, epochs=20)``. The held-out images
+are images of the support.
 
 Shape legend: N support images, B held-out images.
 """
@@ -49,7 +50,7 @@ class Candidate:
         return self.method.adapt(replace(task, sources=sources, text=text), self.settings)
 
     def tower_passes(self, support_size: int) -> TowerPasses:
-        """Return how many images and prompts an adaptation to ``support_size`` images takes through the towers."""
+        """Return how many images and prompts go through the towers in an adaptation to ``support_size`` images."""
         return self.method.tower_passes(support_size, self.settings)
 
 
@@ -71,7 +72,7 @@ def parse_candidate(text: str) -> Candidate:
         raise ValueError(form) from None
     method = METHODS[name.id]
     if "fewshot" not in method.tracks or method.meta_recipe is not None or hasattr(method.settings_class(), "recipes"):
-        raise ValueError(f"{method.name} cannot be a candidate: it is no few-shot method by itself")
+        raise ValueError(f"{method.name} cannot be a candidate: a candidate must be a few-shot method by itself")
     return Candidate(text, method, method.configure(changes))
 
 

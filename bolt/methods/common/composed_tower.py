@@ -43,12 +43,12 @@ def stack_task_vectors(
             stack_NM[row].copy_(value.reshape(-1))
             if not torch.isfinite(stack_NM[row]).all():
                 raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
-        del vector  # otherwise the vector would stay in memory while the next one is read
+        del vector  # without this, the vector would stay in memory while the next one is read
     return stacks
 
 
 def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return some of the tower's tensors, given and keyed by open_clip name. The tensors are not copied.
+    """Return the tower's tensors that have these open_clip names, by name. The tensors are not copied.
 
     ``proj`` is in the tower's orientation, which is the transpose of open_clip's.
     """

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 _CONVERTED_AT_ONCE = {"cpu": 2**20}
-"""Device type -> how many numbers of half-precision task vectors are converted to the type of the sums at once. 2^20
-numbers fit into the cache of a CPU."""
+"""Device type -> how many numbers of half-precision task vectors are converted at once to the precision in which
+:class:`Composition` computes its sums. 2^20 converted numbers fit into the cache of a CPU."""
 _CONVERTED_AT_ONCE_ELSEWHERE = 2**24
 
 
@@ -123,7 +123,12 @@ class Composition:
 
 @dataclass
 class _State:
-    """Whether the coefficients may have changed since the tensors were composed; true before the first composition."""
+    """What :class:`Composition` shares with its hooks.
+
+    Attributes:
+        changed: whether the coefficients may have changed since the tensors were last composed. It is true before the
+            first composition.
+    """
 
     changed: bool = True
 
@@ -136,8 +141,8 @@ class _ComposedTensor:
         base: the tensor's value at lambda = 0, (m, n) or of any other shape.
         stack_NM: the task vectors, with their entries sorted by group.
         order_M: for each sorted entry, its position in the tensor; ``None`` if the entries are in their original order.
-        chunks: (group, columns), each a run of columns of ``stack_NM`` that belong to one group. For each chunk, one
-            product of a matrix and a vector gives the update, and one gives the gradient.
+        chunks: (group, columns) each. The columns are neighbours in ``stack_NM`` and belong to the same group. The
+            product of these columns and a vector gives a chunk's part of the update, or of the gradient.
         group_count: K.
     """
 
@@ -159,7 +164,8 @@ class _ComposedTensor:
         if groups is not None:
             if groups.shape != base.shape or not 0 <= int(groups.min()) <= int(groups.max()) < group_count:
                 raise ValueError(
-                    f"the groups of {name} are numbers from 0 to {group_count - 1} in the shape {tuple(base.shape)}"
+                    f"the groups of {name} must be numbers from 0 to {group_count - 1}, in a tensor of the shape "
+                    f"{tuple(base.shape)}"
                 )
             order_M = groups.flatten().to(base.device).argsort(stable=True)
             sizes = torch.bincount(groups.flatten(), minlength=group_count).tolist()
@@ -182,7 +188,7 @@ class _ComposedTensor:
         return _precision(self.base)
 
     def compose(self, coefficients_NK: Tensor, out: Tensor) -> None:
-        """Write base + sum_n lambda_n tau_n into ``out``. The caller has switched autocast off."""
+        """Write base + sum_n lambda_n tau_n into ``out``. The caller must have switched autocast off."""
         update_M = torch.empty(self.base.numel(), dtype=self.precision, device=self.base.device)
         for group, columns in self.chunks:
             part = self.stack_NM[:, columns].to(self.precision)
@@ -224,7 +230,7 @@ def _contract(
     state: _State,
     weight: Tensor,
 ) -> None:
-    """Add a composed weight's share to the coefficients' gradient, and free the gradient of the weight."""
+    """Add what the gradient of one composed weight contributes to the coefficients' gradient; free the former."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return

@@ -4,8 +4,8 @@ That code is Dassl (github.com/KaiyangZhou/Dassl.pytorch) with the configuration
 missed, because the papers do not name them:
 
 - Weight decay is an L2 penalty of 5e-4 inside the gradient, for Adam too. CLAP sets it to 0.
-- The learning rate changes per epoch. The first epoch runs at 1e-5. Epoch e >= 1 of E runs at
-  ``rate / 2 (1 + cos(pi (e - 1) / E))``, so training ends above zero. With E = 1, almost nothing is learnt.
+- The learning rate is constant within an epoch. In epoch 0 of E it is 1e-5. In a later epoch e it is
+  ``rate / 2 (1 + cos(pi (e - 1) / E))``, so it never falls to zero. With E = 1, almost nothing is learnt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _MOMENTUM = 0.9
 
 
 def coop_schedule(recipe: TrainingRecipe) -> Schedule:
-    """Return the learning rate of every step: constant in an epoch, 1e-5 in the first, then on a cosine over epochs."""
+    """Return the learning rate as a function of the step.
+
+    The rate is constant within an epoch. It is 1e-5 in the first epoch, and follows a cosine over the later epochs.
+    """
 
     def rate(step: int, steps_per_epoch: int) -> float:
         epoch = step // steps_per_epoch
@@ -55,7 +58,8 @@ class CoopTrainingSettings(Checked):
 
     Attributes:
         epochs: passes over the support; with ``None``, the method computes them from the number of images per class.
-        batch_size, learning_rate, weight_decay: of the optimiser; the weight decay is an L2 penalty in the gradient.
+        batch_size, learning_rate: images per step, and the highest learning rate of the schedule.
+        weight_decay: factor of an L2 penalty, which the optimiser adds to the gradient.
     """
 
     epochs: AtLeast1 | None = None

@@ -1,8 +1,8 @@
 """Cross-validation on the support: how well a setting does on labelled images that were not used for the training.
 
-A few-shot task has no validation split, so methods on frozen features choose a setting here. The images are split into
-folds with the same number of images of every class. A classifier is trained on all folds but one, and classifies the
-un-augmented images of that fold.
+A few-shot task has no validation split, so methods on frozen features choose a setting by this cross-validation. The
+images of every class are split into folds as evenly as possible. A classifier is trained on all folds but one, and
+classifies the un-augmented images of the fold that was left out.
 
 The text head is not trained on the support, so its accuracy on the support is a fair estimate. If a method is less
 accurate on held-out images than the text head, its ``details`` say so (:func:`compared_with_zero_shot`).
@@ -26,14 +26,15 @@ from bolt.task.task import EVALUATION_VIEW, Support, Task
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
 """The text in a method's ``details`` if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
-"""Most numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A single fold may need more."""
+"""Limit for the numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A fold that exceeds this
+limit is a stack by itself."""
 
 
 class FoldStack(NamedTuple):
     """Some folds with equal numbers of held-out images, stacked so that one computation trains on all of them.
 
-    This saves time. Training on frozen features is many small operations, and their number decides how long it takes,
-    not their size. So four folds take as long as one.
+    Stacking saves time: four folds train as fast as one. Training on frozen features consists of many small operations,
+    and its time depends on the number of these operations, not on their size.
 
     Attributes:
         support: the whole support.
@@ -57,7 +58,7 @@ class FoldStack(NamedTuple):
         return order_N.expand_as(kept_FN)[kept_FN[:, order_N]].view_as(self.kept_FM)
 
     def correct(self, logits_FHC: Tensor) -> Tensor:
-        """Count the held-out images, of all folds together, that logits (..., F, H, C) classify correctly; (...)."""
+        """Count the held-out images of all folds that the logits classify correctly: (..., F, H, C) -> (...)."""
         return (logits_FHC.argmax(dim=-1) == self.labels_FH).sum(dim=(-2, -1))
 
 
@@ -111,7 +112,7 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
 
 
 def summed(correct: Iterable[Tensor]) -> list[int]:
-    """Sum over all stacks of folds what :meth:`FoldStack.correct` has returned for each."""
+    """Return the sum of some counts, given the result of :meth:`FoldStack.correct` for every stack of folds."""
     total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
     return total
 
@@ -122,7 +123,10 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a task whose support has only these rows (B,), in the same training order. The task reports no metrics."""
+    """Return a copy of a task whose support has only these rows (B,), in the same training order.
+
+    The copy reports no metrics.
+    """
     whole = task.support
     on_cpu = rows.cpu()
     position_N = torch.full((len(whole),), -1)

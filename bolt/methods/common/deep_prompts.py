@@ -30,12 +30,13 @@ class DeepPromptSettings(CoopTrainingSettings):
     """The tokens and the training recipe.
 
     Attributes:
-        depth: how many blocks of each tower have tokens. If a tower has fewer blocks than that, both towers have tokens
-            in as many blocks as this tower has.
+        depth: how many blocks of each tower have tokens. If one of the towers has fewer blocks, its number of blocks
+            is used for both towers.
         tokens: tokens of a block in each tower.
         initial_words: words before the class name. The text tokens of the first block start as the embeddings of these
             words.
-        epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
+        epochs, batch_size, learning_rate, weight_decay: the settings of SGD with momentum. The weight decay is the
+            factor of an L2 penalty.
     """
 
     depth: AtLeast1 = 9
@@ -65,7 +66,7 @@ def prompted_towers(task: Task, settings: DeepPromptSettings) -> tuple[ImageTowe
     tower = image.with_prompts(drawn_tokens(task, depth, settings.tokens, image.shape.width, tower="image"))
     first_KW = word_embeddings(task.backbone, settings.initial_words)[: settings.tokens]
     if len(first_KW) < settings.tokens:
-        raise ValueError(f"initial_words has {len(first_KW)} tokens, and {settings.tokens} are to be learned")
+        raise ValueError(f"initial_words has {len(first_KW)} tokens, but tokens asks for {settings.tokens}")
     drawn_JKW = drawn_tokens(task, depth - 1, *first_KW.shape, tower="text").to(first_KW)
     prompted = text.with_prompts(torch.cat([first_KW[None], drawn_JKW]))
     return tower, TrainedText(task, prompted, f"{settings.initial_words} {{}}.")

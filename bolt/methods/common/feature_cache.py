@@ -4,10 +4,10 @@ The keys are the features of the support images, averaged over augmented views a
 labels. ``logits = scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) onehot(y_i)`` for a unit feature f.
 
 The paper searches alpha and beta on a labelled validation split, which a few-shot task does not have. Here the search
-runs on the support: each image is classified by its un-augmented feature, with its own key removed from the cache. If a
-class has a single image, removing it leaves the class without a key, and the search could only find that the cache does
-harm. Then the search is left out, alpha is ``one_shot_alpha``, and ``details`` say so. ``details`` also say if the
-cache classifies the left-out images worse than the text head alone.
+runs on the support, unless the protocol gives validation images. Each image is classified by its un-augmented feature,
+with its own key removed from the cache. If a class has a single image, removing its key leaves the class without a key,
+so the cache could only harm the result for this image. Then there is no search, alpha is ``one_shot_alpha``, and
+``details`` say so. ``details`` also say if the cache classifies the left-out images worse than the text head alone.
 
 Two defaults were chosen on held-out training images of sixteen datasets of drawn pictures, not on a test split:
 
@@ -91,10 +91,10 @@ def cache_keys(views: Sequence[Tensor]) -> Tensor:
 
 
 def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, dict[str, str]]:
-    """Choose alpha and beta as ``settings.search`` says; returns the cache and ``details`` of the choice.
+    """Choose alpha and beta as ``settings.search`` says; return the cache and ``details`` of the choice.
 
-    Where the protocol gives validation images, the choice is made on them. Otherwise the choice is made on the support.
-    Then the keys must not be trained yet, because trained keys know the labels of these images.
+    The choice is made on the validation images if the protocol gives any, otherwise on the support. A choice on the
+    support needs keys that are not trained yet, because trained keys know the labels of the support images.
     """
     if settings.search == "fixed":
         return cache, {"search": "fixed"}

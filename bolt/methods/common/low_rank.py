@@ -33,14 +33,14 @@ class LowRankLinear(nn.Module):
         self.scaling = scaling
         self.dropout = dropout
         a, b = torch.empty(rank, frozen.in_features), torch.empty(frozen.out_features, rank)
-        for factor in (a, b, a):  # peft draws A, B and A again; with this order a seed gives the same A as in peft
+        for factor in (a, b, a):  # peft draws A, then B, then A again, so this order gives the same A for a seed
             nn.init.kaiming_uniform_(factor, a=math.sqrt(5))
         self.lora_A = nn.Parameter(a.to(frozen.weight))
         self.lora_B = nn.Parameter(torch.zeros_like(b).to(frozen.weight))
         self.magnitude = nn.Parameter(torch.linalg.norm(frozen.weight, dim=1)) if dora else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (..., n) to (..., m), in the type that the frozen module gives."""
+        """Map x (..., n) to outputs (..., m), which have the number format of the frozen module's outputs."""
         plain: Tensor = self.frozen(x)
         x = x.to(self.frozen.weight.dtype)
         drops = self.dropout > 0 and self.training

@@ -25,7 +25,7 @@ from bolt.util.ranges import NOT_EMPTY, Checked
 def required_sources(task: Task) -> Sources:
     """Return the task's sources. Raises ``ValueError`` if the task has no sources."""
     if task.sources is None or not task.sources.names:
-        raise ValueError("this method is made of the sources' task vectors, and this task has none")
+        raise ValueError("this method needs the sources' task vectors, but this task has no sources")
     return task.sources
 
 
@@ -99,4 +99,4 @@ register_merging = partial(
     tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
     test_settings={"alphas": (0.3, 1.0)},
 )
-"""Registers a merging method. The fields above are the same for all merging methods."""
+"""Function that makes and registers a merging method. The fields above are the defaults of merging methods."""

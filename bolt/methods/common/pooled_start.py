@@ -1,8 +1,8 @@
 """BOLT's training-free start: the sources' pooled changes are added to a tower, at the scale that scores best.
 
-Each weight matrix gets a basis; by default, the sources' singular directions make it. In this basis, each source has
-coefficients. They are pooled, by default into their mean. The pooled coefficients times a scale alpha change the tower.
-Of several candidates for alpha, the one that scores best is used.
+Each weight matrix gets a basis, by default one made of the sources' singular directions. Each source's task vector has
+coefficients in this basis. The sources' coefficients are pooled, by default into their mean. The update of the matrix
+has the pooled coefficients times a scale alpha. Of several candidates for alpha, the one that scores best is used.
 
 Shape legend: r columns of a matrix's basis, each with one coefficient.
 """
@@ -35,12 +35,12 @@ class PooledStartSettings(Checked):
 
     Attributes:
         top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
-        alphas: candidate scales of the pooled coefficients. The best scale is used, at a tie the smallest. A single
+        alphas: candidate scales of the pooled coefficients. The best scale is used; ties go to the smallest. A single
             candidate is used without scoring it.
         alpha_by: how the best scale is found. ``support``: by the accuracy on the labelled support.
             ``mutual_information``: by the mutual information of image and predicted class
-            (:mod:`bolt.methods.common.scale_selection`). At test time there are no labels. There, the mutual
-            information decides, or the oracle under the switch ``tta_alpha: test_labels``.
+            (:mod:`bolt.methods.common.scale_selection`). The test-time track, which has no labels, ignores this
+            setting: it uses the mutual information, or the oracle under the switch ``tta_alpha: test_labels``.
         orthogonalisation: how the stacked directions become a basis: by their ``polar`` factors, or by ``whitening``
             with ``whitening_epsilon``, the paper's second form. The two forms differ if sources resemble each other.
         pooling: each coefficient is the ``mean``, the ``sum`` or the ``max`` of the sources' coefficients.
@@ -48,8 +48,9 @@ class PooledStartSettings(Checked):
         matrices: the kinds of weight matrices that get a basis.
         other_tensors: the values of the tensors that are not weight matrices. ``pretrained``: they stay the same.
             ``averaged``: the sources' mean task vector is added to them, unscaled. They are never trained.
-        padded_sources: a number of sources. Under the switch ``task_count_basis: padded``, every basis has as many
-            columns as it would have with this number of sources. With more sources, the switch changes nothing.
+        padded_sources: a number of sources, used under the switch ``task_count_basis: padded`` only. Every basis then
+            has as many columns as it would have with this number of sources. If the task has as many sources or
+            more, the switch changes nothing.
         basis: the columns of the basis: directions of the ``sources``, the leading singular directions of the
             ``pretrained`` weights, their trailing directions (``pretrained_trailing``), or ``random`` orthonormal
             directions, drawn with the task's seed. All four give equally many coefficients, which start at the

@@ -30,7 +30,7 @@ class LearnedPrompts:
         position: where the class name stands.
 
     Raises:
-        ValueError: if a prompt has more tokens than the text tower takes, naming the class.
+        ValueError: if a prompt has more tokens than the text tower takes. The message names the class.
         bolt.clip.tower_shape.UnsupportedTower: for a text tower that is not CLIP's.
     """
 

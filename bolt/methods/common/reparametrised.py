@@ -41,7 +41,7 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
 
 
 def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, MatrixChange]) -> Adapted:
-    """Train the changes of weight matrices on the support. ``changes`` has open_clip's names."""
+    """Train changes of weight matrices on the support. ``changes``: open_clip's name of a matrix -> its change."""
     trainable = reparametrised_tower(task.backbone.tower, changes)
     train(task, trainable, recipe)
     return adapted(task, trainable, details={"matrices": len(changes)})
@@ -50,8 +50,8 @@ def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, Matr
 def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:
     """Return the tower for training: each weight matrix W in ``changes`` becomes ``W + change``, all else is frozen.
 
-    ``changes`` has open_clip's names. The sums are computed without autocast, because bfloat16 would lose a small
-    change.
+    The keys of ``changes`` are open_clip's names. The sums are computed without autocast, because bfloat16 would lose a
+    small change.
     """
     own, path = dict(tower.named_parameters()), tower.tensor_paths()
 

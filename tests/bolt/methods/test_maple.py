@@ -112,5 +112,5 @@ def test_many_words_have_the_same_gradients(backbone: Backbone, monkeypatch: pyt
 
 
 def test_words_that_are_too_few_are_refused(backbone: Backbone) -> None:
-    with pytest.raises(ValueError, match="initial_words has 1 tokens, and 2"):
+    with pytest.raises(ValueError, match="initial_words has 1 tokens, but tokens asks for 2"):
         trainable(make_task(backbone), MapleSettings(initial_words="ab"))
