@@ -27,7 +27,7 @@ class Basis:
 
     @property
     def rank(self) -> int:
-        """Number of coefficients, r."""
+        """Number of columns, r. Each column has one coefficient."""
         return self.u.shape[1]
 
 
@@ -87,7 +87,8 @@ def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) ->
     for source in directions:
         if source.u.shape[0] != m or source.v.shape[0] != n or source.u.shape[1] != source.v.shape[1]:
             raise ValueError(
-                f"directions {tuple(source.u.shape)}, {tuple(source.v.shape)} do not fit a matrix {matrix_shape}"
+                f"directions of the shapes {tuple(source.u.shape)} and {tuple(source.v.shape)} do not fit a matrix of "
+                f"the shape {matrix_shape}"
             )
     if not directions:
         return torch.zeros(m, 0), torch.zeros(0), torch.zeros(n, 0)
@@ -96,7 +97,10 @@ def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) ->
 
 
 def diagonal_coefficients(basis: Basis, matrix: Tensor) -> Tensor:
-    """Return M's coefficients (r,) in a basis: diag(U^T M V), which minimises ||M - U diag(s) V^T||."""
+    """Return the coefficients s (r,) of a matrix M in a basis: diag(U^T M V).
+
+    For orthonormal columns, this s minimises ||M - U diag(s) V^T||.
+    """
     return (basis.u * (matrix.to(basis.v.dtype) @ basis.v)).sum(dim=0)
 
 

@@ -72,6 +72,6 @@ def directions_per_source(top_k: int, rank_limit: int, sources: int) -> int:
 def truncate_directions(directions: Sequence[Directions], k: int) -> list[Directions]:
     """Return the first ``k`` directions of each source.
 
-    Every matrix is stored with the same number of directions, but the basis of a smaller matrix takes fewer.
+    The same number of directions is stored for every matrix, but the basis of a small matrix has room for fewer.
     """
     return [Directions(source.u[:, :k], source.s[:k], source.v[:, :k]) for source in directions]

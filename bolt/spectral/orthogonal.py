@@ -1,4 +1,4 @@
-"""Makes the columns of a matrix orthonormal, by polar factors or whitening, and adds columns to orthonormal ones.
+"""Makes the columns of a matrix orthonormal by polar factors or whitening, and completes a set of orthonormal columns.
 
 A stack is a matrix of unit columns, which may be linearly dependent. All arithmetic is float64; results have the dtype
 of the input.
@@ -15,7 +15,8 @@ _DEPENDENT = 1e-5
 """A unit column is dependent on others if its part outside their span is shorter than this."""
 
 _WELL_CONDITIONED = 1e-6
-"""If the smallest eigenvalue of a Gram matrix is above this share of the largest, float64 resolves it to 1e-9."""
+"""The least ratio of a Gram matrix's smallest eigenvalue to its largest one at which the Gram matrix is used. Float64
+then gives the smallest eigenvalue with a relative error of 1e-9."""
 
 
 def polar_factor(stack: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Sources(Interface):
         """Return each source's leading singular directions of one weight matrix (m, n), at most ``top_k``."""
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """Return the mean over the sources of one weight matrix's task vector, (m, n)."""
+        """Return the mean task vector of one weight matrix, (m, n): the mean over the sources."""
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """Return one source's whole task vector: every float tensor of the image tower by its open_clip name."""
@@ -108,7 +108,7 @@ class SelectedSources(Sources):
         return [found[position] for position in self._positions]
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """Return the mean over the selected sources of one matrix's task vector."""
+        """Return the mean task vector of one weight matrix: the mean over the selected sources."""
         if len(self._positions) == len(self._sources.names):  # a mean does not depend on the order
             return self._sources.mean_task_vector(matrix)
         return leave_out_mean(self._sum[matrix], [], len(self._positions))
@@ -133,15 +133,16 @@ class BasisRecipe:
 
     Attributes:
         top_k: directions per source and matrix; fewer if the matrix is too small for all sources.
-        room: a number of sources; the basis has as many columns as it needs for this number. If there are fewer
-            sources, ``polar`` fills the remaining columns with random directions, and ``whitening`` leaves them out.
+        room: the number of sources for which the basis has columns. If there are fewer sources, ``polar`` fills the
+            remaining columns with random directions, and ``whitening`` leaves these columns out.
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.
-        basis: what the columns of the basis are. ``sources``: the sources' directions, as described above.
-            ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular directions of the pre-trained
-            weight. ``random``: random columns. For a matrix, all four have the same number of columns.
-        seed: seed of the random directions.
+        basis: what the columns of the basis are. ``sources``: the sources' directions, made a basis as
+            ``orthogonalisation`` says. ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular
+            directions of the pre-trained weight. ``random``: random columns. The number of a matrix's columns does
+            not depend on this choice.
+        seed: seed of the columns of a ``random`` basis.
     """
 
     top_k: int
@@ -155,7 +156,8 @@ class BasisRecipe:
 def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
     """Return the orthonormal basis of all sources' directions of a matrix, and the sources' mean coefficients in it.
 
-    The mean over the sources of diag(U^T M_i V) is diag(U^T M V) of the mean M, so one projection is enough.
+    The coefficients diag(U^T M_i V) are linear in the task vector M_i of source i. So their mean is the projection of
+    the mean task vector, and one projection is enough.
     """
     mean = sources.mean_task_vector(matrix)
     m, n = mean.shape
@@ -203,6 +205,6 @@ def _basis_of_sources(sources: Sources, recipe: BasisRecipe, matrix: str, shape:
             basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
         else:
             basis = orthonormal_basis(directions, (m, n))
-    if padding and not whitening:  # the additional columns of a whitened basis would be zero, without an effect
+    if padding and not whitening:  # whitening would give zero columns for the missing sources, without an effect
         basis = padded_basis(basis, per_source * room, torch_generator("padding", matrix))
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))

@@ -35,7 +35,7 @@ class SpectralChange:
     """The update U diag(s) V^T of some weight matrices, with open_clip's names and orientation.
 
     Attributes:
-        coefficients: s (r,) of each matrix, as added to the weights.
+        coefficients: s (r,) of each matrix, as the update uses it: already clamped if the method clamps it.
         bases: U (m, r) and V (n, r) of each matrix.
         recipe: how the bases were computed.
         sources: names of the source models that the bases were computed from.
@@ -49,7 +49,10 @@ class SpectralChange:
     digests: tuple[str, ...] = ()
 
     def apply_to(self, tower: ImageTower) -> ImageTower:
-        """Merge the update into the tower. Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite."""
+        """Return a copy of a tower with the update merged into its weights.
+
+        Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite.
+        """
         return merge_coefficients(attach_coefficients(tower, self.bases, self.coefficients)[0])
 
     def probes(self) -> dict[str, Tensor]:
@@ -60,7 +63,7 @@ class SpectralChange:
 def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
     """Return the first P entries of U diag(s) V^T x, for a random x that the matrix's name seeds.
 
-    Turning the sign of a column of U and of the same column of V has no effect.
+    The probe stays the same if a column of U and the same column of V both change their sign.
     """
     u, v = basis.u.double().cpu(), basis.v.double().cpu()
     x_n = torch.randn(len(v), generator=torch_generator("probe", matrix), dtype=torch.float64)
@@ -74,7 +77,7 @@ def rebuild_change(
     sources: Sources,
     state: Mapping[str, Tensor],
 ) -> SpectralChange:
-    """Recompute the bases of saved coefficients from the source models.
+    """Return the change that saved coefficients describe, with its bases recomputed from the source models.
 
     Args:
         coefficients: s (r,) of each matrix by open_clip's name.

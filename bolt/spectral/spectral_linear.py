@@ -1,9 +1,9 @@
 """A linear layer with the weight W0 + U diag(s) V^T, of which only the coefficients s are trained.
 
 A training step costs little more than the forward pass and the input gradient of the frozen network. The forward pass
-uses the merged weight. The backward pass computes the input gradient through the merged weight, and the gradient of the
-coefficients from two thin products: the sum over tokens of (U^T d) * (V^T x), for an input x and the gradient d of its
-output. No weight gradient (m, n) is computed.
+uses the merged weight. The backward pass computes the input gradient through the merged weight. The gradient of the
+coefficients is the sum over tokens of (U^T d) * (V^T x), where x is a token's input and d the gradient of its output.
+This takes two thin products. No weight gradient (m, n) is computed.
 
 open_clip stores ``proj`` transposed, so :func:`attach_coefficients` swaps the U and V of this matrix.
 

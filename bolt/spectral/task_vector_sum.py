@@ -44,8 +44,8 @@ def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) ->
     """Return the float32 mean of a domain's task vectors, with the held-out task vectors left out.
 
     The result contains nothing of a held-out model. The sum holds multiples of ``GRID`` that were added without
-    rounding, so subtracting a task vector gives, bit for bit, the sum that never contained it. (A plain float64 sum of
-    float32 values is sure to have this property only if their magnitudes spread over less than 29 bits.)
+    rounding, so subtracting a task vector gives, bit for bit, the sum that never contained it. (In a plain float64 sum
+    of float32 values, rounding could leave traces of the task vector, unless all magnitudes lie within 29 bits.)
 
     Args:
         total_f64: sum over all sources of the domain, made by :func:`add_task_vector`.
