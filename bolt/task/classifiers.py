@@ -1,7 +1,7 @@
 """Classifiers of image features that can be saved: each is a set of named tensors and numbers.
 
-A method returns its classifier in :class:`bolt.task.task.Adapted`. Any function from features to logits can stand
-there, but only a :class:`Classifier` can be saved, moved to another device, and loaded with bit-identical logits.
+A method returns its classifier in :class:`bolt.task.task.Adapted`. The classifier can be any function from features to
+logits, but only a :class:`Classifier` can be saved, moved to another device, and loaded with bit-identical logits.
 
 Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 1 for features with a one appended, H
 width of an adapter's hidden layer, R rows of a memory.
@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _QUERIES = 1024
-"""Most queries whose cosines with the adapted images a transductive classifier holds in memory at once."""
+"""Largest number of queries in a block. A transductive classifier makes the cosines of one block at a time."""
 _NUMBERS = 2**26
-"""Most numbers that a memory classifier computes at once, 256 MiB in float32."""
+"""Largest number of values that a memory classifier computes for one block of queries: 256 MiB in float32."""
 _SAME_IMAGE = 1 - 1e-6
 """A cosine above which two features belong to the same image. Encoding an image again changes only the last bits."""
 _SMALLEST = 1e-30
@@ -33,7 +33,7 @@ class UnknownClassifier(ValueError):
 
 
 class NoNewClasses(TypeError):
-    """The classifier needs more of a class than its name, so it cannot classify new classes."""
+    """The classifier cannot classify a new class, because the name of the class alone is not enough for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Classifier(ABC):
     def add_classes(self, head_CD: Tensor) -> Self:
         """Return a classifier with new classes after its own, given the unit text embeddings of the new classes.
 
-        Raises ``NoNewClasses`` if this kind of classifier needs more of a class than its text embedding.
+        Raises ``NoNewClasses`` if text embeddings are not enough for this kind of classifier.
         """
         raise NoNewClasses(f"a {self.kind} classifier cannot classify classes that it was not adapted to")
 
@@ -312,7 +312,7 @@ class TrainedMemoryClassifier(MemoryClassifier):
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """Return a cache's logits (B, C) at alpha = 1, given the cosines (B, N) of queries and keys."""
+    """Return the logits (B, C) of a cache before they are weighted, given the cosines (B, N) of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 

@@ -32,8 +32,8 @@ class FieldDraw:
         validation_shots: ``validation_shots(k)`` -> validation images per class.
         repeats: whether a class with fewer than k images is drawn with repetition. Otherwise all its images are taken,
             and the generator does not advance.
-        stream: the values of k that one generator draws one after another, so that a draw depends on the earlier
-            draws. Empty if each k has its own generator.
+        stream: the values of k for which the code draws, one after another, with one generator. So a draw depends on
+            the draws before it. Empty if each k has its own generator.
     """
 
     parts: tuple[FieldPart, ...] = ("train", "val")

@@ -61,7 +61,7 @@ def predict_classes(
             if own_C is not None:
                 own_C = own_C.to(logits_BC.device)
                 own_classes.append(logits_BC.masked_fill(~own_C, -torch.inf).argmax(-1))
-    # Read after the last batch: reading a value makes the GPU wait.
+    # All checks for finite logits are read here at once, because every read makes the GPU wait.
     for (start, stop), batch_is_finite in zip(scoring_batches(total), torch.stack(finite).tolist(), strict=True):
         if not batch_is_finite:
             raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {stop}")
@@ -85,7 +85,7 @@ def all_logits(total: int, features_of: Callable[[int, int], Tensor], classify: 
 
 
 def scoring_batches(total: int) -> list[tuple[int, int]]:
-    """Return the start and stop of every batch of ``total`` images."""
+    """Return the start and stop of every batch when ``total`` images are cut into batches of ``SCORING_BATCH``."""
     return [(start, min(start + SCORING_BATCH, total)) for start in range(0, total, SCORING_BATCH)]
 
 

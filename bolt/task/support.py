@@ -89,7 +89,7 @@ def draw_support(
             raise _too_few(int(classes[counts.argmin()]), dataset, int(counts.min()), shots)
         drawn_as_they_do = draw_as_published({"train": labels_N, "val": validation_labels}, shots, seed=seed, code=draw)
         return np.array([index for index in drawn_as_they_do["train"] if labels_N[index] < len(classes)])
-    shared_generator = np.random.RandomState(seed)  # draws what the authors draw after ``np.random.seed(seed)``
+    shared_generator = np.random.RandomState(seed)  # the authors' draws after ``np.random.seed(seed)``
     by_class = []
     for label in classes.tolist():
         members = np.flatnonzero((labels_N == label) & drawable)
@@ -111,7 +111,7 @@ def draw_validation(
     """Draw the validation images for a support of ``shots`` images per class; return their positions, int64.
 
     If ``draw`` is a published code that draws validation images, they are drawn as in that code. Otherwise at most four
-    images per class are drawn, as in Dassl. A class with fewer images gives all of them.
+    images per class are drawn, as in Dassl. A class with too few images gives all of them.
     """
     labels_V = np.asarray(validation_labels)
     if draw in FIELD_DRAWS and "val" in FIELD_DRAWS[draw].parts:
@@ -128,8 +128,8 @@ def validation_tenth(size: int) -> NDArray[np.int64]:
     """Return which of ``size`` training images the published codes on task vectors hold out for validation.
 
     The codes hold out a tenth, at most 5,000: the tail of ``torch.randperm`` with the seed 0, as ``random_split`` does.
-    To compare: of MNIST's 60,000 images, the first that their ``random_split`` leaves for training is number 36,044, as
-    here.
+    A value to compare with: of MNIST's 60,000 images, the first that the permutation leaves for training is number
+    36,044, here and in their codes.
     """
     held_out = min(size // 10, 5000)
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))

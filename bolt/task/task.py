@@ -71,7 +71,7 @@ class Unlabelled:
         view_features: ``view_features(count)`` -> float32 (N, count, D), features of view 0 and of ``count - 1`` crops
             of 8 to 100 per cent of each image. Only a method that declares ``test_views`` can call it.
         order: ``order(stream, epoch, size)`` -> a permutation (size,), which depends on (dataset, seed, stream, epoch,
-            size) only.
+            size) only. ``stream`` is a name; permutations under two names are independent.
     """
 
     size: int
@@ -102,7 +102,7 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the names with the templates ``prompts``; if these are sentences per class, with :data:`PROMPTS`."""
+        """Return the names and the templates: ``prompts`` or, if these are sentences per class, :data:`PROMPTS`."""
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 
@@ -173,16 +173,16 @@ class Adapted:
         details: values that the method chose, e.g. ``{"alpha": 3.0}``; the tracker and the report show them.
         coefficients: small named tensors to store with the result. BOLT stores the pooled and the trained coefficients
             of each matrix.
-        change: the tower's change as coefficients in a basis, if the method makes such a change. It makes a saved model
-            smaller.
-        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. It embeds the
-            classes that the method was not adapted to; without it, the zero-shot head does.
+        change: the tower's change as coefficients in a basis, if the method makes such a change. A model saved in this
+            form is smaller.
+        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. It is used for
+            classes that the method was not adapted to. Without it, these classes get their zero-shot embeddings.
         fixed_NC: logits of the task's unlabelled images, in their order; the images are scored by these logits. A
             method gives them if it predicted each image from several views, or at the image's position in a stream,
             because ``classify`` cannot repeat such predictions.
-        source_key: the values, such as settings and a chosen scale, that determine tower and classifier together with
-            the backbone, the text head and the sources. ``None`` if they depend on anything else. Tasks with equal keys
-            have equal predictions, which are therefore computed once.
+        source_key: the values, such as settings and a chosen scale, that determine tower and classifier for a given
+            backbone, text head and set of sources. ``None`` if tower or classifier depend on anything else. Results
+            with equal keys have equal predictions, which are therefore computed once.
     """
 
     classify: Callable[[Tensor], Tensor]
