@@ -1,4 +1,4 @@
-"""``python -m bolt predict``: label images with a saved model, without the engine."""
+"""``python -m bolt predict``: label images with a saved model; needs no package ``orchestrator``."""
 
 from __future__ import annotations
 

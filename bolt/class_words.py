@@ -24,8 +24,8 @@ _CODE = re.compile(
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
     r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*"
 )
-"""Matches what captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, what
-programs write for nothing, lists such as ``['cat']`` and ``cat|dog``, and counted names such as ``class 01``."""
+"""Matches what captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, words
+for a missing value (``nan``), lists such as ``['cat']`` and ``cat|dog``, and counted names such as ``class 01``."""
 
 _SHOWN = 4
 

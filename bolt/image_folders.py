@@ -30,7 +30,7 @@ _NOT_PICTURES = frozenset({"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "PDF",
 
 _ALIKE = r"[\W_]*(?:set|data|dataset|images?|imgs?|split|folder)"
 _FOLDERS_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
-"""Part -> the names of its folder with words that add nothing, as in ``training_set`` and ``Test Images``."""
+"""Part -> a pattern of its folder's name: a usual name, also with words that add nothing, as in ``training_set``."""
 
 _LIKE_PARTS = re.compile(
     r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"
@@ -38,14 +38,15 @@ _LIKE_PARTS = re.compile(
     r"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|((?:fold|split)[\W_]*\d+)"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
 )
-"""What in a folder's name makes it look like a part."""
+"""Words of several languages, and counted folds, that make a folder's name look like the name of a part."""
 
 _PICTURES = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos", "rgb"})
 _ABOUT_PICTURES = frozenset({
     "labels", "label", "labeltxt", "masks", "mask", "annotations", "annotation", "annots", "imagesets",
     "segmentationclass", "segmentationobject", "groundtruth", "gt", "json", "xml", "xmls", "bboxes", "depth",
 })  # fmt: skip
-"""Names of the folders of datasets for detection and segmentation, without signs between letters."""
+"""Names of folders with labels or masks, in datasets for detection and segmentation. Only the letters of a name are
+compared, in lower case."""
 
 _SYSTEM_FOLDERS = frozenset({
     "__macosx", "__pycache__", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
@@ -164,7 +165,10 @@ def how_to_lay_out(folder: Path) -> str:
 
 
 def part_folders(folder: Path) -> dict[str, Path]:
-    """Map parts to the sub-folders that hold them: ``train``, ``test`` and ``val`` in any spelling, and ``all``."""
+    """Return part -> the sub-folder with its class folders; the parts are ``train``, ``test``, ``val`` and ``all``.
+
+    A folder's name need not be the name of its part: ``Training Images`` is ``train``.
+    """
     parts: dict[str, Path] = {}
     for child in sorted(class_folders(folder), key=lambda path: part_of(path.name) is None):
         name = "all" if child.name == "all" else _part_of_folder(child.name)
@@ -178,9 +182,9 @@ def _part_of_folder(name: str) -> str | None:
 
 
 def why_no_classes(names: Sequence[str]) -> str:
-    """Return why folders of these names are parts of a dataset and no classes; empty if they may be classes.
+    """Return why folders of these names are parts of a dataset, not classes; an empty text if they may be classes.
 
-    All names have to speak for it: ``train`` beside ``bus`` is a class.
+    If one of the names belongs to no part, all folders may be classes: ``train`` beside ``bus`` is a class.
     """
     found = [_LIKE_PARTS.search(unicodedata.normalize("NFC", name).casefold()) for name in names]
     plain = [re.sub(r"[\W\d_]", "", name.casefold()) for name in names]
@@ -196,7 +200,10 @@ def why_no_classes(names: Sequence[str]) -> str:
 
 
 def why_no_class_folders(folders: Iterable[Path]) -> str:
-    """Return why folders are no classes, by their names or by those of the folders in them; empty if they may be."""
+    """Return why these folders are not classes; an empty text if they may be classes.
+
+    The reason comes from their own names, or from the names of the sub-folders of one of them.
+    """
     folders = list(folders)
     inner = ((path, why_no_classes([each.name for each in class_folders(path)])) for path in folders)
     inside = (f"in {path.name}/, {wrong}" for path, wrong in inner if wrong)

@@ -53,10 +53,10 @@ class Protocol:
         task_count_basis: the width of BOLT's basis if there are few sources. ``follow``: fewer sources make a narrower
             basis. ``padded``: random directions widen it to what the method's setting ``padded_sources`` would give.
             The authors pad it in their ablation only.
-        support_draw: how the support is drawn. ``nested``: supports of one dataset and seed contain each other as k
-            grows. ``fresh``: another draw for every k, with one generator for all classes, as in the authors' sampler.
-            ``listed``: read from files beside the data. Any other value names published code, whose draws are
-            reproduced image for image: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
+        support_draw: how the support is drawn. ``nested``: with one dataset and seed, a support of larger k contains
+            the one of smaller k. ``fresh``: another draw for every k, with one generator for all classes, as in the
+            authors' sampler. ``listed``: read from files beside the data. Any other value names published code, whose
+            draws are reproduced image for image: ``dassl`` (CoOp and its successors), ``tip_adapter``, ``clip_lora``,
             ``lp_plus_plus``, ``gda``.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).

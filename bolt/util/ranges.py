@@ -38,7 +38,7 @@ EACH_ONCE = Range("a list that names nothing twice", lambda value: len(set(value
 
 
 def some_of(words: Collection[str]) -> Range:
-    """Return the range of a list that holds at least one of these words, and nothing else."""
+    """Return the range of a list of some of these words: at least one, and no other word."""
     return Range(f"some of {', '.join(words)}", lambda value: bool(value) and set(value) <= set(words))
 
 
@@ -57,7 +57,10 @@ def check_ranges(settings: Any) -> None:
 
 @cache
 def _hints(settings_class: type[Any]) -> list[tuple[str, Any]]:
-    """Return each field with its type in the class and in every base class, so no subclass can widen a range."""
+    """Return pairs (field, type): each type that the class or a base class gives to the field.
+
+    All of these types are checked, so a subclass cannot widen the range of a field.
+    """
     stated = [pair for each in settings_class.__mro__ for pair in get_type_hints(each, include_extras=True).items()]
     return list(dict.fromkeys(stated))
 
