@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bolt.methods import METHODS
-from orchestrator.analysis.raced_places import RacedPlace, grid_races, left_out_cells, wanted_cells
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
@@ -21,6 +21,9 @@ from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result, failed_for_good
 from orchestrator.util.units import human_duration, pluralize
+
+if TYPE_CHECKING:  # races need SciPy, which takes 0.2 s to import. So only a plan with a race imports them.
+    from orchestrator.analysis.raced_places import RacedPlace
 
 LOOKS_AHEAD = 3
 """A race decides at planned looks. Artifacts are built for its next look and for this many looks after it. So when a
@@ -64,8 +67,12 @@ class Plan:
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
         """The cells that will run: all open cells, or in a race the open cells that its next decisions need."""
-        wanted = wanted_cells(self.cells, self.places) if self.raced else None
-        return tuple(cell for cell in self.open if wanted is None or cell.id in wanted)
+        if not self.raced:
+            return self.open
+        from orchestrator.analysis.raced_places import wanted_cells
+
+        wanted = wanted_cells(self.cells, self.places)
+        return tuple(cell for cell in self.open if cell.id in wanted)
 
     @cached_property
     def open(self) -> tuple[Cell, ...]:
@@ -88,6 +95,8 @@ class Plan:
         """What the races have decided so far, and what that saves, as text; empty without a race."""
         if not self.raced:
             return ""
+        from orchestrator.analysis.raced_places import left_out_cells
+
         places, not_needed = self.places, left_out_cells(self.places)
         out, methods = sum(len(place.decisions) for place in places), sum(len(place.methods) for place in places)
         over = sum(place.race.next is None for place in places)
@@ -136,6 +145,8 @@ class Plan:
         """Return the plan with its races decided from the finished cells; the plan itself if it is not raced."""
         if not self.raced:
             return self
+        from orchestrator.analysis.raced_places import grid_races
+
         grid, ended = self.grid, failed_for_good(self.failed)
         places = grid_races(
             grid.cells, grid.label, self.done, ended, grid.metric, store.read_predictions, grid.smallest_difference

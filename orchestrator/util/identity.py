@@ -93,6 +93,8 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=Tru
 
 def _member_text(field: Any) -> str:
     """Return the text of one field of a dataclass."""
+    if type(field) is int:
+        return repr(field)  # the same text, for which the JSON encoder takes twenty times as long
     if type(field) in _PLAIN:
         return _text(field)
     return _frozen_text(_Same(field)) or _text(encode(field))
