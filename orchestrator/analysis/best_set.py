@@ -1,13 +1,14 @@
 """The best set over datasets: the methods that may be the best on datasets like the measured ones.
 
-The test of two methods depends only on the number of datasets that they share: Student's paired t-test with 5 to 7, the
-joint sign-flip test of ``sign_flips`` with 8 or more. Both test the mean difference. ``benchmarks/coverage.py``
-measures how often the set is right, and docs/verdict.md has the figures behind each choice.
+The test of two methods depends only on the number of datasets that they share. With 5 to 7 datasets, it is Student's
+paired t-test. With 8 or more, it is the joint sign-flip test of ``sign_flips``. Both test the mean difference.
+``benchmarks/coverage.py`` measures how often the best set contains the truly best method, and docs/verdict.md has the
+figures behind each choice.
 
-With fewer than 5 datasets, nothing is concluded. Where accuracies tie, the t-test on 3 datasets keeps the best of 11
-methods in only 88 % of draws, because three equal differences show no spread and seem certain. The sign-flip test needs
-8 datasets. With 5, there are only 2^5 ways to flip the signs. So its smallest p-value is 1/32, which hardly excludes a
-method.
+With fewer than 5 datasets, nothing is concluded. Three equal differences show no spread, so a t-test takes them for
+certain. So where accuracies tie, the t-test on 3 datasets keeps the best of 11 methods in only 88 % of draws. The
+sign-flip test needs 8 datasets. With 5, there are only 2^5 ways to flip the signs. So its smallest p-value is 1/32,
+which hardly excludes a method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
 """
@@ -117,7 +118,7 @@ def best_set(
 
 
 def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> PairedTests:
-    """Return Student's test of each pair. The intervals of pairs that are tested jointly allow for skew.
+    """Return Student's t-test of each pair. The interval of a pair allows for skew if it shares 8 datasets or more.
 
     NaN marks a dataset that a pair does not share. ``confidence``: the level of the intervals.
     """
@@ -126,10 +127,11 @@ def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> 
 
 
 def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> Test:
-    """Return a function that tests each of some methods against the others, which are its rivals.
+    """Return a function that tests each remaining method against all other remaining methods, its rivals.
 
-    Rivals that share 8 datasets or more with a method are tested jointly, those that share 5 to 7 one by one. Others
-    are not tested. Each of the two tested groups gets a part of the level, in proportion to its number of rivals.
+    Rivals that share 8 datasets or more with the method are tested jointly. Rivals that share 5 to 7 are tested one by
+    one. Rivals that share fewer are not tested. The level is divided between the joint test and the single tests in
+    proportion to their numbers of rivals.
     """
     places, ones = np.arange(len(tests.n)), np.ones(len(tests.n))
     place_MM = by_pair(methods, places, places, 0)
@@ -166,8 +168,8 @@ def skewed_methods(methods: int, differences_PD: Floats, tests: PairedTests) -> 
     """Return which methods have rivals that are usually a little better and at times much worse.
 
     The leads of such rivals over the method have a clearly negative skewness. Each skewness is divided by its standard
-    error in normal samples. What counts is the mean over the rivals that share enough datasets with the method for the
-    joint test.
+    error in normal samples. These quotients are averaged over the rivals that share 8 datasets or more with the method,
+    and the mean must be clearly negative.
 
     With 5 rivals and such skew, this finds 37, 80 and 96 % of the wrongly excluded methods at 8, 12 and 16 datasets.
     Without skew, it finds 1 to 3 % of the excluded methods.

@@ -1,10 +1,10 @@
 """Makes a comparison from tests of all pairs of methods. It names the methods that may be the best: the best set.
 
 A method leaves the best set if another method of the set is significantly better. The remaining methods are then
-tested again among themselves, until none leaves. The truly best method leaves only if it loses one of these tests, so
-it stays with a probability of 95 % (docs/verdict.md has the simulations). The procedure is a stepwise comparison with
-the best (Hsu, Annals of Statistics 12, 1984). A test of the observed winner against all other methods would not keep
-the 95 %.
+tested again among themselves, until none leaves. So the truly best method leaves only if one of these tests is wrong,
+and it stays with a probability of 95 % (docs/verdict.md has the simulations). The procedure is a stepwise comparison
+with the best (Hsu, Annals of Statistics 12, 1984). A single test of the observed winner against all other methods would
+not guarantee this probability.
 
 ``best_set`` makes the tests over datasets, ``one_dataset`` on one dataset.
 
@@ -26,18 +26,19 @@ from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests
 from orchestrator.util.units import pluralize
 
 LEVEL = 0.045
-"""The p-value up to which a method is excluded. With the repeated steps, the best set misses the best method in at most
-5 % of cases."""
+"""The p-value up to which a method is excluded. It is below 0.05 because each step of :func:`eliminate` may exclude the
+truly best method. Over all steps, the best set misses this method in at most 5 % of cases."""
 SURE = 0.005
-"""If a method is excluded at this p-value or a smaller one, the exclusion is right at 95 % even if the differences are
-skewed against the method."""
+"""If a method is excluded at this p-value or a smaller one, the exclusion is right at 95 %, even if the method's rivals
+are usually a little better and at times much worse."""
 RULE = 3
 """The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
 name other methods."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
-"""Differences are called small beside their scatter if more datasets or seeds than this are needed to settle them."""
+"""The largest number of further datasets or seeds that a statement names. If more are needed to settle the differences,
+they are called small beside their scatter."""
 LARGEST_COUNT = 1000
 """The largest estimate of missing datasets or seeds."""
 
@@ -118,13 +119,13 @@ class Comparison:
     Attributes:
         scope: the subject of the comparison. Statements of different scope must not be mixed.
         methods: the best set, then the excluded methods; in each group first by decreasing n, then by decreasing mean.
-            On one dataset, a method without seeds has the largest n in this order.
+            On one dataset, a method without seeds is placed as if it had the largest n.
         pairs: every pair of the best set.
         n: number of datasets, or of seeds if the comparison is about one dataset.
         images: number of test images if the comparison is about one dataset, else ``None``.
         smallest_difference: the smallest difference that matters, in points.
         raced: whether a race excluded methods, which were then measured on fewer datasets.
-        race_goes_on: whether this race has not measured all that it needs, so that it may still exclude methods.
+        race_goes_on: whether this race still waits for measurements, so that it may exclude more methods.
     """
 
     scope: Scope
@@ -175,9 +176,9 @@ class Comparison:
 
     @property
     def _open_pairs(self) -> list[Pair]:
-        """The pairs that are not level and have the first method; they decide whether this method is the best.
+        """The pairs that decide whether the first method is the best: its pairs that are not level.
 
-        If there is no such pair, these are all pairs that are not level.
+        If it has no such pair, these are all pairs that are not level.
         """
         pairs = [pair for pair in self.pairs if not pair.level]
         return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs
@@ -312,7 +313,7 @@ def make_comparison(
 
     def rank(i: int) -> tuple[bool, int, float, str]:
         score = scores[i]
-        every_seed = scope != "datasets" and not score.seeds  # one score, which is compared with every seed
+        every_seed = scope != "datasets" and not score.seeds  # its only score is compared with every seed
         return bool(beaten_M[i]), -(most if every_seed else score.n), -score.mean, score.method
 
     order = sorted(range(len(scores)), key=rank)

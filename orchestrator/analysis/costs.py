@@ -20,8 +20,8 @@ FELT = 1.25
 """Costs within this factor count as equal. A user hardly feels such a difference, and one measurement of memory is no
 more precise."""
 PROMPT_SHARE = 0.2
-"""Cost of a prompt in the text tower, relative to an image in the image tower, of ViT-B/32. For larger towers it is
-smaller."""
+"""Cost of a prompt in the text tower, divided by the cost of an image in the image tower. The figure is for
+ViT-B/32; larger towers have a smaller one."""
 _MIB = 2**20
 
 
@@ -115,7 +115,7 @@ def _counted(result: Result) -> tuple[bool, float] | None:
     passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
     if support and (last_view := method.support_feature_views(settings)) is not None:
-        images += support * (last_view + 1)  # the passes that compute the features count, although cells share these
+        images += support * (last_view + 1)  # cells share these features, but their passes count for each cell
     prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
     return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
 

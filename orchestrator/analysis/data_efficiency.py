@@ -1,7 +1,8 @@
 """Data efficiency: the number of images per class with which a method reaches the score of another method at some k.
 
-Between measured k, the score on each dataset is interpolated linearly in log k. The interval contains the k at which
-the 95 % interval of the mean difference over datasets contains 0.
+Between measured k, the score on each dataset is interpolated linearly in log k. The 95 % interval of the number of
+images contains every k at which the two scores may be equal: at such a k, the 95 % interval of their mean difference
+over datasets contains 0.
 
 Shape legend: K measured k, G points between them, N datasets.
 """
@@ -58,7 +59,7 @@ def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | N
     crosses = len(reached) > 0 and reached[0] > 0
     equal_G = (tests.lower <= 0) & (tests.upper >= 0)
     if crosses:
-        equal_G[reached[0]] = True  # an interval that is narrower than the step may jump over 0
+        equal_G[reached[0]] = True  # narrow intervals can be below 0 at one point and above 0 at the next
     equal = np.flatnonzero(equal_G)
     inside = len(equal) > 0
     return Images(

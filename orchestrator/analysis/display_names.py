@@ -11,7 +11,7 @@ _SHORT_SETTINGS = {"top_k": "rank"}
 
 
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
-    """Return the display name of every label: the method's title, with the differences of a variant in brackets.
+    """Return the display name of every label: the method's title, and in brackets how a variant differs.
 
     Different labels have different display names. Labels of methods that are not registered stay as they are.
     """

@@ -1,7 +1,9 @@
-"""95 % intervals of metrics on one test split, for new test images of the same kind.
+"""95 % intervals of the metrics of one test split.
 
-``benchmarks/coverage.py`` measures how often they contain the true value. Two metrics have no interval: the calibration
-error of few images is biased upwards, and the share that can be labelled at 95 % jumps from image to image.
+The test images are a sample, and an interval estimates the metric on all images of their kind.
+``benchmarks/coverage.py`` measures how often the intervals contain this true value. Two metrics have no interval. The
+calibration error is biased upwards if images are few. The share that can be labelled at 95 % accuracy can change much
+with a single image.
 
 Shape legend: N images, C classes that occur among the labels, G groups.
 """

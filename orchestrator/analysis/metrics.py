@@ -1,7 +1,7 @@
 """Metrics of stored predictions: accuracy over images and classes, and the calibration of probabilities.
 
-A store keeps the predicted class of every test image and the probability of this class. So metrics need no new run of a
-cell, and calibration is that of the predicted class. Values are in per cent.
+A store keeps the predicted class of every test image and the probability of this class. So no cell must run again for
+a metric. Calibration is that of the predicted class, because no other probability is stored. Values are in per cent.
 
 Shape legend: N images, C classes that occur among the labels.
 """
@@ -140,11 +140,11 @@ class Metric:
 
     @property
     def in_per_cent(self) -> str:
-        """The unit of values in notes and captions, which says so if lower values are better."""
+        """The unit of values in notes and captions, with ``(lower is better)`` if the best value is the lowest."""
         return "in per cent (lower is better)" if self.lower_is_better else "in per cent"
 
     def averaged_on(self, track: Track) -> str:
-        """Return what a mean over datasets averages: the metric or, on a track with class groups, their mean of it."""
+        """Return in words what a mean over datasets averages: the metric, or its mean over the track's class groups."""
         mean = track.group_mean
         return f"{mean.name} of the {self.title} on {' and '.join(track.class_groups)}" if mean else self.title
 

@@ -9,9 +9,10 @@ variance:
 The variance of the mean of D is estimated from the mean squares of seeds, images and rest, as in Obuchowski and
 Rockette (Communications in Statistics - Simulation and Computation 24, 1995) and Gallas (Academic Radiology 13, 2006),
 who compare readers on the same cases. The variance is the sum of a part for the seeds and a part for the images, with
-S - 1 and N - 1 degrees of freedom. The quantile is the mean of both t quantiles, weighted with the parts (Cochran and
-Cox, Experimental Designs, 1957). The usual choice is one t quantile with Satterthwaite's degrees of freedom. With 2 and
-3 seeds, its 95 % intervals contain the true difference in as few as 92 % of draws (``benchmarks/coverage.py``).
+S - 1 and N - 1 degrees of freedom. Each part has its t quantile. Tests and intervals use the mean of the two quantiles,
+weighted with the parts (Cochran and Cox, Experimental Designs, 1957). The usual choice is one t quantile with
+Satterthwaite's degrees of freedom. With 2 and 3 seeds, its 95 % intervals contain the true difference in as few as 92 %
+of draws (``benchmarks/coverage.py``).
 
 The result says nothing about other datasets. With one seed it says nothing about other support images either.
 
@@ -53,7 +54,7 @@ Correct = NDArray[np.bool_] | Floats
 
 @dataclass(frozen=True)
 class VarianceParts:
-    """The parts of the variance of a paired difference on one dataset.
+    """The parts of the variance of a paired difference on one dataset (the terms of D_si in the module's docstring).
 
     Attributes:
         difference: mean difference in correctness, between -1 and 1.
@@ -71,12 +72,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The part of :attr:`variance` that comes from the seeds and the rest, times ``seeds * images``."""
+        """The part of :attr:`variance` from the terms ``seed_s`` and ``rest_si``, times ``seeds * images``."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """The part of :attr:`variance` that comes from the images, times ``seeds * images``."""
+        """The part of :attr:`variance` from the term ``image_i``, times ``seeds * images``."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property
@@ -86,7 +87,7 @@ class VarianceParts:
 
     @property
     def seed_share(self) -> float:
-        """The share of :attr:`variance` that comes from the seeds and the rest, from 0 to 1."""
+        """The share of :attr:`variance` from the terms ``seed_s`` and ``rest_si``, from 0 to 1."""
         whole = self.seed_part + self.image_part
         return self.seed_part / whole if whole else 0.0
 
@@ -129,9 +130,9 @@ def t_quantile(probability: float | Floats, seed_share: Floats, seeds: Floats, i
 
 
 def one_sided_p(t: Floats, seed_share: Floats, seeds: Floats, images: Floats) -> Floats:
-    """Return the p-value at which :func:`t_quantile` equals ``t``, by bisection of log p.
+    """Return the p for which :func:`t_quantile` of 1 - p is ``t``, found by bisection of log p.
 
-    It is at least 1e-12, and 1 if t is NaN.
+    It is at least 1e-12. It is 1 if ``t`` is NaN.
     """
     low, high = np.full_like(t, math.log(1e-12)), np.full_like(t, math.log(0.5))
     for _ in range(30):
@@ -205,9 +206,9 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     The mean of the contributions is the balanced accuracy of the seed. An image of a small class counts more: its
     weight is inverse to the size of its class.
 
-    In each contribution, the recall of the image's class is replaced by the mean recall of all classes. Without this,
-    differences between the recalls of classes would count as variance between images. They must not count, because
-    another sample of images would have the same classes.
+    From each image's value, 1 or 0, the recall of its class is subtracted before the weighting. The mean recall of all
+    classes is added afterwards. Otherwise, differences between the recalls of classes would count as variance between
+    images. They must not count, because another sample of images would have the same classes.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

@@ -39,12 +39,12 @@ SEED_PART = 0.5
 """Assumed ratio of two variances of a difference: that between seeds, divided by that between datasets. It only decides
 how the level is distributed over the looks."""
 _GRID = 400
-"""Points of the numerical integral over the paths that have crossed no bound, in :func:`_levels`."""
+"""Number of points at which :func:`_levels` computes the density of random paths."""
 
 
 @dataclass(frozen=True, order=True)
 class Look:
-    """When a race decides: as soon as ``datasets`` datasets are measured, each under ``seeds`` seeds."""
+    """A planned moment to decide: as soon as ``datasets`` datasets are measured, each under ``seeds`` seeds."""
 
     datasets: int
     seeds: int
@@ -76,9 +76,9 @@ class Race:
         return np.flatnonzero(self.beaten_by_M < 0)
 
     def measured(self, method: int) -> Look | None:
-        """Return the last look that used a method's scores: the one where the method went out, or else the last one.
+        """Return the last look that used a method's scores; ``None`` before the first look.
 
-        ``None`` before the first look.
+        It is the look at which the method went out. For a method that is still in, it is the last complete look.
         """
         return self.out_at[method] or self.at
 
@@ -116,16 +116,17 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
 
     ``shares``: for each look, the information at this look as a share of the information at the last look.
 
-    From look to look, the test statistic of two equal methods is assumed to move like a Brownian motion. The race errs
-    if this path crosses the bound of a look. So each bound is placed where the paths that have crossed no earlier bound
-    cross it with the probability that its look may spend. For this, the density of these paths is computed at one look
-    after the other (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
+    From look to look, the test statistic of two equal methods is assumed to follow a random path, a Brownian motion.
+    Each look has a bound. If the path crosses it, the race wrongly excludes a method. A look may spend a part of the
+    level: the probability that a path crosses the bound of this look and none before. The bounds are computed one after
+    the other, each from the density of the paths that have crossed no earlier bound (Armitage, McPherson and Rowe,
+    Journal of the Royal Statistical Society A 132, 1969).
     """
     from scipy.optimize import brentq  # this import takes 0.4 s, and a plan without a race needs no levels
 
     found: list[float] = []
     spent, before = 0.0, 0.0
-    points, weights = np.zeros(1), np.ones(1)  # where the paths are, and their probability
+    points, weights = np.zeros(1), np.ones(1)  # positions of paths that crossed no bound, and their probabilities
     for share in shares:
         total = RACE_LEVEL * spending(share)
         step, extent = math.sqrt(share - before), 8 * math.sqrt(share)
@@ -157,8 +158,8 @@ def race(
     Args:
         scores_MDS: accuracies in percent by method, dataset and seed, in the order in which they are measured; NaN
             where there is none.
-        known_MDS: true where a score was measured, and where none can come because the cell failed; by default true
-            everywhere.
+        known_MDS: true where a score was measured, and where the cell failed, so that no score will come; by default
+            true everywhere.
         smallest_difference: in points; methods that differ by less are level.
         looks: by default :func:`planned_looks`.
         spending: how much of the level is spent up to each look.

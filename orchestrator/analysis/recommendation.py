@@ -23,7 +23,7 @@ class Verdict:
         k: images per class; 0 on a track without k.
         comparison: the comparison of the methods, which are given by their labels.
         costs: the costs of one run of each method, medians over the cells of the comparison.
-        saves: the kind of cost that is compared first, after source models.
+        saves: the kind of cost that is compared second, after the need for source models.
     """
 
     k: int
@@ -131,7 +131,10 @@ _WORDS = {
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
-    """Return how much less the method costs than the cheapest rival, in the first kind of cost that is clearly less."""
+    """Return in words how much less the method costs than the cheapest rival.
+
+    Only one kind of cost is named: the first in which the method is clearly cheaper.
+    """
     own, other = verdict.cost(method), verdict.cost(cheapest(rivals, verdict.costs, verdict.saves))
     for kind in kinds(verdict.saves):
         mine, theirs = own.of(kind), other.of(kind)
@@ -143,7 +146,7 @@ def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
 
 
 def _at(own: list[int], ks: list[int]) -> str:
-    """Return the k of one clause in words, given all k: ``at every k``, ``up to k = 4``, ``at k = 1, 2 and 8``."""
+    """Return in words which of all ``ks`` are in ``own``: ``at every k``, ``up to k = 4``, ``at k = 1, 2 and 8``."""
     if ks == [0]:
         return ""
     if len(own) == 1:

@@ -151,7 +151,10 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
 
 
 def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[tuple[object, ...], list[str]]:
-    """Return position -> ids of the cells that a table would print at this position. A position ends with the label."""
+    """Return position -> ids of the cells with this position.
+
+    A position holds the fields by which tables tell cells apart. The label is its last field.
+    """
     positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for id_, c in cells.items():
         position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
@@ -168,7 +171,7 @@ def row_list(
     """Return the rows of ``results``, in the same order. ``labels``: the return value of :func:`labels_of`.
 
     If a cell's track has a mean over class groups, a row with this mean follows the rows of the cell's test splits. A
-    result without a score has no rows. By default, the metric of a score is that of the track.
+    result without a score has no rows. Without ``scores``, each result is scored in the metric of its track.
     """
     scores = scores_of(results) if scores is None else scores
     rows = []
