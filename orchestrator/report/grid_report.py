@@ -107,9 +107,10 @@ def text_limits(plan: Plan, store: Store) -> tuple[EqualClasses, ...]:
 
 
 def count_differences(plan: Plan, store: Store) -> str:
-    """Return a sentence about the datasets with other numbers of images than the catalog says; empty if there are none.
+    """Return a sentence about the datasets whose counts differ from the catalog; empty if there are none.
 
-    Own and drawn datasets are left out. A half unpacked archive is such a dataset.
+    The counts are those of classes and images. They differ, for example, if an archive was unpacked only in part. Own
+    and drawn datasets are left out.
     """
     images = {
         Images(dataset, "test", plan.catalog.backbone(cell.backbone.name).input_size)

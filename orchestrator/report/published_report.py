@@ -23,8 +23,8 @@ _TRACK = "fewshot"
 def write_published(folder: Path) -> Path:
     """Write the paper's tables from ``grids/published``, and return the path of their page.
 
-    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document), ``verdict.json`` and
-    ``index.html``. Raises ``UserError`` if ``folder`` is a file.
+    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (one document with all tables),
+    ``verdict.json`` and ``index.html``. Raises ``UserError`` if ``folder`` is a file.
     """
     lede = (
         "The tables of the paper, as printed. Footnotes mark numbers that a fair measurement would not reproduce, and "
@@ -34,9 +34,10 @@ def write_published(folder: Path) -> Path:
 
 
 def write_field(folder: Path, *, reprinted: bool = False) -> Path:
-    """Write the literature's numbers on the eleven usual few-shot datasets, in the files of :func:`write_published`.
+    """Write the literature's numbers on the eleven usual few-shot datasets, and return the path of their page.
 
-    ``reprinted``: whether to show also the numbers that a source has copied from another one.
+    The files are like those of :func:`write_published`, with ``tables/field_*`` for the numbers. ``reprinted``: whether
+    to show also the numbers that a publication has copied from another one.
     """
     lede = (
         "What the literature has measured on CoOp's eleven datasets and on the variants of ImageNet. Every line names "

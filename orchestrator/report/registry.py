@@ -64,8 +64,8 @@ class Kind(Generic[T]):
             table or figure, several, or ``None``.
         section: the section of the page. Tables of the section ``files`` are not on the page, only written as files.
         each_k: whether ``make`` is called for every k of the group.
-        name: the name in a track's ``lead_tables``. A table of the section ``lead`` whose name the group's track does
-            not list is shown nowhere, only written as a file.
+        name: the name by which tracks list the table in ``lead_tables``. If the group's track does not list a table of
+            the section ``lead``, the table is only written as a file.
         replaces_main: whether a table of this kind can replace the main table, which is then only written as a file. It
             does so if it is the group's only table of this kind and has a row for every method.
     """
@@ -77,7 +77,7 @@ class Kind(Generic[T]):
     replaces_main: bool = False
 
     def of(self, grid: GridResults, *group: ComparisonGroup) -> list[T]:
-        """Make all tables or figures of this kind: about one group, or without a group about the whole report."""
+        """Make all tables or figures of this kind about one group; without ``group``, about the whole report."""
         calls = [(*group, k) for k in group[0].ks] if self.each_k else [group]
         made = [self.make(grid, *call) for call in calls]
         several = [[one] if isinstance(one, Table | FigureFile) else one or () for one in made]

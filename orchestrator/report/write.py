@@ -80,10 +80,10 @@ def write_report(grid: GridResults, folder: Path, *, inspected: Collection[str] 
 def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[ComparisonGroup, Figures]]]:
     """Yield a function that returns the figures of every group.
 
-    With ``processes`` of 2 or more, other processes start to draw at once, while the block runs. Otherwise the function
-    draws when it is called. Other processes import the main module again, so a script that writes a large report must
-    do so under ``if __name__ == "__main__"``. If another process is killed, for example because memory is short, this
-    process draws the figures.
+    With ``processes`` of 2 or more, other processes start to draw when the ``with`` block begins. Otherwise the
+    function draws when it is called. Other processes import the main module again, so a script that writes a large
+    report must do so under ``if __name__ == "__main__"``. If another process is killed, for example because memory is
+    short, this process draws the figures.
     """
 
     def here() -> dict[ComparisonGroup, Figures]:

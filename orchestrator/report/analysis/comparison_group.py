@@ -204,13 +204,13 @@ class ComparisonGroup:
         return self.mean(method, k, after_epoch)
 
     def dataset_count(self, noun: str = "dataset") -> str:
-        """Return how many datasets a mean is over, for captions: ``8 datasets``, or ``6–8 datasets`` if k differ."""
+        """Return the number of datasets of a mean as text: ``8 datasets``, or ``6–8 datasets`` if it depends on k."""
         counts = sorted({len(self.tests(k, averaged=True)) for k in self.ks})
         return pluralize(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), noun)
 
     @property
     def seeds_text(self) -> str:
-        """The number of seeds that a deviation is over, for captions: ``n = 3``."""
+        """The number of seeds from which deviations are computed, for captions: ``n = 3``."""
         return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so none is given"
 
     def deviation_text(self, mark: str, of: str = "") -> str:

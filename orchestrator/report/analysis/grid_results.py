@@ -31,9 +31,10 @@ class GridResults:
         name, title, description: of the grid.
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
-        verdicts: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
+        verdicts: which methods may be the best, by track, protocol, domain and backbone. They leave out ablations and
+            changed protocols.
         missing: planned cells that have neither a result nor a failure, and that no race leaves out.
-        metric: what methods are compared by; ``None`` for the metric of each track.
+        metric: the metric by which methods are compared; ``None`` for the metric of each track.
         unscored: results without a score, because the metric needs their predictions, which the store lacks.
         raced: the races that decided which cells were measured.
         left_out: planned cells that the races no longer need, and that have neither a result nor a failure.
@@ -94,7 +95,10 @@ class GridResults:
         return tuple(series for series in self.verdicts if _place(series) == group.key)
 
     def verdict_title(self, series: VerdictSeries) -> str:
-        """Return the title of a series: like that of a group, with ``all domains`` if the series has no domain."""
+        """Return the title of a series: like the title of a group, and the dataset if the verdicts are about one.
+
+        If the series has no domain, the title has ``all domains`` in its place.
+        """
         place = _place(series)
         title = _title(replace(place, domain=series.domain or "all domains"), [group.key for group in self.groups])
         return " ".join(filter(None, (title, series.dataset, SELECTED if self.selects_on_test(series) else "")))
@@ -164,8 +168,9 @@ def arrange_results(
 ) -> GridResults:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
-    ``metric``: what methods are compared by, instead of the metric of each track. Verdicts on single datasets need
-    ``read_predictions``, and so do most metrics. ``raced`` are the races that decided which cells were measured.
+    ``metric``: the metric by which methods are compared, by default that of each track. Most metrics need
+    ``read_predictions``, and so do verdicts on single datasets. ``raced``: the races that decided which cells were
+    measured.
     """
     by_id = {result.cell.id: result for result in results}
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}

@@ -12,7 +12,7 @@ from orchestrator.report.analysis.comparison_group import ComparisonGroup
 from orchestrator.report.analysis.grid_results import GridResults
 
 SOURCES = "sources"
-"""The name of the number of sources where it is listed with the settings of a method."""
+"""The name under which the number of sources is listed among the settings of a method."""
 
 
 @dataclass(frozen=True)

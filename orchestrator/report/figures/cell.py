@@ -42,7 +42,7 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
 
 
 def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
-    """Draw every recorded number of the training against epochs, side by side; ``None`` for fewer than two epochs."""
+    """Draw a plot over the epochs for every number that the training recorded; ``None`` for fewer than two epochs."""
     longest = max(map(len, curves.values()), default=0)
     if longest < 2:
         return None
@@ -94,8 +94,8 @@ def coefficient_spectra(
 def overlap_map(overlap: Overlap | None) -> FigureFile | None:
     """Draw a map, sources x sources, of how much the leading directions of two sources span the same space.
 
-    The colours span the values of different sources. The diagonal is 1 everywhere and stays empty. ``None`` for fewer
-    than two sources.
+    The colours go from the smallest to the largest overlap of two different sources. The diagonal is 1 everywhere and
+    stays empty. ``None`` for fewer than two sources.
     """
     if overlap is None or len(overlap.sources) < 2:
         return None

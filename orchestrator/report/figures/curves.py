@@ -64,8 +64,8 @@ def _draw_lines(
 ) -> None:  # fmt: skip
     """Draw a line for every method, with its name at the end and a band of ± one deviation.
 
-    Fixed methods, which draw nothing at random, have no band. ``zorder`` is that of the lines of all other methods;
-    ``line`` has matplotlib's settings of all lines.
+    Fixed methods, which draw nothing at random, have no band. ``zorder``: matplotlib's drawing order for the lines of
+    all other methods; ``line``: matplotlib's settings of all lines.
     """
     labels = []
     for method, own in means.items():

@@ -91,8 +91,8 @@ def group_figure(
 
     Args:
         kind: the first part of the figure's name. The group and k follow it.
-        table: the first part of the name of the table that has the same numbers. The group and k follow it, but only
-            the group follows ``main``, because that table has all k. Empty if no table has these numbers.
+        table: the first part of the name of the table that has the same numbers; empty if no table has them. The group
+            and k follow it. Only the group follows ``main``, because the main table has all k.
         more: further arguments of :func:`finished`.
     """
     of_group = f"_{group.key.slug}"

@@ -81,8 +81,8 @@ _Points = Sequence[tuple[float, float]]
 def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
     """Return a rectangle for the name of each point. The highest points choose first.
 
-    Each takes the place that covers least of the points and of the earlier rectangles or, of equal places, the nearest.
-    Places that leave the width of the figure are taken only if there is no other.
+    Each point takes the place where the name covers the smallest area of points and earlier names. If places are equal,
+    it takes the nearest of them. A place outside the width of the figure is taken only if there is no other.
     """
     taken = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in points]
     boxes: dict[int, _Box] = {}

@@ -1,7 +1,7 @@
 """Tables of what the literature has measured on the eleven usual few-shot datasets, alone or beside a grid's results.
 
-Several sources may have a number of the same method and dataset. A number is first hand if the source's authors
-measured it themselves. Numbers that a source has reprinted are shown only if asked for.
+A source is a publication here. Several sources may have a number of the same method and dataset. A number is first hand
+if the source's authors measured it themselves. Numbers that a source has reprinted are shown only if asked for.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class FieldNumber:
     """One published number, in per cent, as a row of ``grids/published/field.csv``.
 
     Attributes:
-        source: the key of its source in ``field.yaml``.
+        source: the key of the publication in ``field.yaml``.
         method: the name in print.
         dataset: key of the catalog, or one of ``AVERAGES``.
         validation: which labels chose the method's settings: none, those of a validation set that is drawn like the
@@ -170,7 +170,7 @@ def field_tables(*, reprinted: bool = False) -> list[Table]:
 
 
 def sources_table() -> Table:
-    """Return the table of the sources, with the methods that each has measured itself."""
+    """Return the table of the publications, with the methods that the authors of each have measured themselves."""
     rows = [
         (Entry(key), Entry(source.title), Entry(", ".join(source.own)))
         for key, source in field_sources().sources.items()
@@ -265,16 +265,16 @@ def _metric_of(row: Row) -> tuple[Metric, str]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return the base and the new accuracies behind a line of harmonic means; empty for other metrics."""
+    """Return the base and the new accuracies of which ``line`` has the harmonic means; empty for other metrics."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 
 
 def _entries(own: Scores, *halves: Scores) -> dict[str, Entry]:
-    """Return the entries of a line, by dataset or average.
+    """Return the entries of a line, by dataset or average. ``own``: the line's numbers.
 
-    H is the harmonic mean of base and new accuracy. That of an average is computed as in print: from the average base
-    accuracy and the average new accuracy.
+    ``halves``: the base and the new accuracies if the line has their harmonic mean H. The H of an average is computed
+    as in print: from the average base accuracy and the average new accuracy.
     """
     entries = {dataset: measured(summarize(list(by_seed.values()))) for dataset, by_seed in own.items()}
     for name, datasets in AVERAGES.items():

@@ -60,7 +60,7 @@ class Measured:
         return self._rows.get(position, {})
 
     def has_substitutes(self, position: Position) -> bool:
-        """Return whether the number at a position, or a part of the mean, was measured under a changed protocol."""
+        """Return whether any part of the number at a position was measured under a changed protocol (:meth:`parts`)."""
         rows = (row for part in self.parts(position) for row in self.rows(part).values())
         return any(row.protocol != self.protocol for row in rows)
 
@@ -108,7 +108,7 @@ def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
 
 
 def measured_protocols(grid: GridResults) -> Iterator[Measured]:
-    """Yield the accuracies of each protocol that changes no other protocol of the grid.
+    """Yield the accuracies of each protocol that is not a changed version of another protocol of the grid.
 
     A protocol is left out if none of its accuracies has a position in the paper's tables.
     """

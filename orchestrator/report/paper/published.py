@@ -30,7 +30,10 @@ Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 
 @dataclass(frozen=True)
 class Position:
-    """One position in the paper's tables. ``shots`` is 0 without k; ``method`` may be a label of the report."""
+    """One position in the paper's tables.
+
+    ``shots``: the k; 0 without k. ``method``: for a measured accuracy the label, else the name in grids or in print.
+    """
 
     track: str
     domain: str
@@ -124,8 +127,8 @@ class Footnotes:
     def of(self, values: Mapping[str, object]) -> str:
         """Return the letters of the notes about a dataset, a method or a number.
 
-        ``values`` has one axis for a dataset or method, and all axes for a number. A note with a condition on one axis
-        is printed at the name of the dataset or method, any other note at the numbers.
+        ``values``: axis -> value. A dataset or a method has one axis, a number has all axes. A note with a condition on
+        one axis is printed at the name of the dataset or method, any other note at the numbers.
         """
         letters = [
             self.letter(note.text)

@@ -160,7 +160,8 @@ def shift_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | No
     """Make a table of methods x test sets at one k: first the mean over the shifted test sets, then each test set.
 
     A test set with fewer classes than the target gets two columns: accuracy among all classes, and among the classes
-    of the test set. ``None`` on a track without shifted test sets, which have other images of the target's task.
+    of the test set. A shifted test set has images of another kind for the target's task. ``None`` on a track without
+    shifted test sets.
     """
     if not group.track.scores_variants or group.track.own_words:
         return None
@@ -206,9 +207,9 @@ def _shift_entries(group: ComparisonGroup, k: int, method: str) -> list[Entry]:
 
 
 def _own_class_means(group: ComparisonGroup, k: int, method: str) -> tuple[Summary | None, Summary | None]:
-    """Return two means over the shifted test sets: of the method and of zero-shot.
+    """Return the mean accuracy of the method over the shifted test sets, and that of zero-shot.
 
-    Predictions are among the classes of each test set.
+    Predictions are limited to the classes of each test set.
     """
     partial = _partial_tests(group, k)
 

@@ -126,7 +126,8 @@ class SwitchEffect:
 def switch_effects(grid: GridResults) -> Iterator[list[SwitchEffect]]:
     """Yield a list of effects for each track and each protocol whose base protocol has results.
 
-    The list has an effect for each label with pairs. If no cells can be paired, it has a single effect without pairs.
+    The list has an effect for each label of which cells could be paired. If there is no such label, it has a single
+    effect without pairs.
     """
     results: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in grid.results:
@@ -170,9 +171,9 @@ def _paired(
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], results: Iterable[Result]) -> dict[Hashable, Result]:
-    """Return key -> result. The key has all that the two cells of a pair must share; ``variant_of`` gives a part of it.
+    """Return key -> result, without the results that share their key with another result.
 
-    Results that have their key in common with another one are left out.
+    The key is everything that the two cells of a pair share (:func:`_paired`). ``variant_of(cell)`` is its last part.
     """
     groups: dict[Hashable, list[Result]] = defaultdict(list)
     for result in results:

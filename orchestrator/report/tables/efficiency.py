@@ -121,5 +121,5 @@ def _images_entry(found: Images | None, ks: Sequence[int]) -> Entry:
 
 
 def _two_digits(images: float | None) -> str:
-    """Return a number with two digits that count, never as a power of ten: ``8.2``, ``130``; empty for ``None``."""
+    """Return a number with two significant digits, without an exponent: ``8.2``, ``130``; empty for ``None``."""
     return "" if images is None else f"{float(f'{images:.2g}'):g}"

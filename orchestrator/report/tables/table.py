@@ -1,4 +1,4 @@
-"""A table as data. Entries have numbers beside their texts, so that CSV, Markdown, HTML and LaTeX can differ."""
+"""A table as data. Entries have numbers beside their texts: CSV files print the numbers, other formats the texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of which methods may be the best on datasets: every method of a comparison, compared with the first one."""
+"""Tables of verdicts: which methods of a comparison may be the best, and their differences to the first method."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def sources_table(grid: GridResults) -> Table | None:
 
 
 _LISTED = 8
-"""How many cells a row of the table of missing cells names."""
+"""The most cells that a row of the table of missing cells names."""
 
 
 def short_classes_table(grid: GridResults) -> Table | None:
