@@ -56,7 +56,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
             with field_named():
                 found = cls.model_validate_json(files.read(f"{address}/manifest.json"))
             if found.address != address:
-                raise ValueError(f"address: it is the manifest of {found.address}")
+                raise ValueError(f"address: the manifest is that of {found.address}")
             for name, (stored, _, _) in found.files.items():
                 files.path(stored)
                 if not stored.startswith(f"{address}/") or stored.rpartition("/")[2] != name:
@@ -76,9 +76,10 @@ class Artifact(BaseModel, strict=True, frozen=True):
     def path(self, name: str) -> Path:
         """Return the path of a file of the artifact on this machine's disk.
 
-        A remote file is downloaded once per machine.
+        A remote file is downloaded once per machine. A file of a local store is returned unchecked, unless
+        ``BOLT_CACHE`` is set.
 
-        Raises :class:`CorruptArtifact` for a file that is missing or has another checksum, and discards the artifact.
+        Raises :class:`CorruptArtifact`, and discards the artifact, if a checked file is missing or was changed.
         Raises ``UserError`` for a link out of the store, and for a cache that cannot hold the file.
         """
         stored, size, digest = self.files[name]

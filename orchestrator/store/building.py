@@ -30,7 +30,8 @@ OWNER_FILE = ".builder"
 """The file in an attempt's folder that names the builder's process. It is removed when the artifact exists."""
 
 WRITE_SECONDS = 5.0
-"""Least time between two writes of the progress, and before the first write, so that a quick build writes none."""
+"""Least number of seconds from the start to the first write of the progress, and between two writes. A build that
+takes less time writes no progress file."""
 
 _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 """The name of an attempt's folder: the time it was started, in seconds since the epoch, and random digits."""
@@ -38,7 +39,7 @@ _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Builder:
-    """The argument of :meth:`ArtifactSpec.build`.
+    """The folder and the tools of one build, passed to :meth:`ArtifactSpec.build`.
 
     Attributes:
         folder: the folder for the artifact's files.

@@ -42,14 +42,14 @@ _EXPLANATIONS = {
     "PermanentRedirect": ("the bucket is in another region", "set AWS_DEFAULT_REGION to the region of the bucket"),
     "AuthorizationHeaderMalformed": ("the bucket is in another region", "set AWS_DEFAULT_REGION to its region"),
 }
-"""For each error code of a server, or class of an error: the message and the hint."""
+"""Message and hint for an error, by the server's error code or the name of the error's class."""
 
 _LOCAL_EXPLANATIONS: dict[type[BaseException], tuple[str, str]] = {
     PermissionError: ("permission is denied", "change the folder's permissions, or use another --store"),
     NotADirectoryError: ("a part of this path is a file, where a folder should be", "move that file away"),
     IsADirectoryError: ("a folder is there, where a file should be", "move that folder away"),
 }
-"""For each class of an error of a local store: the message and the hint."""
+"""Message and hint for an error of a local store, by the class of the error."""
 
 _DRIVER_MODULES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "gcsfs", "adlfs")
 

@@ -36,12 +36,13 @@ CONNECTIONS = 64
 """Largest number of connections to S3 that a process has open at once; botocore's default is ten."""
 
 LARGEST = 256 * 2**20
-"""Largest size in bytes of a file that is read into memory. Results, manifests and predictions are far smaller."""
+"""Largest size in bytes of a local file that :meth:`Files.read` reads. Results, manifests and predictions are far
+smaller."""
 
 MAX_NAME = 900
 MAX_PART = 240
-"""Largest length in bytes of a path, and of each part of a path. S3 allows keys of 1024 bytes, and file systems allow
-names of 255 bytes. These limits are lower, because temporary names are a little longer than the final name."""
+"""Largest lengths in bytes: ``MAX_NAME`` of a path, ``MAX_PART`` of each part of a path. S3 allows paths of 1024 bytes,
+and file systems allow parts of 255 bytes. Both limits are lower, because temporary names are longer than final ones."""
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems without hard links, such as exFAT and many Windows shares."""
@@ -76,7 +77,7 @@ class Files:
         protocol = self._filesystem.protocol
         protocols = protocol if isinstance(protocol, tuple) else (protocol,)
         self.is_local = "file" in protocols
-        # By default, s3fs asks for the size of a file before each read, to read parts of a large file concurrently.
+        # One request per read. By default, s3fs first asks for the size of a file, to read its parts concurrently.
         self._reading = {"max_concurrency": 1} if "s3" in protocols else {}
 
     @property
@@ -112,7 +113,7 @@ class Files:
     def path_inside(self, name: str) -> Path:
         """Return the path of ``name`` on this machine's disk. Raises ``UserError`` for a link out of the store."""
         path = self.local_path(name)
-        if path.parent in self._inside and not os.path.islink(path):  # many records share a folder that was checked
+        if path.parent in self._inside and not os.path.islink(path):  # the folder was checked before
             return path
         real, root = os.path.realpath(path), os.path.realpath(self.root)
         if os.path.commonpath((real, root)) != root:
@@ -169,7 +170,7 @@ class Files:
         """
         with translate_errors(self.url):
             if self.is_local:
-                size = self.local_path(name).stat().st_size  # raises for a missing file before links are followed
+                size = self.local_path(name).stat().st_size  # a missing file raises here, before links are followed
                 self.path_inside(name)
                 if size > LARGEST:
                     what = f"{self.location(name)} has {size / 2**20:.0f} MiB, far more than a file of this kind has"
@@ -267,7 +268,7 @@ def cache_folder() -> Path:
 
 
 def local_folder(files: Files, folder: str) -> Path:
-    """Return the folder of a local store, or this machine's mirror of the folder of a remote store."""
+    """Return the path of a store's folder on this machine; for a remote store, the path of the folder's mirror."""
     if files.is_local:
         return files.local_path(folder)
     files.path(folder)
@@ -290,11 +291,12 @@ def upload_folder(files: Files, folder: str, last: str) -> None:
 def read_small_files(
     files: Files, folder: str, names: Sequence[str], listed: Mapping[str, FileVersion]
 ) -> dict[str, bytes | None]:
-    """Return the contents of many small files of a folder; ``None`` for a file that does not exist.
+    """Return name -> content of many small files of a folder; ``None`` for a file that does not exist.
 
-    ``listed``: the versions of the folder's files. A file of a remote store is downloaded once per machine into a
-    mirror. The copy there is used while its MD5 equals the listed tag. The tag of S3 is the MD5 if the object was
-    written in one piece and is not encrypted with the user's key.
+    ``listed``: the name and version of each file that a listing of the folder found. Files of a remote store are kept
+    in a mirror on this machine. A mirrored file is used if its MD5 equals the tag in ``listed``; otherwise the file is
+    downloaded again. The tag of S3 is the MD5 if the object was written in one piece and is not encrypted with the
+    user's key.
     """
     if files.is_local:
         return dict(zip(names, files.read_many([f"{folder}/{name}" for name in names]), strict=True))
@@ -358,7 +360,7 @@ def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:
     """Yield the path and version of each file in a local folder and its sub-folders."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):  # another process has removed it, or it is a link to itself
+            with contextlib.suppress(OSError):  # another process has removed the entry, or it is a link to itself
                 if entry.is_dir(follow_symlinks=False):
                     yield from _scan(entry.path)
                 elif entry.is_file():

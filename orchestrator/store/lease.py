@@ -34,8 +34,8 @@ POLL_SECONDS = 2.0
 """Interval at which a watched lease of another machine is read."""
 
 SETTLE_SECONDS = 1.0
-"""Pause between writing a lease and reading it back. A process that writes the same lease at the same time finishes in
-this pause. So all of them read the same owner."""
+"""Pause between writing a lease and reading it back. Processes that write the same lease at the same time all finish
+writing within the pause, so that all of them read the same owner."""
 
 
 def _machine() -> str:

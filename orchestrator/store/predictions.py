@@ -30,8 +30,8 @@ FULL_PROBABILITY = 255
 """The stored value of a probability of 1."""
 
 _HEADER, _LARGEST_ITEM = 1024, 4
-"""Limits for each array in the file: the bytes of its header, and the bytes of its number for one image. An array that
-would unpack to more bytes is refused."""
+"""Limits in bytes for each array in the file: ``_HEADER`` for the array's header, ``_LARGEST_ITEM`` for each image. An
+array that would unpack to more bytes is refused."""
 
 _TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
 
@@ -41,7 +41,7 @@ class StoredPredictions:
     """The predictions of a cell's classifier for the images of one test split, in the order of the split.
 
     Attributes:
-        labels, predicted: numbers of the true and of the predicted class among the target's classes, (N,).
+        labels, predicted: indices of the true and of the predicted class in the list of the target's classes, (N,).
         probability: probability of the predicted class in units of 1/255, (N,).
         rows: positions of the images in the split, (N,); ``None`` if all images of the split were scored.
     """

@@ -32,8 +32,8 @@ _FORMAT = re.compile(r'\{\n "format": (\d{1,4}),')
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _ROUNDING = 1e-6
-"""Tolerance of a check: the zero-shot accuracy on N images must stand for a whole number of correct images. Because the
-accuracy was rounded, the number that it gives may differ from a whole number by this share of N."""
+"""Tolerance of the check that a zero-shot accuracy fits N images. The number of correct images, accuracy * N / 100,
+must be whole. It may differ from a whole number by this tolerance * N, because floating-point numbers are rounded."""
 
 Count = Annotated[int, Field(ge=0)]
 Percentage = Annotated[float, Field(ge=0, le=100)]
@@ -83,11 +83,11 @@ def _check_counts(found: Evaluation) -> Evaluation:
         raise ValueError(f"the accuracy is {found.accuracy}, but the counts are {correct} of {total}")
     zero_shot_images = found.accuracy_zero_shot * total / 100.0
     if abs(zero_shot_images - round(zero_shot_images)) > _ROUNDING * total:
-        raise ValueError(f"accuracy_zero_shot is {found.accuracy_zero_shot}, which no count of {total} images gives")
+        raise ValueError(f"accuracy_zero_shot is {found.accuracy_zero_shot}, which fits no count of {total} images")
     if (found.accuracy_own_classes is None) != (found.accuracy_zero_shot_own_classes is None):
         raise ValueError("one of accuracy_own_classes and accuracy_zero_shot_own_classes is missing")
     if any(hits > size for hits, size in found.per_class):
-        raise ValueError("a class of per_class has more correct images than images")
+        raise ValueError("in per_class, the correct images of a class outnumber its images")
     sums = sum(hits for hits, _ in found.per_class), sum(size for _, size in found.per_class)
     if sums != (correct, total):
         raise ValueError(f"per_class adds up to {sums[0]} of {sums[1]} images, but the counts are {correct} of {total}")
@@ -135,9 +135,9 @@ class Manifest(_Strict):
     cuda_graphs: InitVar[bool] = False
 
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
-        """Return what differs from ``now`` and can change the last bits of a number.
+        """Return where this manifest and ``now`` differ, as name -> (value here, value in ``now``).
 
-        The keys are ``device``, ``threads`` and names of packages. A value is (this manifest's, that of ``now``).
+        The names are ``device``, ``threads`` and those of ``versions``: they can change the last bits of a number.
         """
         ours, theirs = ({"device": of.device, "threads": str(of.threads), **of.versions} for of in (self, now))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
@@ -202,7 +202,7 @@ class Result(_Strict):
 
     @property
     def shifted_accuracy(self) -> float | None:
-        """The mean accuracy on shifted test sets, not on the target's own; ``None`` on tracks without shifted sets."""
+        """The mean accuracy on shifted test sets, without the target's own; ``None`` on tracks without shifted sets."""
         shifted = [e.accuracy for e in self.evaluations if e.dataset != self.cell.dataset.name]
         return fmean(shifted) if shifted and stored_track(self.cell.track).scores_variants else None
 
@@ -272,7 +272,7 @@ class Failure(_Strict):
         error: type and message of the error, in one line.
         log: path or URL of the log; empty if there is none.
         failed_at: UTC time, ISO 8601.
-        retryable: whether the same command retries the cell or artifact, because it did not cause the failure: the
+        retryable: whether the same command tries again, because the cell or artifact did not cause its failure: the
             worker died, or an artifact that the cell reads was damaged.
     """
 

@@ -40,7 +40,9 @@ class Snapshots:
         self._saved = time.monotonic()
 
     def save_if_due(self, state: Callable[[], Any], seconds: float) -> None:
-        """Write a snapshot if the last snapshot, or the start, is at least ``seconds`` ago.
+        """Write a snapshot if the last one was written at least ``seconds`` ago.
+
+        Before the first snapshot, the time counts from the creation of this object.
 
         The state consists of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. A full disk is logged
         and does not end the training. Raises ``TypeError`` for any other type in the state.

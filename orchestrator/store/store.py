@@ -63,7 +63,7 @@ class Store:
 
     def addresses(self, kind: str) -> list[str]:
         """Return the addresses of the finished artifacts of one kind."""
-        paths = (path.split("/") for path in self.files.versions(kind))  # one listing instead of a request for each
+        paths = (path.split("/") for path in self.files.versions(kind))  # one listing, not a request per artifact
         return sorted(f"{kind}/{parts[0]}" for parts in paths if parts[1:] == ["manifest.json"])
 
     def building(self, address: str, identity: Any) -> AbstractContextManager[Builder]:
@@ -226,7 +226,7 @@ class Store:
         return self.files.location(name)
 
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
-        """Remove the failure records of these ids. A listing finds those that exist, and only they are removed."""
+        """Remove the failure records of these ids, as far as they exist. One listing finds the existing records."""
         existing = set(map(_failure_file, self.files.records("failures")))
         self.files.map(self.files.remove, sorted(existing & set(map(_failure_file, failure_ids))))
 
