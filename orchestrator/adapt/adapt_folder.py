@@ -61,7 +61,8 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
     backbone = catalog.backbone(request.backbone, "--backbone")
     check_request(request, catalog, layout.parts.values())
     candidates = read_candidates(request, backbone)
-    form: Form = request.form if backbone.has_matrices else "adapter"  # other towers are saved as adapters only
+    # A tower without weight matrices is saved as an adapter only.
+    form: Form = request.form if backbone.has_matrices else "adapter"
     for each in candidates:
         learns_tokens = isinstance(each.settings, DeepPromptSettings)
         check_form(form, backbone, each.method.name if learns_tokens else None)
@@ -80,7 +81,8 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         head = CellInputs(plan.cells[0], loaded).artifacts.head
         build(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
-        if equal_classes:  # before the candidates run, because other class words would change what they learn
+        # Before the candidates run: they learn from the class words, which the user may want to change first.
+        if equal_classes:
             say(f"  note: {equal_classes.sentence}")
         if images.folds:
             say(f"candidates, on {images.folds} held-out folds:")

@@ -176,7 +176,7 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
         notes.append(f"{done.chance_note}.")
     return ModelCard(
         name=done.request.model.name,
-        cell=replace(done.chosen.cell, method=method, shots=0),  # the classes may have different numbers of images
+        cell=replace(done.chosen.cell, method=method, shots=0),  # no k: classes may differ in the number of images
         evaluations=(done.evaluation,) if done.evaluation else (),
         notes=tuple(notes),
         support_size=size,

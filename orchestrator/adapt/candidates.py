@@ -30,8 +30,8 @@ WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
 TINY = "tiny-clip"
 TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
 TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmup_steps": 50}
-"""Candidates with their learning rates, and the recipe of source models, for the backbone ``TINY``, as in
-``grids/demo-fewshot.yaml``. The papers' learning rates are for larger towers."""
+"""Settings for the backbone ``TINY``: the learning rates of candidates (``TINY_RATES``), and the recipe that fine-tunes
+source models. ``grids/demo-fewshot.yaml`` has the same values. The papers' learning rates are for larger towers."""
 
 
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
@@ -64,8 +64,8 @@ def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate
 def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Candidate], console: Console) -> Plan:
     """Write the grid of the candidates into the working folder, and return its plan.
 
-    The plan has one cell for each candidate, in the order of ``candidates``. Each cell has the method ``auto``, which
-    chooses among candidates, with one candidate. If the sources are a folder of checkpoints, they are adopted first.
+    The plan has one cell for each candidate, in the order of ``candidates``. The cell's method is ``auto``, which here
+    has only this candidate to choose from. If the sources are a folder, its checkpoints are adopted first.
 
     Raises ``UserError`` for a folder without usable checkpoints, and what :func:`orchestrator.grid.load_grid` raises.
     """
@@ -101,7 +101,7 @@ def plan_candidates(request: Request, images: OwnImages, candidates: Sequence[Ca
 def _source_pool(request: Request, images: OwnImages, console: Console) -> Mapping[str, object] | None:
     """Return the block ``sources`` of the grid; ``None`` if the user gives no sources.
 
-    If the sources are a folder of checkpoints, they are first adopted into the working folder's catalog.
+    If the sources are a folder, its checkpoints are first adopted into the working folder's catalog.
     """
     if request.sources is None:
         return None

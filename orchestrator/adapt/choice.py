@@ -64,7 +64,8 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
     optimism = _optimism(correct_MN)
     expected = max(0.0, totals_M[best] / images - optimism)
     low, high = wilson_interval(expected, images / DEPENDENT)
-    high = 100 - (100 - high) * ((folds - 1) / folds) ** 0.5  # the error falls at most as 1 / sqrt(training images)
+    # The final model learns from all folds, and its error falls at most as 1 / sqrt(training images).
+    high = 100 - (100 - high) * ((folds - 1) / folds) ** 0.5
     level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]
     return Choice(positions[best], 100 * expected, low, high, 100 * optimism, tuple(positions[m] for m in level))
 
@@ -72,7 +73,7 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
     """Return by how much the best candidate is more accurate, on average, on the images that chose it than on others.
 
-    The result is a share of 1, and at least 0.
+    The result is a difference of accuracies, from 0 to 1.
     """
     candidates, images = correct_MN.shape
     if candidates == 1:

@@ -38,7 +38,7 @@ def candidate_of(cell: Cell) -> Candidate:
 
 @contextmanager
 def threads_for(candidate: Candidate, support_size: int) -> Iterator[None]:
-    """Use one thread during the block if the candidate trains on frozen features alone, otherwise all threads.
+    """Use one thread during the block if the candidate trains on frozen features alone.
 
     Steps on frozen features are so short that threads mostly wait for each other. On two cores with other work, the
     linear probe's folds took 58 to 120 s with two threads and 5 s with one. On two idle cores, two threads took 4 s.
@@ -129,6 +129,6 @@ class HeldOutFold(ArtifactSpec):
         builder.meta.update(images=len(held_out_B), seconds=time.perf_counter() - started)
 
     def load(self, artifact: Artifact, device: str) -> tuple[HeldOut, float]:
-        """Return the predictions and the seconds of the build."""
+        """Return the predictions, and the number of seconds that the build took."""
         found = HeldOut(*(np.load(artifact.path(f"{name}.npy")) for name in HeldOut._fields))
         return found, artifact.meta["seconds"]

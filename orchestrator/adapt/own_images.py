@@ -140,7 +140,7 @@ def prepare_images(
     if found.get("stamp") != stamp:
         checked.unlink(missing_ok=True)  # first, so that the next run repeats the check if this run is killed
         catalog_file.unlink(missing_ok=True)
-        excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
+        excluded_file(name, root).unlink(missing_ok=True)  # a broken image may have been repaired
         shutil.rmtree(root / name, ignore_errors=True)
         _link_images(root / name, parts)
         linked = layout._replace(data_root=root, route={"kind": "folder", "folder": name}, recipe="official")
@@ -178,7 +178,8 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
 def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images.
 
-    ``name``: the dataset's key, which changes when ``data add`` gives the folder's name to a dataset of the catalog.
+    ``name``: the dataset's key. If a dataset of the catalog already has the folder's name, the key is another name and
+    is part of the digest.
     """
     options, files = request.images, []
     for part in parts.values():

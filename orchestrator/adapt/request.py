@@ -86,7 +86,7 @@ def check_request(request: Request, catalog: Catalog, parts: Iterable[Path]) -> 
     for option, path in (("-o", request.model), ("--store", Path(settings.store_url))):
         if any(map(Path(os.path.realpath(path)).is_relative_to, images)):
             raise UserError(
-                f"{path} lies in the images, {request.folder}",
+                f"{path} is inside the folder of the images, {request.folder}",
                 where=option,
                 hint="run the command in another folder, or give --store and -o outside of the images",
             )

@@ -134,7 +134,7 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
         predicted, seconds = loaded.get(spec)
         found.append(predicted)
         spent += seconds
-        remaining = seconds * (folds - fold)  # the time of the other folds, and of adapting to all images at the end
+        remaining = seconds * (folds - fold)  # seconds for the other folds, and to adapt to all images at the end
         if spent + remaining > left and fold + 1 < folds:
             why = f"a fold took {human_duration(seconds)}, and {human_duration(remaining)} more did not fit"
             return replace(trial, seconds=spent, left_out=why)
@@ -171,7 +171,7 @@ def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
 
 
 def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
-    """Return the estimated 10^9 operations to measure a candidate on all folds and to build its missing inputs."""
+    """Return the estimated cost, in 10^9 operations, of all folds of a candidate and of its missing inputs."""
     method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
     per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
     lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]
