@@ -94,7 +94,7 @@ def adapt(
     from orchestrator.util.machine import usable_processors
 
     if "://" in settings.store_url:
-        raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
+        raise UserError("adapt needs a store that is a folder on this machine", where="--store", hint="give a folder")
     name = own_key(folder)
     request = Request(
         folder=folder.expanduser().absolute(),

@@ -42,7 +42,9 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
 
 @app.command()
 def add(
-    architecture: Annotated[str, typer.Argument(help="open_clip's model, its json, a folder, or hf:OWNER/NAME")],
+    architecture: Annotated[
+        str, typer.Argument(help="a model name of open_clip, its JSON file, a folder, or hf:OWNER/NAME")
+    ],
     catalog: OwnCatalog,
     pretrained: Annotated[str | None, typer.Option("--pretrained", metavar="TAG", help="weights of open_clip")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="weights in open_clip's layout")] = None,

@@ -89,7 +89,9 @@ def prepare(
             print_line(job.line)
         print_line(check_space(jobs, root))
         if not yes and not Console().is_terminal:
-            raise UserError("nothing was fetched: there is no terminal to ask on", hint="--yes answers yes")
+            raise UserError(
+                "nothing was fetched: without a terminal, nobody can confirm", hint="--yes fetches without asking"
+            )
         if not yes:
             typer.confirm("fetch them, under these licences?", abort=True)
     failures = 0
@@ -113,7 +115,7 @@ def prepare(
     if failures == 1 == len(jobs):
         raise typer.Exit(2)
     if failures:
-        raise UserError(f"{failures} of {len(jobs)} could not be prepared; see above")
+        raise UserError(f"{failures} of {len(jobs)} datasets could not be prepared; see above")
 
 
 @app.command()
@@ -188,7 +190,8 @@ def add(
         Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder for the files of hf:OWNER/NAME")
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option("--column", metavar="KEY=NAME", help="a table's column of path, label or split")
+        list[str] | None,
+        typer.Option("--column", metavar="KEY=NAME", help="the column of a table that holds path, label or split"),
     ] = None,
     exclude_broken: ExcludeBroken = False,
     replace: Annotated[
@@ -228,13 +231,15 @@ def add(
     for line in added_lines(added, files[-1], grid, project.missing_options(files, added.data_root)):
         print_line(line)
     if kept:
-        print_line(f"{grid} exists with other text and was not changed; remove it first to have it written")
+        print_line(f"{grid} exists with other text and was not changed; to have it written anew, remove it first")
 
 
 def _chosen(
     names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None, set_: Sequence[str] | None
 ) -> list[DatasetEntry]:
-    """Return the entries of the named datasets, of the datasets of named domains and of a grid's datasets, each once.
+    """Return the entries of the datasets that the user asks for, each once.
+
+    ``names`` are datasets and domains. A domain stands for all of its datasets, and a grid for those that it reads.
 
     Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
     """

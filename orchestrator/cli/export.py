@@ -32,7 +32,7 @@ def export(
     """Save a finished cell's model.
 
     The model's accuracy is compared with the recorded accuracy. The saved model is read back, and its logits are
-    compared.
+    compared with those before saving.
     """
     from orchestrator.artifacts.spec import ArtifactCache
     from orchestrator.models.export import COMPARED_IMAGES, check_form, example_image, restore_model, save_model

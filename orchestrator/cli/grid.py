@@ -84,7 +84,7 @@ def grid(
         raise UserError("--local cannot end a running cell, so it takes no --cell-limit", hint="give one of them")
     if not local and settings.device is not None and ":" in settings.device:
         raise UserError(
-            f"{settings.device} is for --local: on Ray, each worker sees the GPU that it was given as its first",
+            f"{settings.device} is for --local: on Ray, the GPU that a worker is given is its cuda:0",
             where="--device",
             hint="give cuda; CUDA_VISIBLE_DEVICES names the GPUs that Ray uses",
         )

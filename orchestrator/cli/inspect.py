@@ -1,4 +1,4 @@
-"""``inspect``: write a page about one finished cell, with other methods, mistakes, training and sources."""
+"""``inspect``: write a page about one finished cell: its mistakes, its training, and other methods."""
 
 from __future__ import annotations
 

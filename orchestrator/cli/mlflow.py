@@ -43,7 +43,7 @@ def sync(
         raise UserError(
             f"{runs.location.uri} may hold runs of other stores",
             where="--rebuild",
-            hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
+            hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server",
         )
     with grid_lease(workspace.store.files, workspace.grid.name, partial(print_line, style="yellow")):
         grid_results = read_finished_results(workspace.results_plan(metric), workspace.store)

@@ -77,7 +77,7 @@ def check_device(device: str | None) -> str | None:
 
 
 def image_reading(bands: str | None, range_: str | None) -> Reading:
-    """Return the way to read images that ``--bands`` and ``--range`` ask for. Raises ``UserError`` for invalid text."""
+    """Return how ``--bands`` and ``--range`` want images to be read. Raises ``UserError`` for invalid text."""
     from bolt.clip.image_files import Reading
 
     reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
@@ -175,8 +175,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that has several options in place of its parameter ``settings``.
 
     The annotation of ``settings`` names a function: :func:`store_settings` or :func:`compute_settings`. Typer makes an
-    option of each of the function's parameters. A call passes the given options to the function, and its result to the
-    command as ``settings``.
+    option of each of the function's parameters. When the command is called, the function makes ``settings`` from the
+    given options.
     """
     own = signature(command, eval_str=True).parameters
     make = own["settings"].annotation.__metadata__[0]

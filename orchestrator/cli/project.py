@@ -49,7 +49,7 @@ class Project(StrictModel):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields that have a value, in the form of the file."""
+        """The fields that have a value, as they are written into ``bolt.yaml``."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def missing_options(self, catalog: Sequence[Path], data_root: Path) -> list[str | Path]:
@@ -71,7 +71,7 @@ def read_project() -> Project:
 
 
 def remember(catalog: Sequence[Path], data_root: Path) -> Project:
-    """Add the catalog files to ``bolt.yaml``, and the data root unless there is one; return the project.
+    """Add the catalog files to ``bolt.yaml``, and the data root if the file names none; return the project.
 
     If the working folder cannot be written to, the project is returned unchanged.
     """
@@ -108,7 +108,7 @@ def write_grid_file(added: Added, catalog_file: Path) -> tuple[Path, bool]:
 
 
 def _grid_text(entry: DatasetEntry) -> str:
-    """Return the text of a dataset's grid file: the grid ``own`` without the k that the dataset is too small for."""
+    """Return the text of a dataset's grid file: the grid ``own`` with values of k up to ``entry.max_shots``."""
     from orchestrator.datasets.adding import USUAL_SHOTS
 
     grid = read_mapping(grids_folder() / "own.yaml")

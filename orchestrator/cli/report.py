@@ -16,7 +16,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
 FIELD = "eleven"
-"""The word after ``report --published`` for tables of the numbers that the field has published on eleven datasets."""
+"""The word after ``report --published`` that selects the literature's numbers on eleven datasets."""
 
 
 @with_settings
@@ -25,10 +25,10 @@ def report(
     set_: SetValues = None,
     published: Annotated[
         bool,
-        typer.Option("--published", help="the paper's tables alone, or with 'eleven' the field's published numbers"),
+        typer.Option("--published", help="the paper's tables; with 'eleven', tables of the literature"),
     ] = False,
     reprinted: Annotated[
-        bool, typer.Option("--reprinted", help="with --published eleven: include numbers that a source reprints")
+        bool, typer.Option("--reprinted", help="with --published eleven: add numbers that a source copied from another")
     ] = False,
     output: Annotated[
         Path | None,
@@ -38,7 +38,11 @@ def report(
     *,
     settings: StoreSettings,
 ) -> None:
-    """Write a grid's report, or published tables: ``--published`` the paper's, ``--published eleven`` the field's."""
+    """Write a grid's report, or tables of published numbers.
+
+    `--published` writes the tables of the paper. `--published eleven` writes the literature's numbers on eleven
+    datasets.
+    """
     if (grid not in (None, FIELD)) if published else (grid is None):
         raise UserError(
             "give report either a grid or --published",

@@ -1,7 +1,7 @@
 """The session of the ``grid`` command: plan, check, run, report, track.
 
-Each step takes the value of the step before and gives the next one. Everything finished is in the store the moment it
-is finished. So a session can be killed at any point, and the same command continues.
+Each step takes the value that the step before returned. Every artifact and result is in the store as soon as it is
+finished. So a session can be killed at any point, and the same command continues.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         check_disk_space(plan, store, options.disk_budget)
-        check_inputs(plan)  # of all cells, although a race may not need them all
+        check_inputs(plan)  # the inputs of all cells, although a race may measure only some cells
         if plan.todo and not options.local:
             check_ray()
-        if options.address is None:  # the nodes of a cluster have devices and caches of their own
+        if options.address is None:  # a cluster's machines have other devices and caches than this one
             usable_device(settings)
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)

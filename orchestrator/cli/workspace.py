@@ -38,17 +38,20 @@ class Workspace:
     settings: RunSettings
 
     def plan(self, *, retry_failed: bool = False, raced: bool = False) -> Plan:
-        """Compare the grid with the store, and return the plan. With ``retry_failed``, failed cells are open."""
+        """Compare the grid with the store, and return the plan.
+
+        ``retry_failed``: whether failed cells count as open. ``raced``: whether races choose which cells run.
+        """
         from orchestrator.planning.plan import make_plan
 
         data = self.settings.data_folder
         return make_plan(self.grid, self.catalog, self.store, data, retry_failed=retry_failed, raced=raced)
 
     def results_plan(self, metric: MetricName | None = None) -> Plan:
-        """Return the plan of the grid, from which a command reads results.
+        """Return the plan by which a command reads the grid's results.
 
-        It is the plan of a race if the last run was one: a run that stops measuring methods which can no longer be the
-        best. ``metric``: the metric by which methods are compared; ``None`` for that of the grid or of its tracks.
+        If the last run was a race, so is the plan. A race stops measuring methods that can no longer be the best.
+        ``metric``: the metric by which methods are compared; ``None`` for the metric of the grid or of its tracks.
         """
         from orchestrator.progress.status_file import was_raced
 
@@ -100,7 +103,7 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
         images = dataset_folder(entry, root).absolute()
         if not entry.is_bundled and Path(store.files.root).absolute().is_relative_to(images):
             raise UserError(
-                f"the store {store.url} lies in the images of dataset {entry.name}, {images}",
+                f"the store {store.url} is inside the folder of dataset {entry.name}, {images}",
                 where="--store",
-                hint="give a folder outside of the images",
+                hint="give a folder outside of it",
             )
