@@ -18,7 +18,7 @@ from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
 
 DARK = ("black", "red", "green", "blue", "purple", "brown")
 LIGHT = ("white", "yellow", "cyan", "pink")
-"""Colours in the palette ``printed``: characters have a colour of ``DARK``, their background has one of ``LIGHT``."""
+"""Colours in the palette ``printed``: ``DARK`` for the characters, ``LIGHT`` for the background."""
 
 TELLING: dict[Kind, tuple[str, ...]] = {
     "digit": DIGITS[2:],

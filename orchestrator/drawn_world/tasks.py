@@ -1,10 +1,11 @@
 """The registry of drawn tasks: what each task asks, and how its pictures are taken.
 
 All tasks of a domain share a camera style that the pre-training set does not have (a worn photocopier, a hazy camera).
-So what models learn in fine-tuning on some tasks of a domain helps in another task of the domain. Each task also has a
-difference of its own.
+So what models learn in fine-tuning on some tasks of a domain helps in another task of the domain. Each task also
+differs from the others of its domain, for example in its classes, its clutter or its bands.
 
-A variant of a task, like ImageNet-A, -R, -Sketch and V2, has the same classes, other pictures, and no training split.
+A variant of a task, like ImageNet-A, -R, -Sketch and V2, has other pictures of the same classes or some of them. It has
+no training split.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class GlyphTask:
     """The kinds of characters that appear."""
     hand: Hand = field(default_factory=Hand)
     palette: Literal["any", "printed"] = "any"
-    """Colours of character and background: ``any`` two different ones, or dark on light (``printed``)."""
+    """Colours of character and background. ``any``: two different colours; ``printed``: dark on light."""
     copy: float = 0.5
     """Strength of the traces of a worn photocopier, see ``camera_styles.photocopy``."""
     domain: Literal["glyphs"] = "glyphs"
@@ -73,7 +74,7 @@ class AerialTask:
     class_names: tuple[str, ...]
     bands: Bands = "colour"
     pixels: int = 32
-    """Pixels across the camera's sensor. Fewer than the picture has make the picture blurred."""
+    """Width of the camera's sensor in pixels. A width of less than 32 blurs the picture."""
     haze: float = 0.7
     """Strength of the haze."""
     rendition: Rendition = "photo"
@@ -130,7 +131,7 @@ _TRAINABLE: tuple[ToyTask, ...] = (
     AerialTask("aerial-coarse", COARSE_SCENES, bands="grey", pixels=12),
 )
 _LAND_VARIANTS: tuple[AerialTask, ...] = (
-    # The same task with other pictures: its scores differ by chance only.
+    # ``aerial-land`` with other pictures: the scores on the two tasks differ by chance only.
     AerialTask("aerial-land-again", LAND),
     AerialTask("aerial-land-sketch", LAND, haze=0.35, rendition="sketch"),
     # Other inks change colours, so scenes that only their colour identifies are left out.

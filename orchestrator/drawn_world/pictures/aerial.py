@@ -193,6 +193,6 @@ def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def wooded(rng: KeyedRandom, image: Tensor, amount: float) -> Tensor:
-    """Scatter single trees over a picture: where a random field exceeds the threshold ``amount``."""
+    """Scatter trees over pictures, wherever a random field exceeds ``amount``: a larger amount gives fewer trees."""
     trees = (clouds(rng, len(image), 11)[:, 0] > amount).float()
     return paint(image, trees, tint(rng, len(image), WOOD))

@@ -47,7 +47,10 @@ def haze(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
 
 
 def infrared(image: Tensor) -> Tensor:
-    """Show near infrared, red and green as red, green and blue, so that vegetation is bright red."""
+    """Show images in false colours, with vegetation in bright red.
+
+    Red shows near infrared, which is estimated from the colours. Green shows red, and blue shows green.
+    """
     red, green, blue = image.unbind(1)
     near = (1.9 * green - 0.6 * red - 0.5 * blue + 0.25).clamp(0.0, 1.0)
     return torch.stack([near, red, green], dim=1)
@@ -60,7 +63,7 @@ def grey(image: Tensor) -> Tensor:
 
 
 def coarse(image: Tensor, side: int) -> Tensor:
-    """Blur images as a sensor with ``side`` pixels across sees them."""
+    """Blur images to the resolution of a sensor that is ``side`` pixels wide."""
     small = functional.interpolate(image, size=(side, side), mode="area")
     return functional.interpolate(small, size=image.shape[-2:], mode="bilinear", align_corners=False)
 

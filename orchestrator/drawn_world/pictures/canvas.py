@@ -54,7 +54,7 @@ def disc(x: Tensor, y: Tensor, radius: Tensor | float) -> Tensor:
 
 
 def box(x: Tensor, y: Tensor, half_width: Tensor | float, half_height: Tensor | float) -> Tensor:
-    """Return the Chebyshev distance to a box around the origin, which keeps the corners sharp."""
+    """Return the distance to a box around the origin. It is the Chebyshev distance, so that corners stay sharp."""
     return torch.maximum(x.abs() - half_width, y.abs() - half_height)
 
 
@@ -66,7 +66,7 @@ def capsule(
     radius: Tensor | float,
     end_radius: Tensor | float | None = None,
 ) -> Tensor:
-    """Return the distance to a line with round ends. Its radius changes from ``radius`` at ``start`` to ``end_radius``.
+    """Return the distance to a line with round ends, whose radius changes from ``radius`` to ``end_radius``.
 
     Tensors other than ``x`` and ``y`` are (n, 1, 1).
     """
@@ -111,6 +111,6 @@ def grain(rng: KeyedRandom, image: Tensor, strength: Tensor | float) -> Tensor:
 
 
 def to_bytes(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Convert float pictures (n, 3, 32, 32) to bytes (n, 32, 32, 3), as decoded images have them."""
+    """Convert float pictures (n, 3, 32, 32) to bytes (n, 32, 32, 3), the form of decoded images."""
     array = (image.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     return np.asarray(array, dtype=np.uint8)

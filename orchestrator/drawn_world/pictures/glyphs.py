@@ -48,7 +48,7 @@ def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
     tile = glyph_atlas.printed()[glyphs.face, glyphs.character][:, None]
     x, y = grid()
     angle = rng.uniform(*hand.tilt, n, 1, 1)
-    # An em fills 0.75 of a tile. At size 1, it fills 0.85 of the picture.
+    # An em is 0.75 of a tile high, and at size 1 it is to be 0.85 of the picture high: 0.75 / 0.85 = 0.88.
     scale = 0.88 / rng.uniform(*hand.size, n, 1, 1)
     slant = rng.uniform(-0.1, 0.1, n, 1, 1)
     x = x - rng.uniform(-hand.shift, hand.shift, n, 1, 1)

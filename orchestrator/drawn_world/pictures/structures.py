@@ -87,13 +87,13 @@ def bridge(rng: KeyedRandom, n: int) -> Tensor:
 
 
 def parking_lot(rng: KeyedRandom, n: int) -> Tensor:
-    """Draw rows of cars on asphalt."""
+    """Draw rows of cars on asphalt or concrete."""
     x, y = frame(rng, n)
     image = ground(rng, n, ASPHALT, CONCRETE, rough=0.02)
     across, along = 0.26, 0.5
     u = torch.remainder(x / across, 1.0) * across - across / 2
     v = torch.remainder(y / along, 1.0) * along - along / 2
-    # A table has the colour of the car in each stall, by the number of the stall.
+    # The number of the stall at each pixel. ``cars`` has a colour for each stall.
     stall = (torch.floor(x / across).long() + 6) * 12 + torch.floor(y / along).long() + 6
     palette = torch.tensor([WHITE, (0.12, 0.12, 0.14), (0.72, 0.14, 0.14), (0.18, 0.28, 0.62), (0.66, 0.67, 0.70)])
     cars = palette[rng.pick(len(palette), n, 144)]
@@ -111,7 +111,7 @@ def _roof(image: Tensor, x: Tensor, y: Tensor, half: tuple[Tensor, Tensor], colo
 
 
 def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
-    """Draw five or six houses along a street. `roof` is an index into words.ROOFS; None mixes the colours."""
+    """Draw up to six houses along a street. `roof` is an index into words.ROOFS; None mixes the colours."""
     x, y = frame(rng, n, shift=0.1)
     image = wooded(rng, ground(rng, n, GRASS, (0.60, 0.56, 0.44)), 1.2)
     image = paint(image, cover(y.abs() - 0.1), tint(rng, n, ASPHALT))
@@ -128,7 +128,7 @@ def houses(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
 
 
 def warehouse(rng: KeyedRandom, n: int, roof: int | None = None) -> Tensor:
-    """Draw a large roof with ribs on a paved yard. `roof` is that of `houses`."""
+    """Draw a large roof with ribs. `roof` is an index into words.ROOFS; None mixes the colours."""
     x, y = frame(rng, n, shift=0.15)
     image = ground(rng, n, CONCRETE, ASPHALT, GRASS)
     bases = list(ROOFS.values())
