@@ -30,7 +30,7 @@ CELL_ATTEMPTS = 3
 class RunCells(Protocol):
     """Runs cells and reports every event to a listener. A cell that fails does not stop the others.
 
-    The listener may return cells that are among ``later``. They then run after the waiting cells.
+    The listener may return some of the cells in the argument ``later``. They then run after the waiting cells.
 
     Raises ``RunStopped`` when the store cannot be used.
     """
@@ -94,7 +94,8 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     """
     from orchestrator.execution.cluster import connect
 
-    # Workers have these variables before their arithmetic libraries load: the bits of a sum depend on the threads.
+    # Ray sets these variables before a worker loads its arithmetic libraries, which read them only once. The number of
+    # threads must be the same everywhere, because the bits of a sum depend on it.
     worker_env = {
         "OMP_NUM_THREADS": str(settings.threads),
         "MKL_NUM_THREADS": str(settings.threads),

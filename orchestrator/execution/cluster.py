@@ -31,8 +31,8 @@ RAY_ENVIRONMENT = {
 }
 
 _LONGEST_BASE = 20
-"""Most characters in the path of the folder of temporary files; ``/tmp`` replaces a longer one. Ray's files are in a
-folder there. A socket's path may have 107 characters, and the paths of Ray's sockets have about 84 more than this."""
+"""Most characters in the path of the system's temporary folder, in which Ray's folder is made; ``/tmp`` replaces a
+longer path. The paths of Ray's sockets are about 84 characters longer, and a socket's path may have 107 characters."""
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def connect(
         os.environ.setdefault(name, value)
     with contextlib.ExitStack() as stack:
         if address is not None:
-            stack.enter_context(environment_variables(token_mode()))  # Ray reads the mode once, when it is imported
+            stack.enter_context(environment_variables(token_mode()))  # Ray reads RAY_AUTH_MODE once, on its import
             check_address(address)
         else:  # makes Ray listen on the loopback interface only, if Ray is not imported yet (_start_instance checks it)
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -87,10 +87,12 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
     """
     import ray
 
-    with contextlib.suppress(ImportError):  # a private name; only needed if this process has imported Ray before
+    # If Ray was imported before ``connect`` set the environment variable, only this private name keeps Ray on the
+    # loopback interface. The end of this function checks that.
+    with contextlib.suppress(ImportError):
         from ray._private import ray_constants
 
-        ray_constants.ENABLE_RAY_CLUSTER = False  # listen on the loopback interface only, as is checked below
+        ray_constants.ENABLE_RAY_CLUSTER = False
     root = str(Path(__file__).resolve().parents[2])  # workers import this project from there, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with delay_interrupt(), environment_variables({**worker_env, **own_token(), "PYTHONPATH": python_path}):

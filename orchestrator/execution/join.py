@@ -40,7 +40,8 @@ _TOKEN = secrets.token_hex(32)
 """The token of all Ray instances that this process starts. One is enough, because Ray reads the token once."""
 
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
-"""Matches the versions in Ray's error for a cluster of other versions: first the cluster's, then this process's."""
+"""Matches versions of Ray and Python in the error that Ray raises if the cluster's versions are not this process's. The
+first match has the cluster's versions, the second match this process's."""
 
 
 def token_mode() -> dict[str, str]:
@@ -156,9 +157,9 @@ def _autoscaler_limits() -> Resources:
 def read_autoscaler_limits(gcs_address: str) -> Resources:
     """Return the CPUs and GPUs of all nodes that the autoscaler of a cluster can start besides the head.
 
-    Call this on the head of the cluster at ``gcs_address``. Without an autoscaler there, both are 0. They are read from
-    the autoscaler's configuration file. For a cluster with ``provider: local``, this file has no sizes of nodes, so
-    they do not count.
+    Call this on the head of the cluster at ``gcs_address``. The limits are read from the configuration file of the
+    autoscaler on this head; without an autoscaler, both are 0. For a cluster with ``provider: local``, the file has no
+    sizes of nodes, so both are 0 too.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
@@ -175,7 +176,7 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the most of a resource that the nodes can have together, within the limit on their number."""
+        """Return the largest amount of a resource that nodes can have together, within the limits on their number."""
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

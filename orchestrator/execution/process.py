@@ -66,7 +66,10 @@ def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def standard_error_to(file: int) -> Iterator[None]:
-    """Send this process's standard error to a file descriptor; Ray's native code has no setting for its messages."""
+    """Send this process's standard error to a file descriptor during the block.
+
+    Ray's native code writes messages to standard error, and no setting of Ray sends them elsewhere.
+    """
     sys.stderr.flush()
     before = os.dup(2)
     os.dup2(file, 2)

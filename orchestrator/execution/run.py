@@ -69,7 +69,8 @@ def execute(
 ) -> tuple[Plan, int, int]:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
-    In a race, the cells that the next decisions need then follow, until the race needs no more cells.
+    In a race, only the cells that the next decisions need are run at first. After each decision, the cells for the
+    decision after it are run, until the race needs no more cells.
 
     Args:
         counter: counts the events. Its ``phase`` is set to what the run waits for.
@@ -78,8 +79,8 @@ def execute(
     Returns the plan with the outcomes of all cells, how many artifacts were built, and how many cells were started.
 
     Raises ``UserError`` when a cell asks for a precision that the run has no GPU for, and
-    :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used any more. Cells and
-    artifacts that this stops are not recorded as failed.
+    :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used any more. Cells and artifacts that
+    are under way at that moment are not recorded as failed.
     """
     store = Store(settings.store_url)
     costs = plan.costs
@@ -103,7 +104,10 @@ def execute(
         return next_of_race(event) if plan.raced else []
 
     def after_cells() -> Plan:
-        """Return the plan of what is left. A remote store that is away is waited for, because cells may be running."""
+        """Return the plan of what is left to do.
+
+        If a remote store does not answer, try again for a while: an error would end the run, and cells may be running.
+        """
         return retry_store(store.files.is_local, lambda: next_block(plan, store, tried))
 
     def next_of_race(event: CellEvent) -> list[Cell]:

@@ -142,7 +142,8 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
         """Start a cell that ran out of memory once more, with a whole GPU or with all CPUs of the largest node.
 
-        Returns ``False`` without a new start if this is the second time, or if the cell had that much already.
+        Returns ``False``, without a new start, if this was the cell's second start for lack of memory, or if the cell
+        already had the whole GPU or all of these CPUs.
         """
         number, request = trial.config["cell"], _request(trial)
         if problem == "gpu_memory":

@@ -17,13 +17,13 @@ ANSWER_SECONDS = 20.0
 
 
 def cluster_capacity(limits: Resources, packing: Packing, device: str | None) -> Callable[[], Resources]:
-    """Return a function that returns the CPUs and GPUs for cells, with those that the autoscaler can still start.
+    """Return a function that returns how many CPUs and GPUs the cluster has, or can have once it has grown.
 
     When GPUs join, the function tells ``packing`` their number and the memory of the smallest one, unless the
     ``device`` of the run is the CPU.
 
     Args:
-        limits: CPUs and GPUs of the nodes that the autoscaler can start.
+        limits: CPUs and GPUs of the nodes that the autoscaler can start besides the head; 0 without an autoscaler.
     """
     grown = Resources(0, 0)  # size of the cluster when all nodes have started; 0 without an autoscaler
     if limits != Resources(0, 0):

@@ -1,4 +1,4 @@
-"""The queue that Tune takes cells from: which one runs next, by the free workers and the size of the cluster."""
+"""The queue that Tune takes cells from. It chooses the next cell by the free workers and the size of the cluster."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
     A request is the CPUs and the share of a GPU that a cell asks for. Which cell is next:
 
-    - A worker can be reused only for a cell with the same request, and starting one takes seconds. So a slot that
-      becomes free goes to a cell with the same request, if there is one among the next :data:`WINDOW`.
-    - Otherwise the next cell is of the kind of request whose share of the cluster is furthest below its share of the
-      waiting work. So cells of all kinds run side by side from the first cell to about the last. The cluster is never
-      emptied of one kind to be filled with another.
+    - A worker can be reused only for a cell with the same request, and starting a worker takes seconds. So when a cell
+      ends, a cell with the same request follows, if there is one among the next :data:`WINDOW`.
+    - Otherwise the next cell is one with the request whose share of the cluster is furthest below its share of the
+      waiting work. So cells with different requests run side by side from the first cell to about the last, and the
+      cells with one request need not all end before those with another start.
     - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
       slots in use. So no worker ends with a long cell while the others wait.
     - A cell's request is computed when the cell is given out, from what has been measured by then.
@@ -47,7 +47,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         request_of: what a cell requests now.
         capacity: the CPUs and GPUs that the cluster has, or can grow to. It is called again every
             :data:`REFRESH_SECONDS`, so that nodes that join are used.
-        work_of: operations of a cell. The longest of the last cells is the one with the most operations.
+        work_of: number of operations of a cell. A cell with more operations is assumed to take longer.
 
     Attributes:
         more_to_come: whether :meth:`add` may still be called, so that the queue is not finished when it is empty.
@@ -72,7 +72,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
         self._refreshed = float("-inf")
-        self._full_at: int | None = None  # value of ``_added`` when no waiting cell fitted
+        self._full_at: int | None = None  # ``_added`` at the time when no waiting cell fitted; None if one may fit
         self._stopped = False
 
     @property
@@ -158,7 +158,10 @@ class CellQueue(Searcher):  # type: ignore[misc]
         return _remove_first(self._retry_last, self._fits)
 
     def _take_with(self, request: Resources) -> _Cell | None:
-        """Remove and return a waiting cell with exactly this request; near the end, it may be the longest one."""
+        """Remove and return the next waiting cell with exactly this request; ``None`` if there is none.
+
+        Near the end, it may be the longest cell with this request instead of the next one.
+        """
         if (chosen := _remove_first(self._retry_first, request.__eq__)) is not None:
             return chosen
         waiting = (number for number in self._window if self._request_of(number) == request)
@@ -177,7 +180,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
 
     def _fits(self, request: Resources) -> bool:
         if not self._running:
-            return True  # if nothing runs, submit it anyway: Ray waits for a node that can run it
+            return True  # while no cell runs, every cell is given out: Ray waits for a node that can run it
         cpus = self._size.cpus - sum(running.cpus for running in self._running.values()) + _ROUNDING
         gpus = self._size.gpus - sum(running.gpus for running in self._running.values()) + _ROUNDING
         return (not request.cpus or request.cpus <= cpus) and (not request.gpus or request.gpus <= gpus)

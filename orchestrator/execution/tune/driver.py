@@ -62,7 +62,7 @@ def run_cells(
             more: with a whole GPU or, for main memory, alone on a node.
         capacity: what the cluster has, or can grow to; by default what it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
-        work: operations of a cell, by which the longest of the last cells is found.
+        work: number of operations of a cell. Near the end, a waiting cell with many operations runs first.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
         runner: the function that runs one cell, as ``module:function``.
 
@@ -116,13 +116,16 @@ def run_cells(
     if callback.error is not None:
         raise callback.error
     if unfinished:
-        raise RuntimeError(f"Tune ended, and {len(unfinished)} cells have not, first {min(unfinished)}")
+        raise RuntimeError(f"Tune ended before {len(unfinished)} cells had ended, such as {min(unfinished)}")
 
 
 def _pass_events_on(
     callback: TuneCallback, thread: threading.Thread, on_event: Callable[[CellEvent], None], cell_limit: float
 ) -> None:
-    """Pass events on until Tune has ended. Checks the time limit, and the cluster's health while nothing happens."""
+    """Pass the callback's events to ``on_event`` until Tune has ended.
+
+    While it waits for an event, it ends cells beyond the time limit, and checks the cluster's health.
+    """
     while True:
         if cell_limit:
             callback.stop_overdue(cell_limit)
@@ -147,7 +150,7 @@ def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: Tun
             trainable,
             name="cells",
             storage_path=folder,
-            num_samples=-1,  # the queue says when to end: a cell that is started again is one more trial
+            num_samples=-1,  # no limit: a cell that is started again is one more trial, and the queue says when to end
             search_alg=waiting,
             scheduler=NewestFirstScheduler(),
             reuse_actors=True,

@@ -20,8 +20,8 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
        a trial only when a slot becomes free.
     3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
        resource request waits, or if none waits at all. Often the only trial that waits is one whose worker is starting,
-       because the queue adds one trial at a time. A worker with another request would then end as soon as its cell
-       finishes. Here the controller may keep one more worker with this request until it asks for the next trial.
+       because the queue adds one trial at a time. If the worker of a finished trial has another request than this
+       trial, Tune would end the worker. Here the controller may keep the worker until it asks for the next trial.
 
     The controller's private attributes were tried with Ray 2.60. A Ray that lacks one of them wastes memory, or starts
     workers more often; the cells run all the same.

@@ -78,11 +78,11 @@ def node_lost(text: str) -> bool:
 
 
 def failure(cell: Cell, text: str, kernel_killed: bool) -> CellEvent:
-    """Return the failure of a cell whose runner has raised or whose worker has died, as Tune reports it.
+    """Return the failure of a cell whose runner has raised or whose worker has died. ``text``: Tune's report of it.
 
-    The cause is a lack of main memory if Ray says so, or if the worker has died and ``kernel_killed`` is true: this
-    machine's kernel has just killed a process for lack of memory. That process may be another one than the worker. The
-    kernels of other machines are not asked.
+    The cause is taken to be a lack of main memory if Ray reports this, or if the worker died and ``kernel_killed`` is
+    true. ``kernel_killed`` says that this machine's kernel has just killed a process for lack of memory, which may be
+    another process than the worker. The kernels of other machines are not asked.
     """
     by_ray = "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]
     problem: FailureKind = "main_memory" if by_ray or (kernel_killed and worker_died(text)) else ""
@@ -99,7 +99,7 @@ def oom_kill_count() -> int:
 
 
 def failure_line(text: str) -> str:
-    """Return one line for a failure that Tune reports: the exception of the runner, or how its worker died."""
+    """Return one line for a failure that Tune reports as ``text``: the runner's exception, or how the worker died."""
     lines = [line for line in text.splitlines() if line.strip()]
     if worker_died(text) and not cannot_start(text):
         report = [line for line in lines if not line.startswith("\t")]
