@@ -142,7 +142,7 @@ def _find_scored(
 
 
 def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
-    """Return the class names in a catalog entry; none if it takes the data's own names or a list of open_clip."""
+    """Return the class names that a catalog entry lists; none if they are the data's own or come from open_clip."""
     names = entry.class_names
     return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 
@@ -168,7 +168,7 @@ def _check_supports(
     if block.shots is None:
         raise at("shots").error(f"this field is needed: {name} learns from a support")
     if track.support_split(protocol) == "test":
-        return  # the catalog knows the images per class of the training split only
+        return  # the catalog has the number of images per class for the training split only
     largest = max(block.shots)
     for entry in targets:
         if not entry.has_training_images:

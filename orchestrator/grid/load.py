@@ -41,8 +41,8 @@ class Grid:
         labels: cell -> the name of its method in reports: the label after ``as``, the method's name, or
             ``name[setting=value]``.
         smallest_difference: the smallest difference between two methods that matters, in points of the metric.
-        saves: the kind of cost that matters most when the cheapest of the best methods is recommended. Only the need
-            for source models matters more.
+        saves: the kind of cost that is compared when the cheapest of the best methods is recommended. Methods that
+            need no source models come first, whatever they cost.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
         race: whether measuring stops for a method that can no longer be the best.
     """

@@ -69,7 +69,7 @@ class Overrides:
             if not equals or not key:
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
             if given.setdefault(key, text) != text:
-                raise UserError(f"{key} has two values", where=where, hint=f"several are a list: --set {key}=[A,B]")
+                raise UserError(f"{key} has two values", where=where, hint=f"give both as a list: --set {key}=[A,B]")
             value = parse_yaml(text, where)
             if isinstance(value, str) and "," in value:
                 raise UserError("a list needs brackets", where=where, hint=f"--set {key}=[{text.strip()}]")
@@ -90,8 +90,8 @@ class Overrides:
     def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a block with the overrides that apply to the block.
 
-        ``shots`` changes only blocks on tracks that have a k. ``evaluate_on`` changes only blocks on tracks that score
-        variants. ``datasets`` replaces ``domains``, and ``domains`` replaces ``datasets``.
+        ``shots`` changes only blocks on tracks that have a k. ``evaluate_on`` changes only blocks on tracks that can
+        score other datasets than the target. ``datasets`` replaces ``domains``, and ``domains`` replaces ``datasets``.
         """
         changed = dict(block)
         track = stored_track(str(self.fields.get("track", block.get("track"))))
@@ -129,7 +129,7 @@ class FieldLocations:
 def select_cells(
     cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf, option: str = "--only "
 ) -> tuple[Cell, ...]:
-    """Return the cells that match every key; the values of one key are alternatives.
+    """Return the cells that match every key in ``options``: cells that have one of the values given for the key.
 
     A method without a support has neither k nor seed. Its cells pass every filter on the seed and, on tracks that have
     a k, every filter on k. Thus baselines stay beside the methods that they are compared with.

@@ -31,8 +31,8 @@ class SourcesChoice(StrictModel):
             datasets in the ``kin`` groups of the target and the scored datasets.
         domain: the domain whose datasets are the pool; by default the target's domain.
         datasets: the names of the datasets in the pool, instead of a domain.
-        count: number of datasets to draw from the pool, by target and seed; by default the whole pool. A smaller draw
-            is part of a larger draw.
+        count: number of datasets to draw from the pool at random, anew for each target and seed; by default the whole
+            pool. A smaller draw is part of a larger draw.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
         required: whether a target without any source is an error. If not, the methods that need sources are left out
             for this target.
@@ -105,7 +105,8 @@ class Block(StrictModel):
         domains: the domains whose datasets are the targets.
         datasets: the names of the targets, instead of ``domains``.
         sources: the datasets whose source models a method may use: a rule, or a mapping.
-        evaluate_on: the datasets that a cell of the ``ood`` track is scored on; by default the target.
+        evaluate_on: the datasets that a cell is scored on, on the tracks ``ood`` and ``cross_dataset``; by default the
+            target.
         shots: k, the number of labelled images of each class; not on the ``tta`` track, which reads no labels.
         seeds: seeds of the support draw, from 1.
         methods: the methods to measure.
@@ -131,8 +132,8 @@ class VerdictChoice(StrictModel):
 
     Attributes:
         smallest_difference: the smallest difference of the metric that matters, in points.
-        cost: the kind of cost that is compared first, after the need for source models, to recommend the cheapest of
-            the best methods.
+        cost: the kind of cost that is compared to recommend the cheapest of the best methods. Methods that need no
+            source models come first, whatever they cost.
         metric: the metric by which methods are compared; by default accuracy, or balanced accuracy on the track
             ``imbalanced``.
     """

@@ -131,9 +131,11 @@ class SourceResolver:
 
 
 def draw_sources(pool: Pool, count: int | None, target: str, seed: int, at: Location) -> Pool:
-    """Return ``count`` datasets of the pool, drawn by target and seed, or the whole pool if ``count`` is ``None``.
+    """Return ``count`` datasets drawn from the pool at random, or the whole pool if ``count`` is ``None``.
 
-    A smaller draw is part of a larger draw. Raises ``UserError`` if the pool has fewer than ``count`` datasets.
+    The draw depends on ``target`` and ``seed`` only. A smaller draw is part of a larger draw.
+
+    Raises ``UserError`` if the pool has fewer than ``count`` datasets.
     """
     if count is None or not pool:
         return pool
