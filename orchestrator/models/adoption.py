@@ -81,7 +81,9 @@ def adopt_checkpoints(
     if dataset is not None:
         catalog.dataset(dataset, "--dataset")
         if len(paths) > 1:
-            raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt one at a time")
+            raise UserError(
+                f"one dataset is given for {len(paths)} checkpoints", where="--dataset", hint="adopt one at a time"
+            )
     if not entry.has_matrices:
         what = f"{backbone} gives features only, and methods with sources need weight matrices"
         raise UserError(what, where="--backbone", hint="`backbones list` shows other backbones")

@@ -148,10 +148,10 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
 
 
 def _check_config(folder: Path, shape: TowerShape) -> None:
-    """Raise ``UserError`` if the folder of the weights states another image tower.
+    """Raise ``UserError`` if a configuration beside the weights has another number of heads or epsilon than ``shape``.
 
-    The tensors of towers with other heads or another epsilon have the same shapes. A file that describes no CLIP is
-    ignored, and the activation is compared elsewhere.
+    The shapes of the tensors do not depend on these two numbers, so the weights alone cannot show the difference. A
+    configuration that describes no CLIP is ignored. The activation is compared elsewhere.
     """
     ours, theirs = folder / "open_clip_config.json", folder / "config.json"
     try:
@@ -200,7 +200,7 @@ def gflops_per_image(tower: ImageTower) -> float:
     Counted are matrix products, attention and convolutions. Everything else is below one per cent.
     """
     shape = tower.shape
-    if isinstance(tower, FeatureTower):  # these towers differ, so a counter runs the forward pass
+    if isinstance(tower, FeatureTower):  # no formula fits all such towers, so a forward pass is counted
         image = torch.empty(1, 3, shape.image_size, shape.image_size, device="meta")
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             tower(image)

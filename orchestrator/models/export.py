@@ -99,7 +99,10 @@ def restore_model(result: Result, loaded: ArtifactCache) -> RestoredModel:
 
 @contextmanager
 def readable_inputs(result: Result, loaded: ArtifactCache) -> Iterator[None]:
-    """Raise ``UserError`` if the catalog lacks the cell's dataset, or if the block finds an artifact missing."""
+    """Run the ``with`` block, and raise ``UserError`` if the block does not find an artifact of the cell.
+
+    If the catalog lacks the cell's dataset, raise ``UserError`` before the block.
+    """
     if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
             f"the cell's dataset {result.cell.dataset.name} is in no catalog file",
@@ -125,8 +128,9 @@ def save_model(
 ) -> float:
     """Save a model with its model card into a new folder, and read the model back.
 
-    Returns the largest difference between the logits of the two models on :data:`COMPARED_IMAGES` test images.
-    Checksums guarantee equal weights, but the last bit of a product can depend on the memory's alignment.
+    Returns the largest difference between the logits of the model in memory and those of the model read back, on
+    :data:`COMPARED_IMAGES` test images. Checksums guarantee equal weights, but the last bit of a product can depend on
+    the memory's alignment.
 
     Raises ``UserError`` if the folder cannot be written or is not empty, or if the logits differ by more than
     ``LOGIT_TOLERANCE``.
@@ -195,7 +199,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Artifa
         return (f"{what} ({listed})",)
     raise UserError(
         f"the model has other scores than its cell: {what}",
-        hint="device and package versions are the same, so the store or the code has changed since then",
+        hint="device and package versions are the same, so the store or the code has changed since the cell ran",
     )
 
 

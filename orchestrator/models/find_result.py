@@ -36,7 +36,7 @@ def find_result(store: Store, wanted: str) -> Result:
         raise UserError(f"unknown cell {short_repr(wanted)}", where=store.url, hint=hint)
     if len(found) > 1:
         hint = "give more of the id:\n  " + listed(found, 8, "\n  ")
-        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=hint)
+        raise UserError(f"the ids of {len(found)} cells begin with {wanted!r}", where=store.url, hint=hint)
     try:
         return store.read_result(found[0])
     except ValueError as error:

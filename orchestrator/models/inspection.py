@@ -159,8 +159,8 @@ def inspect_cell(result: Result, loaded: ArtifactCache) -> CellInspection:
 def find_rivals(result: Result, store: Store) -> list[Result]:
     """Return the results of other methods on the same track, protocol, backbone, dataset, k and seed.
 
-    A method without a support counts for every k, a method without a seed for every seed. Damaged results are left out.
-    The most accurate method comes first.
+    A method without a support is a rival at every k, and a method without a seed under every seed. Damaged results are
+    left out. The most accurate method comes first.
     """
     cell = result.cell
     track, backbone, dataset, k, _, seed = map(re.escape, cell.id.partition("--")[0].split("."))
@@ -278,7 +278,7 @@ def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Ove
         for spans in ([directions.u.double() for directions in found], [directions.v.double() for directions in found]):
             m, k = spans[0].shape
             sums_SS = np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans])
-            k_S = [max(span.shape[1], 1) for span in spans]  # a matrix that was not fine-tuned has no direction
+            k_S = [max(span.shape[1], 1) for span in spans]  # 1, not 0, for a matrix that was not fine-tuned
             total_SS += sums_SS / np.minimum.outer(k_S, k_S)
             random += k / m
     count = 2 * len(matrices)
