@@ -46,7 +46,8 @@ class Work(NamedTuple):
     Attributes:
         groups: keys of the groups of similar work, the narrowest group first.
         shots: k of a cell; 0 for other work.
-        gflop: 10^9 operations; 0 if next to none are counted. Work with and without operations is never compared.
+        gflop: 10^9 operations; 0 for work that hardly runs a tower, whose operations are not counted. Such work is
+            never compared with work whose operations are counted.
     """
 
     groups: tuple[Hashable, ...]
@@ -135,7 +136,7 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     entry = catalog.dataset(cell.dataset.name)
     work = TRACKS[cell.track].tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
     images = work.forward + method.training_forwards * work.training
-    if method.changes_tower:  # then the test images pass through the changed tower
+    if method.changes_tower:  # the test images pass through the changed tower, for which no features are cached
         scorings = 1 + getattr(settings, "epochs", 0) * TRACKS[cell.track].scored_after_epochs
         images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
     prompts = method.training_forwards * work.text_training * entry.classes

@@ -19,7 +19,7 @@ CORE_TFLOPS = 0.02
 """Assumed speed of one CPU core, in 10^12 operations a second, as measured on two server cores."""
 
 _TOWER_GFLOPS = 35.0
-"""10^9 operations of ViT-B/16 for an image. The assumed speed of a GPU is that in a tower of this size."""
+"""10^9 operations of ViT-B/16 for an image. The speed of a GPU of a known kind is taken in a tower of this size."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
@@ -40,9 +40,9 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
 
 
 def assumed_gflops(device: str | None, threads: int) -> float:
-    """Return the assumed 10^9 operations a second of ``device``: this machine's GPU, or ``threads`` CPU cores.
+    """Return the assumed 10^9 operations a second of this machine's GPU, or of ``threads`` CPU cores.
 
-    If ``device`` is not ``cpu``, it is the GPU, or the CPU cores on a machine without a GPU.
+    The CPU cores are taken if ``device`` is ``cpu``, or if the machine has no GPU.
     """
     return 1e3 * (assumed_gpu_tflops() if device != "cpu" and local_gpus() else CORE_TFLOPS * threads)
 

@@ -62,7 +62,7 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
 }
 """The share of the peak that batches of 32 images sustain while the GPU computes, for the three towers, on an H200 with
 torch 2.11. The shares of B/32 and B/16 were measured in BOLT's training step. For L/14 the forward pass was measured,
-and the float32 share is that of B/16. Less work fills a smaller GPU, which then sustains at least these shares."""
+and the float32 share is that of B/16. A smaller GPU is kept busy by less work, so it sustains at least these shares."""
 
 
 def find_gpu(name: str) -> GpuKind:

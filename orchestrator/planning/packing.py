@@ -69,7 +69,7 @@ class Packing:
         mib, gpu_mib = self.memory_mib(cell), self.gpu_mib
         if mib is not None and gpu_mib is not None:
             share = smallest_share(mib * HEADROOM, gpu_mib)
-        else:  # if this is too small, the cell is started once more, with a whole GPU
+        else:  # if the assumed share is too small, the cell is started once more, with a whole GPU
             share = self._assumed_share(cell)
         too_small = self._too_small.get(same_but_seed(cell), 0.0)
         return share if share > too_small else next((larger for larger in SHARES if larger > too_small), 1.0)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # races need SciPy, which takes 0.2 s to import. So only a pl
     from orchestrator.analysis.raced_places import RacedPlace
 
 LOOKS_AHEAD = 3
-"""A race decides at planned looks. Artifacts are built for its next look and for this many looks after it. So when a
-look is over, the race goes on without waiting for artifacts."""
+"""A race decides at planned moments, its looks. Artifacts are built for its next look and for this many looks after it.
+So when a look is over, the race goes on without waiting for artifacts."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Plan:
         sources: the artifact behind every source model of the grid.
         retry_failed: whether cells with a recorded failure run again.
         raced: whether races choose which cells run; see ``analysis/race.py``.
-        places: the race of each place, as the finished cells decide it.
+        places: the race of each place, with what the finished cells have decided. A place is a track, protocol,
+            backbone, domain and k.
         tried: ids of the cells that this session has run already.
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
@@ -76,7 +77,7 @@ class Plan:
 
     @cached_property
     def open(self) -> tuple[Cell, ...]:
-        """The unfinished cells, without those that have failed before unless ``retry_failed``.
+        """The unfinished cells that may run: not those in ``tried``, and failed cells only with ``retry_failed``.
 
         A failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
         """
@@ -154,7 +155,7 @@ class Plan:
         return replace(self, places=places)
 
     def can_decide(self, ended: Collection[str]) -> bool:
-        """Return whether a place of a race can take its next decision, now that the cells with these ids have ended."""
+        """Return whether the race of any place can take its next decision. ``ended``: ids of cells that have ended."""
         known = {result.cell.id for result in self.done} | failed_for_good(self.failed)
         return any(place.race.next and not place.wanted.difference(known, ended) for place in self.places)
 
@@ -168,7 +169,7 @@ class Plan:
         return tuple(required_artifacts(cells, self.cells, self.catalog, self.sources))
 
     def of_whole_grid(self, store: Store) -> Plan:
-        """Return the plan with the outcomes of all cells of the grid, as without ``--only`` and ``--limit``."""
+        """Return the plan, with outcomes, of all cells of the grid file: also of those that ``--only`` leaves out."""
         cells = self.grid.all_cells
         if cells == self.grid.cells:
             return self
@@ -215,7 +216,7 @@ def _compared(plan: Plan, store: Store) -> Plan:
 
 
 def _artifacts_to_have(plan: Plan) -> tuple[ArtifactSpec, ...]:
-    """Return the artifacts that the cells to do need and, in a race, those that its next ``LOOKS_AHEAD`` looks need."""
+    """Return the artifacts that the cells to do need and, in a race, those for its next looks (:data:`LOOKS_AHEAD`)."""
     if not plan.todo:
         return ()
     needed = {cell.id for cell in plan.todo}.union(*(place.ahead(LOOKS_AHEAD) for place in plan.places))

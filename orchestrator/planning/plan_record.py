@@ -45,7 +45,10 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
 
 
 def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the number of places in a race of the plan, and the fewest cells and GPU hours that the race takes."""
+    """Return the fewest cells and GPU-hours that a race of the plan takes, and the number of its places.
+
+    Each place (a track, protocol, backbone, domain and k) has its own race.
+    """
     first = raced_plan(plan, store)
     return {
         "places": len(first.places),

@@ -90,7 +90,8 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     """
     size, note = _gpu(gpu_bytes)
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
-    held: dict[tuple[str, str], tuple[float, str]] = {}  # the largest share, and the number of such cells on a GPU
+    # (label, backbone) -> the largest share that a cell asks for, and how many such cells fit on a GPU, as text
+    held: dict[tuple[str, str], tuple[float, str]] = {}
     one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
     for cell in one_seed.values():
         key, share, mib = (label_of(cell), cell.backbone.name), packing.share(cell), packing.memory_mib(cell)
