@@ -25,7 +25,7 @@ from orchestrator.store.building import fraction_done
 from orchestrator.util.machine import usable_processors
 
 RATE_SECONDS = 300.0
-"""The rate counts the cells that ended in this many of the last seconds."""
+"""Length of the period, up to now, over which the rate of ended cells is computed."""
 
 SNAPSHOT_FAILURES = 2
 """A snapshot shows this many of the last failures."""
@@ -34,7 +34,7 @@ OVERDUE = 0.1
 """A piece of work that has run for some time is assumed to run on for at least this share of that time."""
 
 _CELLS = ""
-"""The name under which cells are counted. Artifacts are counted under the name of their kind, which is a folder."""
+"""The key under which cells are counted. Artifacts are counted under their kind, the name of their store folder."""
 
 
 class Prediction(NamedTuple):
@@ -163,8 +163,9 @@ class ProgressCounter:
             if event.kind == "failed":
                 self._failures.append(Failed(event.key, event.error, self._log_of(event.key) or event.log))
             if event.kind == "finished":
-                # The time since the start event is learned, because it includes what is lost between cells. It is not
-                # learned from pieces that started before the first cell ended: it then includes the start of workers.
+                # What is learned is the time since the start event, because it includes the time lost between cells.
+                # For pieces that started before the first cell ended, it would include the start of workers too. So
+                # from these pieces only their own seconds are learned.
                 seconds = max(event.seconds, now - start) if start >= self._first_end else event.seconds
                 self._first_end = min(self._first_end, now) if is_cell else self._first_end
                 self._costs.learn(pieces.work[event.key], seconds)
@@ -213,8 +214,8 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        ``measured`` is the smaller one of the shares for artifacts and for cells. A share of the whole time would be
-        wrong: if cells have not been measured, the assumed speed may make them look short.
+        ``measured`` is the smaller one of the shares for artifacts and for cells. One share of the whole time could be
+        close to 1 although no cell was measured: at the assumed speed, the cells may look short beside the artifacts.
         """
 
         @cache  # many cells are alike: they differ in their seed only
@@ -247,7 +248,8 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
     """Return how many seconds a piece of work still needs after ``age`` seconds.
 
     If ``share_done`` is known and not 0, the rest of the work goes at the speed so far. Otherwise the piece needs what
-    is left of ``whole``, but at least ``OVERDUE * age`` and half of the time by which it is late.
+    is left of ``whole``, but at least ``OVERDUE * age``. A piece that has run longer than ``whole`` needs at least half
+    of the excess.
     """
     if share_done:
         return Prediction(age * (1 - share_done) / share_done, 1.0)
@@ -258,12 +260,12 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
 def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
     """Return the factor by which work takes longer than predicted, at least 1.
 
-    The pieces under way show it: cells may run for minutes before the first one ends, and predictions learn only from
-    pieces that have ended.
+    The factor comes from pieces that have already run longer than predicted. Predictions learn only from pieces that
+    have ended, and cells may run for minutes before the first one ends.
 
     Args:
-        measured: seconds of the pieces that have ended. The predictions have learned from these pieces, so the pieces
-            count as predicted exactly.
+        measured: seconds of the pieces that have ended, in total. Predictions have learned from these pieces, so these
+            seconds also count as their predicted seconds.
         running: age and predicted duration of each piece under way, in seconds.
     """
     pairs = [(age, whole) for age, whole in running if whole > 0]

@@ -64,7 +64,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
         return "ended by an error" if self.state == "failed" else self.state
 
     def headline(self, now: float) -> str:
-        """Return the state of the run, its age and the command that continues the run, in one line."""
+        """Return one line: the run's state, how old the status is, and the command that continues a stopped run."""
         ago = human_duration(max(0.0, now - self.at))
         process = f"process {self.pid} on {self.host}"
         match self.state:
