@@ -1,4 +1,6 @@
-"""A bundle: the results of a grid and the tables made from them, in one zip file to check (docs/results.md).
+"""A bundle: one zip file with a grid's results and the tables made from them, which anybody can check.
+
+docs/results.md describes bundles.
 
 Results and failures are the stored records, unchanged. Rows, tables and verdicts are computed from these records alone,
 so that a check can compute them again. The manifest has the size and the checksum of every other file. The archive's
@@ -50,8 +52,7 @@ MOST_GROWTH = 100
 size."""
 
 MOST_BYTES = 2**32
-"""A file that has or unpacks to more bytes than this is no bundle. A single file in a bundle may have :data:`LARGEST`
-bytes."""
+"""The most bytes of a bundle, both packed and unpacked. A single file in a bundle has at most :data:`LARGEST` bytes."""
 
 _COMMENT = b"sha256:"
 _COMMENT_SIZE = len(_COMMENT) + 64
@@ -239,11 +240,11 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes | Exception]]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         if (size := sum(entry.file_size for entry in entries)) > min(MOST_GROWTH * len(content), MOST_BYTES):
-            raise ValueError(f"it would unpack to {size} bytes: more than any bundle, or {MOST_GROWTH} times its size")
+            raise ValueError(f"it would unpack to {size} bytes, more than {MOST_BYTES} or {MOST_GROWTH} times its size")
         for entry in entries:
             try:
                 if entry.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
-                    raise ValueError("another program has compressed it")  # other methods may unpack without limit
+                    raise ValueError("bundles use no such compression")  # other methods may unpack without limit
                 if entry.file_size > LARGEST:
                     raise ValueError(f"it has {entry.file_size / 2**20:.0f} MiB, more than any file of a bundle")
                 with archive.open(entry) as stream:
@@ -329,7 +330,7 @@ def _read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
         for record in json.loads(content)["cells"]:
             cell = Cell.from_dict(record["cell"])
             if cell.id != record["id"]:
-                raise ValueError(f"the cell called {record['id']} is {cell.id}")
+                raise ValueError(f"the record named {record['id']} describes the cell {cell.id}")
             found[cell.id] = cell, str(record["label"])
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None

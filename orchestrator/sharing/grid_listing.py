@@ -97,9 +97,9 @@ def write_listing(
 
 
 def namesake(source: str, settings: RunSettings) -> str:
-    """Return the path of another grid file of the same name, if it was the last to run in the store; else no text.
+    """Return the path of the grid file that ran last under this grid's name in the store, if it is another file.
 
-    ``source``: the name or path of a grid.
+    Otherwise return ``""``. ``source``: the name or path of this grid.
     """
     with contextlib.suppress(OSError, ValueError, UserError):
         listing = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(source)))

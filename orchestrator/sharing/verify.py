@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")
-"""The names of files that depend on the rule of the verdict begin with one of these texts."""
+"""Beginnings of the names of those files in a bundle that depend on the rule of the verdict."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:
