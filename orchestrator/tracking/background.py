@@ -12,11 +12,12 @@ from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
 CLOSE_SECONDS = 30.0
-"""The most seconds that closing waits until the queue is written. Even an attempt to reach a dead server is shorter."""
+"""How many seconds :meth:`BackgroundTracker.close` waits, at most, until the thread has written the queue. An attempt
+to reach a dead server fails sooner."""
 
 LEFT_TO_SYNC = 200
-"""The most runs that the thread still writes after ``close`` was called: the last ones of the queue. ``sync`` writes
-the others later, and shows its progress."""
+"""The most runs that the thread still writes after ``close`` was called. If the queue is longer, only its last runs are
+written. ``sync`` writes the others later, and shows its progress."""
 
 
 class BackgroundTracker:

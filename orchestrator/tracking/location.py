@@ -41,7 +41,10 @@ class TrackingLocation:
 
 
 def database_uri(file: Path) -> str:
-    """Return the URI of a SQLite database. Without codes, ``?`` would end the name, and ``%41`` would mean ``A``."""
+    """Return the URI of a SQLite database, with ``?`` and ``%`` in the file's name written as ``%3F`` and ``%25``.
+
+    Otherwise ``?`` would end the name, and ``%41`` would mean ``A``.
+    """
     return SQLITE + str(file).replace("%", "%25").replace("?", "%3F")
 
 
@@ -65,9 +68,10 @@ def tracking_location(store: Store) -> TrackingLocation:
             )
         file = store.files.local_path("mlflow/mlflow.db")
         uri = f"{SQLITE}{file}"
-        if database_file(uri) != file:  # MLflow would also make an empty folder for the name with codes
+        # With ``%3F`` for ``?`` MLflow would open the file, but also make an empty folder with ``%3F`` in its name.
+        if database_file(uri) != file:
             raise UserError(
-                f"MLflow cannot open a database in {store.url}: it takes ? and % in a name for codes",
+                f"MLflow cannot open a database in {store.url}: ? and % have special meanings in its addresses",
                 hint=f"rename the folder, or set {URI_VARIABLE} to a database elsewhere",
             )
     if uri.startswith(("http://", "https://")):

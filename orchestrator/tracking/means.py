@@ -76,9 +76,9 @@ def _tests(result: Result) -> set[str]:
 
 
 def _place_text(cell: Cell, about: str, k: int) -> str:
-    """Return what a verdict is about, as a title of a group of runs: ``k 4 · glyphs · few-shot`` and so on.
+    """Return the title of a group of runs of a verdict, such as ``k 4 · glyphs · few-shot · tiny-clip · strict``.
 
-    Backbone and protocol follow. k comes first, because MLflow cuts off the end of such titles.
+    k comes first, because MLflow cuts off the end of such titles. ``about``: the dataset or domain of the verdict.
     """
     track = stored_track(cell.track).title
     parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)

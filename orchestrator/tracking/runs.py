@@ -163,7 +163,10 @@ def summary_run(
     group: Sequence[Result],
     folder: Path | None = None,
 ) -> TrackedRun:
-    """Return a run that is computed from the results in ``group``. A change of any of them changes the run."""
+    """Return a run that is computed from the results in ``group``.
+
+    If one of these results is measured again, the run's fingerprint changes, so that ``sync`` writes the run again.
+    """
     ends = [milliseconds(result.manifest.finished_at) for result in group]
     cells = sorted(f"{result.cell.id} {result.manifest.finished_at}" for result in group)
     return TrackedRun(

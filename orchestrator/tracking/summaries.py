@@ -37,8 +37,8 @@ def summary_runs(
 ) -> list[TrackedRun]:
     """Return the aggregates, the means, the curves and, last, the run of the whole grid; empty without results.
 
-    ``report``: folder to attach to the run of the whole grid. ``verdicts``: verdicts of the grid; their methods are the
-    labels that ``describe`` gives.
+    ``report``: folder to attach to the run of the whole grid. ``verdicts``: verdicts of the grid, in which a method has
+    the label that ``describe`` gives it.
     """
     if not results:
         return []
@@ -134,8 +134,8 @@ def _curve(
         key,
         run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}", repeats="on fewer datasets" * fewer),
         tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
-        # sources_rule differs between methods with and without sources, so MLflow would show it beside the method's
-        # name in every comparison.
+        # The parameter sources_rule is left out. It differs between methods with and without sources, so MLflow would
+        # show it beside every method's name.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
         metrics=tuple(metrics),
         group=group,

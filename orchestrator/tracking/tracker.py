@@ -117,14 +117,14 @@ class Tracker:
         return SyncReport(added, kept, removed)
 
     def _write(self, run: TrackedRun) -> None:
-        """Create, fill and finish a run. Until the last call its status is ``RUNNING``, so it counts as incomplete."""
+        """Create, fill and finish a run. Its status is ``RUNNING`` until it is finished, so it counts as incomplete."""
         from mlflow.entities import Metric, Param
 
         tags = {KEY: run.key, "kind": run.kind, CONTENT: run.content, **run.tags}
         created = self._client.create_run(self.experiment_id, start_time=run.start, tags=tags, run_name=run.name)
         run_id = created.info.run_id
-        # MLflow's comparison draws metrics against time by default. Steps that are one second apart look the same
-        # against time as against steps. The last step is at the end of the run.
+        # MLflow's comparison draws metrics against time by default. Here a step counts as a second, and the last step
+        # is at the end of the run. So a curve against time has the same shape as against steps.
         last = max((step for _, _, step in run.metrics), default=0)
         metrics = [Metric(name, value, run.end - 1000 * (last - step), step) for name, value, step in run.metrics]
         params = [Param(name, value) for name, value in run.params.items()]
