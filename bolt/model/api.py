@@ -51,17 +51,22 @@ def load_backbone(
 
     Args:
         architecture: a model name of open_clip, or the path of a model configuration (``.json``).
-        weights: a pre-trained tag of open_clip, which may download the weights, or a file of a whole CLIP.
+        weights: a pre-trained tag of open_clip, or a file with the weights of both towers. For a tag, open_clip
+            downloads the weights if they are not on the disk.
         quick_gelu: whether the weights were trained with QuickGELU. By default, open_clip's list decides for a tag, and
             :func:`bolt.clip.whole_clip.file_activation` for a file.
-        mean: mean of the pixels for which the weights were trained, per channel; by default the result of
-            :func:`bolt.clip.whole_clip.preprocessing`.
-        std: standard deviation of these pixels, with the same default.
+        mean: mean of each channel, which is subtracted from pixels in [0, 1]; by default the one that
+            :func:`bolt.clip.whole_clip.preprocessing` returns.
+        std: standard deviation of each channel, by which pixels are then divided; the default comes from the same
+            function.
         name: name of the backbone in saved models; by default the architecture.
         device: device of the backbone.
 
     Raises:
-        bolt.clip.whole_clip.UnknownActivation: if the activation for the weights of a file is unknown.
+        bolt.clip.whole_clip.UnknownActivation: if the activation for a file's weights is unknown or contradicts
+            ``quick_gelu``.
+        bolt.clip.whole_clip.UnknownPreprocessing: if the file beside the weights states preprocessing that no backbone
+            can have.
         bolt.clip.checkpoint_files.UnreadableCheckpoint: if a file cannot be read.
         bolt.clip.tensor_names.TensorMismatch: if a file does not hold the weights of this architecture.
         bolt.clip.tower_shape.UnsupportedTower: if the input of the image tower is not square.
@@ -91,7 +96,7 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
     Args:
         folder: the folder with the checkpoints, of any layout in :mod:`bolt.clip.checkpoint_conversion`.
         backbone: the CLIP from which the source models were fine-tuned.
-        leave_out: names of checkpoints to skip, such as a model that was fine-tuned on the target's own data.
+        leave_out: names of checkpoints to skip, such as a model that was fine-tuned on the data to adapt to.
 
     Raises:
         FileNotFoundError: if the folder holds no checkpoint.
@@ -107,11 +112,12 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     """Return images, labels and class names from a folder with one sub-folder of images per class.
 
     The class folders may be in the folder itself or in its ``train/``. :func:`bolt.class_words.class_words` makes class
-    names from the folders' names. Warnings name unused files, folder names that are probably not words, and classes
-    without images, which are left out.
+    names from the folders' names. A folder without images is no class. Warnings name such folders, unused files, and
+    folder names that are probably not words.
 
-    Raises ``FileNotFoundError`` if there is no folder or no image, ``ValueError`` if two folders have the same words or
-    the folders are no classes, and ``OSError`` with the path of an image that cannot be decoded.
+    Raises ``FileNotFoundError`` if there is no folder or no image. Raises ``ValueError`` if two folders give the same
+    class name, or if the folders' names look like splits or masks instead of classes. Raises ``OSError`` with the path
+    of an image that cannot be decoded.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -157,8 +163,8 @@ def adapt(
     Args:
         backbone: the CLIP to adapt; it is not changed.
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
-        labels: class of each image, from 0. ``None`` adapts to images without labels, which methods of the ``tta``
-            track can do.
+        labels: class of each image, from 0; ``None`` if there are no labels. Only methods for test-time adaptation
+            adapt without labels: those of the tracks ``tta`` and ``tta_stream``.
         class_names: names of the classes for prompts and predictions, in the order of the labels.
         method: a name in ``bolt.methods.METHODS``.
         sources: models fine-tuned on other data, for the methods that use them.
@@ -168,8 +174,8 @@ def adapt(
         seed: a number; equal names and seeds give bit-identical results.
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
         initial: tensors of a meta-learned image tower, for the method that starts from such a tower.
-        precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default that of the
-            device. The returned model uses this format too, and a saved model does not remember it.
+        precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default the format
+            of ``backbone``. The returned model uses this format too, and a saved model does not remember it.
         settings: settings of the method, by name.
 
     Raises:

@@ -65,12 +65,16 @@ class CheckpointSources(Sources):
         return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """Return one source's task vector. Raises what ``convert_image_tower`` raises."""
+        """Return one source's task vector, by open_clip's names of the tensors.
+
+        Raises ``UnreadableCheckpoint`` if the source's file cannot be read, and ``TensorMismatch`` if it does not hold
+        the backbone's image tower.
+        """
         tuned = convert_image_tower(read_checkpoint(self._files[source]), self._frozen).tensors
         return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 
     def file_digests(self) -> tuple[str, ...]:
-        """Return the SHA-256 of each checkpoint; the parts of a checkpoint are concatenated."""
+        """Return the SHA-256 of each checkpoint. If a checkpoint has several files, their contents are concatenated."""
         return self._file_digests
 
     @cached_property
@@ -92,7 +96,9 @@ class CheckpointSources(Sources):
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:
-    """Map the names of a folder's checkpoints to their paths: files with a checkpoint's suffix, and sub-folders.
+    """Map the names of a folder's checkpoints to their paths.
+
+    Every sub-folder and every file with a checkpoint's suffix counts as a checkpoint, unless it is hidden.
 
     Raises ``FileNotFoundError`` if there is no folder or no checkpoint.
     """

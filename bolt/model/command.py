@@ -1,8 +1,8 @@
 """The command ``predict``, which labels images with a saved model, in ``python -m bolt`` and in the engine.
 
-Finished rows are written to a journal next to the output, ``.NAME.part``. At the end the command writes the output from
-the journal under a temporary name and renames it, so a file with the output's name is complete. After a kill, the same
-command continues from the journal.
+Finished rows are written to a journal next to the output, ``.NAME.part``. At the end the command copies the rows to a
+file with a temporary name, and gives that file the output's name. So a file with the output's name is complete. After a
+kill, the same command continues from the journal.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
 class InMemoryImages:
     """Images and their views, for one backbone.
 
-    Photographs are turned upright by their EXIF orientation. As in the benchmark, a view depends on the name, the seed,
-    the number of the view and the position of the image only.
+    Photographs are turned upright by their EXIF orientation. As in the benchmark, the random numbers of an image's view
+    depend only on the name of the data, the seed, the number of the view and the position of the image.
 
     Args:
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
-        name, seed: the name of the data and the seed on which views and orders depend.
+        name, seed: the name of the data, and the seed, for the random numbers of views and orders.
         mirror: whether augmented views may be mirrored.
     """
 

@@ -62,7 +62,7 @@ class Row:
 def image_paths(given: Sequence[str], listed: BinaryIO, unused: Counter[str]) -> Iterator[str]:
     """Yield the given paths of files, and the paths of the images in the given folders.
 
-    ``-`` is replaced by the paths of files and folders in ``listed``, one per line. ``unused`` counts the files that
+    A path ``-`` stands for the lines of ``listed``, each the path of a file or folder. ``unused`` counts the files that
     :func:`bolt.image_folders.iterate_images` leaves out.
     """
     lines = (os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")) for line in listed)
@@ -138,8 +138,8 @@ class Journal:
     def resume(self, paths: Iterator[str]) -> Iterator[str]:
         """Return the paths that have no row in the journal yet.
 
-        Rows and paths have the same order. The journal drops the first row that does not fit its path, and all later
-        rows.
+        The rows are compared with ``paths`` in order. At the first row that is damaged or has another path, the journal
+        drops this row and all later rows.
         """
         self._file.seek(0)
         good, rest = 0, paths
@@ -172,7 +172,7 @@ class Journal:
 
 
 def _beginning(path: str) -> bytes:
-    """Return the bytes with which the line of an image's path begins in a journal."""
+    """Return the first bytes of a journal's line, up to the end of the image's path."""
     return json.dumps({"path": path}).encode()[:-1] + b","
 
 

@@ -201,8 +201,8 @@ def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[st
     """Return the source models of a saved basis, in the order of the basis.
 
     The source models are found by the digests of their files. If no digests are saved or one of them is not found, the
-    names decide. If a name is not found either, return ``sources`` unchanged: files may have been renamed and also
-    written in another format.
+    names decide. If a name is not found either, return ``sources`` unchanged, because they may still be the right ones:
+    their files may have been renamed and written in another format.
     """
     for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
         if wanted and set(wanted) <= set(found):

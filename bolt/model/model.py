@@ -33,9 +33,9 @@ _BATCH = 256
 
 
 def refuse_no_image(image: object) -> None:
-    """Raise ``TypeError`` for what is no image, and for a tensor that is not uint8 RGB (3, H, W).
+    """Raise ``TypeError`` if ``image`` is no image, or a tensor that is not uint8 RGB (3, H, W).
 
-    A tensor of values from 0 to 1 would be taken for a nearly black image.
+    Without this check, a tensor of values from 0 to 1 would be taken for a nearly black image.
     """
     if isinstance(image, Tensor):
         if image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3:
@@ -52,7 +52,8 @@ class Prediction:
     Attributes:
         label: name of the most probable class.
         score: probability of this class, by the softmax of the logits.
-        scores: name of each class -> its probability; of classes with equal names, as ImageNet has them, the highest.
+        scores: name of each class -> its probability. Classes with equal names, such as the two classes ``missile`` of
+            ImageNet, have one entry with the highest of their probabilities.
     """
 
     label: str
@@ -95,7 +96,7 @@ class Model(ModelParts):
         return next(self.tower.parameters()).device
 
     def pixels(self, images: Sequence[ImageInput]) -> Tensor:
-        """Turn photographs upright and apply the benchmark's evaluation transform: uint8 (B, 3, S, S)."""
+        """Return the images upright and after the benchmark's evaluation transform, uint8 (B, 3, S, S)."""
         size = InputSize(self.tower.shape.image_size, self.about.resize, self.about.interpolation)
         return torch.stack([self._pixels(image, size) for image in images])
 
@@ -120,8 +121,8 @@ class Model(ModelParts):
     def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
         """Predict the label and the class probabilities of every image. The arguments are those of :meth:`logits`.
 
-        Raises ``TypeError`` for a single image instead of a list and for what is no image, and ``OSError`` with the
-        path of an image that cannot be decoded.
+        Raises ``TypeError`` if ``images`` is a single image, or holds an object that is no image. Raises ``OSError``
+        with the path of an image that cannot be decoded.
         """
         if isinstance(images, str | Path | Image.Image):
             raise TypeError("predict takes a list of images: predict([image])")

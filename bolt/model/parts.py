@@ -26,7 +26,7 @@ class About:
         class_names: the labels, in the order of the logits.
         backbone: name of the CLIP from which the model was adapted.
         backbone_digest: digest of the CLIP's frozen image tower (:attr:`bolt.clip.backbone.Backbone.digest`).
-        logit_scale: the CLIP's factor of the cosine in a logit.
+        logit_scale: the factor by which the CLIP multiplies a cosine to get a logit.
         mean, std: normalisation per channel, for pixels in [0, 1].
         resize, interpolation: the way in which images are resized, see :class:`bolt.clip.input_size.InputSize`.
         notes: free-form notes, such as the method, its accuracy or the licence of the data.

@@ -4,8 +4,8 @@
     The classifier and the tower's change in its smallest form (:mod:`bolt.spectral.spectral_change`). Loading it needs
     the backbone, and also the source models if the basis is left out. Files: ``bolt.json``, ``adapter.safetensors``.
 ``state_dict``
-    The whole image tower by open_clip's visual names, and the classifier. Loading it needs the backbone only for a
-    tower of timm. Files: ``bolt.json``, ``visual.safetensors``, ``classifier.safetensors``.
+    The whole image tower, with open_clip's names of its tensors, and the classifier. Loading it needs the backbone only
+    for a tower of timm. Files: ``bolt.json``, ``visual.safetensors``, ``classifier.safetensors``.
 ``huggingface``
     The tower as a ``CLIPVisionModelWithProjection`` of transformers, and the classifier. Loading it needs no backbone.
     Files: ``bolt.json``, ``config.json``, ``preprocessor_config.json``, ``model.safetensors``,
@@ -63,8 +63,8 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
         FileExistsError: if the folder exists and is not empty.
         ValueError: if the form is unknown or does not fit the model. ``adapter`` does not fit a model that was loaded
-            without its backbone. The other forms do not fit a tower that only gives features. ``huggingface`` does not
-            fit towers of timm and towers with learned tokens.
+            without its backbone. The other forms do not fit a tower without layers to train, such as a ResNet.
+            ``huggingface`` does not fit towers of timm and towers with learned tokens.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
