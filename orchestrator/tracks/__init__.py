@@ -32,7 +32,7 @@ TRACKS: dict[str, Track] = {
 
 
 def stored_track(name: str) -> Track:
-    """Return the track of a stored record; if this installation has no such track, a track with default values."""
+    """Return the track that a stored record names, or a track with default values if that one is not installed."""
     return TRACKS.get(name) or Track(name, name)
 
 

@@ -51,18 +51,18 @@ class Track:
     Attributes:
         name: the value of ``track`` in grid files, cells and results.
         title: the name in reports.
-        method_track: name under which methods declare that they can be measured on this track, in their ``tracks`` and
-            ``track_defaults``. Empty for the track's own name.
+        method_track: the name that methods write into their ``tracks`` and ``track_defaults`` if they can be measured
+            on this track. If it is empty, they write the track's own name.
         gives_support: whether a method gets a labelled support, k images per class. Otherwise it gets the target's test
-            images without labels; such a track has seeds, but no k.
+            images without labels, and the grid states seeds for the track, but no k.
         support_split: ``support_split(protocol)`` -> the split of the target from which supports are drawn.
         support_draw: ``support_draw(protocol)`` -> the value of ``draw`` in :func:`bolt.task.support.draw_support`.
-        base_classes: ``base_classes(C)`` -> the number of base classes, the first of the target's C classes. A method
-            adapts to the base classes only, and has to classify the others by their names. ``None`` if a method adapts
-            to all classes.
-        class_groups: names of the groups of the target's classes that are also scored separately. In results, their
-            scores follow the scores of the datasets.
-        group_mean: the mean of the groups' accuracies, which verdicts and means over datasets use.
+        base_classes: ``base_classes(C)`` -> how many of the target's C classes, from the first on, are base classes. A
+            method adapts to the base classes only, and has to classify the others by their names. ``None`` if a method
+            adapts to all classes.
+        class_groups: names of the groups of the target's classes that are also scored separately. In results, the
+            groups' scores are listed after the datasets' scores.
+        group_mean: the mean of the groups' accuracies. Verdicts and means over datasets use this mean.
         scores_variants: whether a grid may name, in ``evaluate_on``, the datasets that are scored instead of the
             target.
         own_words: whether the datasets in ``evaluate_on`` have other classes than the target, and are scored with their
@@ -70,7 +70,7 @@ class Track:
         averages_target: whether a mean over test sets includes the target.
         scored_after_epochs: whether the classifier is also scored after every epoch of training.
         tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> the number of images that pass
-            through the tower in a cell, from which plans estimate hours.
+            through the tower in a cell. Plans estimate a cell's time from this number.
         published_shots: ``published_shots(k)`` -> the k under which the paper prints a cell's accuracy; ``None`` if the
             paper prints none.
         metric: the default metric for comparing methods.
@@ -109,5 +109,8 @@ class Track:
         return (self.method_track or self.name) in method.tracks
 
     def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:
-        """Return a method's settings with its defaults on this track. Raises the errors of ``Method.configure``."""
+        """Return a method's settings: its defaults on this track, with ``changes``.
+
+        Raises the errors of ``Method.configure``.
+        """
         return method.configure(changes, self.method_track or self.name)

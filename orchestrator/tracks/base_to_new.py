@@ -32,7 +32,8 @@ def _larger_half(whole: int) -> int:
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """Return how many images a cell takes through the tower.
 
-    ``support_size`` counts the images of all classes. The support holds those of the base classes, about half of them.
+    ``support_size`` counts k images of each class. But the support has images of the base classes only, so it has about
+    half as many.
     """
     return support_passes(method, settings, _larger_half(support_size), test_size)
 

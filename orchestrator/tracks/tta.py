@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """Return how many images a cell takes through the tower.
 
-    A method counts its passes itself, from the number of test images, if it does not change the tower or if ``tta`` is
-    its only track. For the other methods, the result is an estimate. They train by :mod:`bolt.training.test_time`,
-    where one forward pass over the test images selects *trusted* images, whose predictions become labels. In each
-    epoch, every other test image is in a batch once, together with a trusted image. Both have a strong view with a
-    gradient. The image that is not trusted also has a weak view without a gradient. The estimate takes every test image
-    for one that is not trusted.
+    Some methods count their passes themselves: methods without a support, methods that do not change the tower, and
+    methods with ``tta`` as their only track. For all other methods, the result is an estimate.
+
+    These methods train by :mod:`bolt.training.test_time`. First, one forward pass over the test images selects
+    *trusted* images, whose predictions become labels. In each epoch, every image that is not trusted is in a batch
+    once, together with a trusted image. The method trains on a strong view of each of the two images. A weak view of
+    the image that is not trusted takes one more forward pass. The estimate counts all test images as not trusted.
     """
     from bolt.methods import TowerPasses
 
