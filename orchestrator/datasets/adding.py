@@ -40,15 +40,15 @@ class DatasetOptions:
         name: the key of the dataset; ``None`` takes the folder's name.
         title: the name of the dataset in tables; ``None`` takes the folder's name.
         domain: the domain of the dataset; a new domain is added to the catalog.
-        templates: prompts with ``{}``; the set ``plain`` if empty.
+        templates: prompts with ``{}`` for the class words; if empty, the catalog's prompts ``plain`` are used.
         mirrorable: whether a mirrored image keeps its class.
         licence: the terms of the images.
-        exclude_broken: list unreadable images as excluded, and use the other images.
-        replace: accept the present images of a dataset that is in the user's catalog file already.
-        tested: whether the test images are the user's. If not, they are copies of training images, and only the
-            training images are decoded, counted and named.
+        exclude_broken: whether unreadable images are listed as excluded, so that the other images can be used.
+        replace: whether an entry of this name in the user's catalog file is replaced. Its images may have changed.
+        tested: whether the user gives test images. If not, training images serve as test images too, and only the
+            training part is decoded.
         words: a table of words and sentences for the classes; see :func:`class_words`.
-        columns: ``path``, ``label``, ``split`` -> name of that column in a table of images.
+        columns: ``path``, ``label`` or ``split`` -> the name of the column that holds it in a table of images.
         reading: the bands and the range of the images.
     """
 
@@ -91,7 +91,9 @@ def add_dataset(
     advance: OnProgress = lambda done, of: None,
     find: Callable[[str, Mapping[str, str]], Layout] | None = None,
 ) -> Added:
-    """Check a folder or table of images, and add its entry to the last of ``catalog_files``, which need not exist yet.
+    """Check a folder or table of images, and add an entry for it to the last of ``catalog_files``.
+
+    This last file need not exist yet.
 
     Args:
         advance: called with the number of decoded images and the number of all images.
@@ -111,7 +113,7 @@ def add_dataset(
             raise UserError(
                 f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
                 hint=f"give another name: --name {free_name(name, catalog.datasets)}"
-                + "; or accept its present images: --replace" * own_entry,
+                + "; or replace it, if its images have changed: --replace" * own_entry,
             )
         options = kept_options(options, old)
     layout = find(name, options.columns) if find else find_layout(path, options.columns)

@@ -49,7 +49,7 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
     """Record the present image files of a folder or table.
 
-    Nothing is recorded for datasets of the hub and for images in shards, nor under a read-only data root.
+    Nothing is recorded if images are inside larger files (parquet, tar), or if the data root is read-only.
     """
     if not entry.is_own:
         return
@@ -62,7 +62,8 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     """Return an error that names the changes of a folder or table of images since it was added.
 
     Return ``None`` if nothing changed or the images are not on this machine. Without a record, the numbers of classes
-    and images are compared with the catalog entry. ``catalog_file``: the file of the entry, for the error's command.
+    and images are compared with the catalog entry. ``catalog_file``: the file that holds the entry; the error's hint
+    names it.
     """
     if not entry.is_own or data_root is None or missing_data(entry, data_root) is not None:
         return None
@@ -97,7 +98,7 @@ def changes(entry: DatasetEntry, data_root: Path) -> list[str]:
     now = _image_files(entry, raw, data_root, recorded)
     before = {path: image for path, image in recorded.items() if path not in excluded}
     found = [*_class_changes(before, now), *_file_changes(before, now, raw)]
-    if not found and now != before:  # only time stamps changed; with the new ones recorded, no file is read again
+    if not found and now != before:  # record new time stamps, so that the next check reads no file
         _write(entry, data_root, now)
     return found
 

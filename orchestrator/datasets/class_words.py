@@ -34,14 +34,15 @@ class Words(NamedTuple):
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:
     """Return the class words for prompts, in label order.
 
-    The catalog entry has a list in label order, or a mapping from the data's names to words. Without ``class_names``,
-    the data's names are used, after the replacements in ``renamed`` and with spaces for underscores.
+    The entry's field ``class_names`` is a list in label order, or a mapping from the data's names to words. Without
+    this field, the data's names are used: the field ``renamed`` replaces some of them, and the underscores of the
+    others become spaces.
 
-    Copies of a dataset spell its names differently. Therefore a name that is not a key of the mapping takes the words
-    of the only key with the same letters and digits.
+    Copies of a dataset may spell its names differently. Therefore a name that a mapping lacks takes the words of the
+    key with the same letters and digits, if there is exactly one such key.
 
-    Raises ``UserError`` when the numbers of names differ, a list has the data's names in another order, a mapping lacks
-    a class, or two classes get the same words.
+    Raises ``UserError`` when a list has another length than ``from_data`` or another order, a mapping lacks a class, or
+    two classes get the same words.
     """
     given = class_names_of(entry)
     where = f"dataset {entry.name}, field class_names"

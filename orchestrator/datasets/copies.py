@@ -1,9 +1,9 @@
 """Find copies of pictures: equal pixels, and pictures that were compressed, scaled, brightened or slightly cropped.
 
 Small versions of the pictures are compared. Several crops of one picture are compared with the whole other picture, so
-that a copy with cut edges is found too. A neighbour of a picture is a copy if it is far more alike than the fifth
-nearest neighbour. A fixed limit would not do, because photographs of products in front of white resemble each other,
-and drawn letters do not.
+that a copy with cut edges is found too. Two pictures are copies if they resemble each other far more than one of them
+resembles its fifth nearest neighbour. No fixed limit suits every dataset: different photographs of products in front of
+white are much more alike than different drawn letters.
 
 The limits were set on photographs, handwriting and drawn pictures, in sets of 60 to 2,700 images.
 
@@ -26,9 +26,9 @@ SIDE = 32
 """Side of the small version in pixels."""
 
 RATIO, RATIO_OF_FEW, FEW = 0.1, 0.03, 100
-"""Largest distance of a picture to a copy, as a share of its distance to the fifth nearest picture. A distance is 1
-minus the correlation. ``RATIO_OF_FEW`` applies to sets of fewer than ``FEW`` pictures, in which the fifth nearest
-picture is often far away."""
+"""``RATIO``: largest distance between a picture and its copy, divided by the distance between the picture and its fifth
+nearest picture. A distance is 1 minus the correlation. ``RATIO_OF_FEW`` takes the place of ``RATIO`` in sets of fewer
+than ``FEW`` pictures, where the fifth nearest picture is often far away."""
 
 TINT = 0.02
 """Largest difference in tint between two copies. A tint is the mean of red, green or blue, divided by the sum of the
@@ -44,7 +44,7 @@ MOST = 100_000
 
 NEIGHBOURS = 20
 BACKGROUND = 4
-"""Position of the fifth nearest picture among the neighbours."""
+"""Position, from 0, of the fifth nearest picture in a list of neighbours."""
 
 _FLAT = 2.0
 """Standard deviation, in grey levels, below which a picture is too plain to be recognised."""
@@ -78,7 +78,8 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
-    distinct = np.array(sorted(first.values()))  # without exact copies, which would fill the neighbours
+    # One picture of each group of exact copies: otherwise these copies could be all the neighbours of a picture.
+    distinct = np.array(sorted(first.values()))
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]
     ones, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
@@ -141,9 +142,10 @@ def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, f
 
 
 def _averages(start: float, stop: float, count: int) -> Floats:
-    """Return the weights, (count, SIDE), of the means by which a part of ``SIDE`` pixels becomes ``count`` pixels.
+    """Return weights (count, SIDE) that scale a part of a row of ``SIDE`` pixels to ``count`` pixels.
 
-    ``start`` and ``stop`` are the ends of the part, as shares of the side.
+    Each new pixel is the mean of the pixels that it covers. The part goes from ``start`` to ``stop``, as shares of the
+    row's length.
     """
     edges = np.linspace(start, stop, count + 1) * SIDE
     low, high = edges[:-1, None], edges[1:, None]

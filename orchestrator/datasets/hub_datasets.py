@@ -59,8 +59,8 @@ def fetch_layout(
             ``@TRAIN,TEST`` to name splits.
         columns: ``path`` or ``label`` -> the name of that column, if the user names one.
 
-    Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if the folder
-    holds something else.
+    Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if
+    ``data_root/name`` exists and was not fetched from this repository.
     """
     repo, config, splits = _address(address).group("repo", "config", "splits")
     page, folder = f"https://huggingface.co/datasets/{repo}", data_root / name
@@ -120,30 +120,30 @@ def _fetched_revision(folder: Path, repo: str) -> str:
     """Return the commit that a folder was fetched from. Raises ``UserError`` if it was not fetched from ``repo``."""
     found = (folder / FETCHED).read_text(encoding="utf-8").split() if (folder / FETCHED).is_file() else []
     if len(found) != 2 or found[0] != repo:
-        raise UserError(f"{folder} is there and was not fetched from {repo}", hint="give another name: --name NAME")
+        raise UserError(f"{folder} exists, but was not fetched from {repo}", hint="give another name: --name NAME")
     return found[1]
 
 
 def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: str) -> dict[str, Any]:
-    """Return the field ``splits`` of a repository's route and, if the user names a configuration, ``config``.
+    """Return fields for a repository's route: ``splits`` and, if the user names a configuration, ``config``.
 
-    A single split, named or found, is divided into training and test images. If the user names none of several splits,
-    those for training and test are used, recognised by their names.
+    If the user names one split, or the repository has only one, it is divided into training and test images. If the
+    repository has several splits and the user names none, the splits whose names mean training and test are used.
 
     Args:
         paths: the files in the repository.
         config: the configuration that the user names; needed if the repository has several.
         given: the splits that the user names, separated by commas.
 
-    Raises ``UserError`` if the repository lacks what the user names. It is also raised if the user does not name a
-    configuration although there are several, or does not name splits although it is unclear which ones to use.
+    Raises ``UserError`` if the repository lacks the named configuration or a named split. It is also raised if the user
+    names no configuration of several, or names no splits although the splits' names do not say which ones to use.
     """
     found: dict[str, list[str]] = {}
     for path in map(PurePosixPath, paths):
         if path.suffix == ".parquet":
             folders = [folder for folder in path.parts[:-1] if folder != "data"]
             split = _SHARD.sub("", path.name)
-            if split.isdecimal() and folders:  # as the hub converts: CONFIG/SPLIT/0000.parquet
+            if split.isdecimal() and folders:  # a file that the hub converted: CONFIG/SPLIT/0000.parquet
                 split = folders.pop()
             splits = found.setdefault("/".join(folders), [])
             splits += [split] if split not in splits else []
@@ -151,7 +151,9 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
         hint = "name one: " + " or ".join(f"hf:{repo}:{name}" for name in found if name)
         raise UserError(f"{repo} has several configurations: {', '.join(filter(None, found))}", hint=hint)
     if config is not None and config not in found:
-        raise UserError(f"{repo} has no configuration {config!r}, only {', '.join(filter(None, found)) or 'one'}")
+        raise UserError(
+            f"{repo} has no configuration {config!r}, only {', '.join(filter(None, found)) or 'one without a name'}"
+        )
     splits = found[config] if config is not None else next(iter(found.values()))
     parts = {part: split for split in splits if (part := part_of(split)) in ("train", "test")}
     chosen = given.split(",") if given else list(splits) if len(splits) == 1 else [*map(parts.get, ("train", "test"))]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bolt.clip.augment import Box
 
 SHORT_SIDE_CAP = 2
-"""Largest shortest side of a stored training image, in multiples of the tower's image size."""
+"""Limit of a stored training image's shortest side, in multiples of the tower's image size."""
 
 
 def capped_pixels(image: Image.Image, short_side: int | None) -> NDArray[np.uint8]:

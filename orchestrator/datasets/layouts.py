@@ -40,7 +40,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
               "labels", "classes", "class_id", "classid", "label_id", "category_name", "category_id", "choice"),
     "split": ("split", "part", "subset", "fold"),
 }  # fmt: skip
-"""Usual names of a table's columns, in any case. The first name that the table has is used."""
+"""What a column holds -> its usual names, in lower case with underscores. The first name that a table has is used."""
 
 SHOWN = 6
 
@@ -102,7 +102,10 @@ def _checked(layout: Layout, path: Path) -> Layout:
 
 
 def _advice(folder: Path) -> str:
-    """Return advice for the owner of a folder without classes. A table in it may have the class of each image."""
+    """Return advice for the owner of a folder without class folders.
+
+    The advice names a table in the folder, if there is one, because it may list the classes of the images.
+    """
     files = (
         path for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK) for path in place.iterdir()
     )
@@ -213,13 +216,14 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
 def choose_columns(
     columns: Mapping[str, list[str]], given: Mapping[str, str], table: Path
 ) -> tuple[dict[str, str], list[str]]:
-    """Return ``path``, ``label`` and ``split`` -> the column for it; and remarks on the choice.
+    """Choose the columns with the paths, the labels and the splits of the images, and return remarks on the choice.
 
-    A column that the user has ``given`` is taken, or else a column with a usual name. If there is none, the values
-    decide: the paths are in a column of image files, the splits in a column of names of parts. The labels are in the
-    remaining column, if only one remains.
+    The choice is a mapping: ``path``, ``label`` or ``split`` -> name of the column. A column that the user has
+    ``given`` is taken, or else a column with a usual name. If there is none, the values decide. Paths are in a column
+    in which every value is an image file. Splits are in a column in which every value names a part, such as ``train``.
+    Labels are in the remaining column, if only one remains.
 
-    Raises ``UserError`` if two columns may have the labels.
+    Raises ``UserError`` if two columns may have the labels, or if a column of yes and no seems to state the split.
     """
     plain = {re.sub(r"[\s.-]+", "_", name.casefold()): name for name in reversed([*columns])}
     usual = {key: [plain[name] for name in names if name in plain] for key, names in COLUMNS.items()}

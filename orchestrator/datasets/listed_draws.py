@@ -1,4 +1,4 @@
-"""Few-shot draws in the files of Dassl and 2SFS: the listed images are found in the dataset.
+"""Read the few-shot draws that Dassl and 2SFS write into files, and find the listed images in the dataset.
 
 Dassl writes ``split_fewshot/shot_K-seed_S.pkl`` beside a dataset's split file. The pickle has a list of ``Datum``
 objects for each part. 2SFS publishes ``shot_K-seed_S_train.jsonl`` and ``..._val.jsonl`` in the same folder. The files
@@ -80,8 +80,9 @@ def _pair(fields: Any) -> tuple[str, int]:
 def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
     """Return the positions in ``part`` of the images in ``rows``. ``path``: the file that lists them.
 
-    A listed path fits an image if it ends with the image's path in the dataset's folder or, if no other image has it,
-    with that path without its first folder, which is the folder of images in most code bases.
+    A listed path should end with the path that its image has in the dataset's folder. If no image has such a path, the
+    first folder of the images' paths is left out, because code bases name the folder of images differently. A path that
+    two images share without this folder fits neither.
     """
     pieces_of = [PurePosixPath(part.origin(i)).parts for i in range(len(part))]
     shorter = Counter(pieces[1:] for pieces in pieces_of)

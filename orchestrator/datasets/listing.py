@@ -27,7 +27,7 @@ def datasets_view(
 ) -> tuple[RenderableType, str]:
     """Return a table of the entries; and lines that count the datasets on this machine and say how to get the others.
 
-    ``catalogs``: the user's catalog files, which the commands in the lines name.
+    ``catalogs``: the user's catalog files. The commands in the lines pass them as options.
     """
     states = {entry.name: state_of(entry, data_root) for entry in entries}
     rows: list[tuple[str | Text, ...]] = []
@@ -100,7 +100,7 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
     Args:
         catalog: the file with the entry.
         grid: the file that names the cells to measure.
-        options: the options that the commands need beyond ``bolt.yaml``.
+        options: options for the next commands that are not in ``bolt.yaml``.
     """
     entry = added.entry
     assert isinstance(entry.class_names, dict)

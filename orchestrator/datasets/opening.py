@@ -21,8 +21,8 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
 
     Images are excluded after the split, so that an exclusion does not move other images between the parts.
 
-    Raises ``UserError`` when files are missing, there are fewer than two classes, a label is that of no class, the
-    data's parts do not fit the entry's split recipe, or a part has no images.
+    Raises ``UserError`` when files are missing, there are fewer than two classes, a label is not the number of a class,
+    the data's parts do not fit the entry's split recipe, or a part has no images.
     """
     if absent := missing_data(entry, data_root):
         raise absent
@@ -40,7 +40,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
                 f"the labels of {split} are {part.labels.min()} to {part.labels.max()}, and those of the {len(names)} "
                 f"classes of {entry.name} are 0 to {len(names) - 1}",
                 where=str(dataset_folder(entry, data_root)),
-                hint="the file of the labels was changed, or is that of another copy of the data",
+                hint="the file of the labels was changed, or belongs to another copy of the data",
             )
     parts = {split: replace(part, reading=entry.reading) for split, part in _train_and_test(entry, found).items()}
     if excluded := excluded_images(entry, data_root):

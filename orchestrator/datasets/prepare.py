@@ -66,7 +66,7 @@ class FetchJob:
 def plan_preparation(
     entries: Iterable[DatasetEntry], data_root: Path
 ) -> tuple[list[str], list[FetchJob], list[DatasetEntry]]:
-    """Return a line for each dataset that is there, the datasets to fetch, and the datasets to fetch by hand.
+    """Return three lists: lines on the datasets that are there, the datasets to fetch, and those to fetch by hand.
 
     Servers are asked for sizes that the catalog does not state. If a dataset is complete, its partial folder is
     removed.
@@ -138,7 +138,7 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
 
 
 def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
-    inner = partial_folder(entry, data_root)  # serves as the data root until the dataset is complete
+    inner = partial_folder(entry, data_root)  # the dataset's data root until it is complete
     staging = StagingArea(inner / entry.name, inner / "downloads", console)
     staging.downloads.mkdir(parents=True, exist_ok=True)
     revision, files = FETCHERS[entry.route.kind].fetch(entry, staging)

@@ -75,7 +75,10 @@ class StagingArea:
 
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
-    """Return the state of a dataset. A dataset that is being fetched has a folder of another name."""
+    """Return the state of a dataset.
+
+    Files are fetched into a folder of another name, so a folder with the dataset's own name is complete.
+    """
     if entry.is_bundled:
         return "drawn"
     if missing_data(entry, data_root) is None:

@@ -168,7 +168,8 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 def copy_notes(copies: Copies, images: int) -> list[str]:
     """Return notes on copies that are in both parts, on copies with two labels, and on copies in the training part.
 
-    The first two notes name every pair of images on a line. ``images``: the number of all images.
+    The notes on both parts and on two labels have a line for each pair of images. ``images``: the number of all images.
+    If there are more than ``MOST``, another note says that only exact copies were searched.
     """
     notes = [f"only exact copies were searched, because there are more than {MOST:,} images"] if images > MOST else []
     leaks = [(one, next(each for each in group if each.part == "train")) for group in copies

@@ -95,7 +95,7 @@ def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) 
 
 
 def _place_by_hand(entry: DatasetEntry, staging: StagingArea, reader: Any) -> None:
-    """Link the archives of a gated dataset, which the user has downloaded, into the folder to unpack them in.
+    """Link the archives of a gated dataset, which the user has downloaded, into the folder where they are unpacked.
 
     Raises ``UserError`` that names the missing archives.
     """

@@ -127,7 +127,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
     validator = _recorded_validator(part, url) if have else ""
     headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": validator} if validator else HEADERS
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        if validator and response.status_code == 416:  # the file is complete, or it has changed
+        if validator and response.status_code == 416:  # the server has no more bytes: the file is complete or changed
             if response.headers.get("Content-Range", "") == f"bytes */{have}":
                 return
             part.unlink()
@@ -138,7 +138,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
             part.unlink()
             raise _TryAgain(f"the server sent another range than requested (from byte {start})")
         if start == 0:
-            part.unlink(missing_ok=True)  # first, so that the new validator never stands beside bytes of an old version
+            part.unlink(missing_ok=True)  # remove old bytes before a validator is written that does not fit them
             _state_path(part).write_text(json.dumps({"url": url, "validator": _validator(response)}))
         # urllib3 must not check the length: it would discard the last partial chunk of a broken connection.
         response.raw.enforce_content_length = False

@@ -20,7 +20,7 @@ MAX_GROWTH = 100
 """Largest ratio of unpacked to packed bytes. Photographs hardly grow, tables grow tenfold, zip bombs thousandfold."""
 
 ALWAYS_ALLOWED = 256 << 20
-"""Bytes that any archive may unpack to at any ratio, so that a small archive of blank images is not refused."""
+"""Unpacked size in bytes that is allowed at any ratio, so that a small archive of blank images is not refused."""
 
 DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
@@ -48,7 +48,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 class _Unpacking:
-    """The unpacking of one archive into a folder. ``left``: the bytes that further members may have."""
+    """The unpacking of one archive into a folder. ``left``: how many bytes may still be unpacked."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive, self.folder = archive, folder

@@ -56,7 +56,10 @@ def read_folder(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str,
 
 
 def read_class_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Read class folders at any depth, as ``train/`` and ``test/`` under the recipe ``official``, else as one part.
+    """Read class folders at any depth.
+
+    Under the split recipe ``official``, the folders ``train/`` and ``test/`` are the parts. Under any other recipe, all
+    images are one part.
 
     Raises ``UserError`` when the class folders are ambiguous, and when the two parts have different classes.
     """
@@ -81,7 +84,7 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
 
 
 def held_instead(folder: Path) -> str:
-    """Return lines that count what in a folder is not used as an image."""
+    """Return lines that count the files and folders in a folder that are not used, by kind."""
     unused = Counter[str]()
     deque(iterate_images(folder, unused), maxlen=0)
     return "\n  ".join(unused_lines(unused))
@@ -138,13 +141,13 @@ def wnids() -> tuple[str, ...]:
 def read_numbered_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Read the folders ``0``, ``1``, ..., whose names are the labels, as one part ``test``.
 
-    Of the variants of ImageNetV2 that are side by side, the one with matched frequencies is read. Raises ``UserError``
-    if there are other variants only.
+    If variants of ImageNetV2 are side by side, the variant with matched frequencies is read. Raises ``UserError`` if
+    there are other variants only.
     """
     variants = sorted(path.name for path in folder.glob("imagenetv2-*") if path.is_dir())
     if variants and MATCHED not in variants:
         what = f"the dataset is the variant {MATCHED}, and the folder has {', '.join(variants)}"
-        raise UserError(what, where=str(folder), hint="the variants have other images; add that variant too")
+        raise UserError(what, where=str(folder), hint="each variant has images of its own; add the missing one")
     classes = find_class_folders(folder / MATCHED if variants else folder, re.compile(r"\d+"))
     if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
@@ -155,9 +158,9 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str],
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:
     """Map the name of each class folder to its images. A class folder is a folder below ``root`` that holds images.
 
-    Ignored are the images in ``root`` itself, hidden and system files, and hidden and system folders. If ``name`` is
-    given, the images in a folder whose name does not match are ignored too, but its sub-folders are searched. Links to
-    folders outside ``root`` are followed.
+    Images in ``root`` itself, hidden files, and hidden and system folders are ignored. If ``name`` is given, it has to
+    match the name of a class folder. The images in any other folder are ignored, but its sub-folders are searched.
+    Links to folders outside ``root`` are followed, but not links to a folder that encloses the link.
 
     Raises:
         UserError: there are no class folders, they are not equally deep, two have the same name, or a folder at their
@@ -198,7 +201,11 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
 
 
 def _leads_back(path: Path, root: Path) -> bool:
-    """Return whether a path is a link to a folder inside ``root``, which is searched anyway, or to an enclosing one."""
+    """Return whether a path is a link that must not be followed.
+
+    Such a link leads into ``root``, which is searched anyway, or to a folder that encloses ``root`` or the link, so
+    that the search would not end.
+    """
     if not path.is_symlink():
         return False
     target = path.resolve()

@@ -47,7 +47,10 @@ class Table(NamedTuple):
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Read the images of a table, as the parts that the table names under the recipe ``official``, else as one part.
+    """Read the images that a table lists.
+
+    Under the split recipe ``official``, the table's column for the split divides the images into parts. Under any other
+    recipe, they are one part.
 
     Labels are texts. Classes are numbered in the order of their names. If all names are integers, they are sorted as
     numbers.
@@ -131,7 +134,7 @@ def _read_parquet_table(path: Path) -> Table:
     for name, column in values.items():
         classes = dict(enumerate(names_in(schema, name) or ()))
         if classes and (strange := next((value for value in column if value not in classes), None)) is not None:
-            raise ValueError(f"the {name} {strange} is none of its {len(classes)} classes (-1 is often 'unknown')")
+            raise ValueError(f"the {name} {strange} is none of the file's {len(classes)} classes (-1 is often unknown)")
         columns[name] = [_text(classes.get(value, value)) for value in column]
     columns["path"] = [shard.origin(row) for row in range(len(shard.values))]
     return Table(columns, [], {image: partial(shard.content, row) for row, image in enumerate(columns["path"])})
@@ -146,9 +149,10 @@ def paths_and_labels(
 ) -> tuple[list[str], list[str]]:
     """Return the path and the label of each image.
 
-    ``names``: ``path`` and ``label`` -> the column that holds them. What ``names`` lacks is read from the column
-    ``path`` or ``label``. There is one exception. If ``names`` lacks ``label`` and the table has a column of 0 and 1
-    for each class, the label of a row is the name of the column with its 1 (see :func:`marked_classes`).
+    ``names``: ``path`` and ``label`` -> the name of the column that holds it. If ``names`` lacks one of them, its
+    column is called ``path`` or ``label`` itself. There is one exception: ``names`` lacks ``label`` and the table has a
+    column of 0 and 1 for each class (see :func:`marked_classes`). Then the label of a row is the name of the column in
+    which the row has a 1.
 
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """
@@ -220,7 +224,7 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
     for row, path in enumerate(given, start=1):
         if ".." in path.split("/"):
             what = f"row {row}: the path {path!r} does not stay inside the folder"
-            raise UserError(what, where=str(table), hint="put the table above its images, or the images below it")
+            raise UserError(what, where=str(table), hint="put the table into a folder that holds all its images")
     if not all(is_inside(path) and os.path.isfile(folder / path) for path in given):
         given = _matched(given, folder, table)
     labelled: dict[str, str] = {}
@@ -234,12 +238,12 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 
 
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
-    """Return the path below ``folder`` of the image that each path of ``given`` means, if some of them lead to no file.
+    """Return for each path of ``given`` the image that it means, as a path below ``folder``.
 
-    First, such a path is taken for the end of an image's path. If this fails, the paths may begin in a folder above
-    ``folder``. So the first folder is removed from all paths, then the second, and so on, as long as it is the same in
-    every path. A folder that not all paths have in common is never removed: ``dog/1.jpg`` would become ``1.jpg``, and
-    could be taken for ``cat/1.jpg``.
+    A path that leads to a file means this file. Any other path is first taken for the end of an image's path. If some
+    path is no such end, the paths may begin in a folder above ``folder``. So their first folder is removed, then the
+    second, and so on, as long as all paths have it in common. A folder that not all paths share is never removed:
+    ``dog/1.jpg`` would become ``1.jpg``, and could be taken for ``cat/1.jpg``.
 
     Raises ``UserError`` if a path fits no image, or several images.
     """
@@ -252,7 +256,7 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
                 ends["/".join(steps[start:])].append(image)
 
     def matches(path: str, above: str) -> list[str]:
-        if is_inside(path) and os.path.isfile(folder / path):  # not Path.is_file, which fails for a name too long
+        if is_inside(path) and os.path.isfile(folder / path):  # Path.is_file would raise for a name that is too long
             return [path]
         rest = path.removeprefix(above)
         found = ends.get(_plain(rest), [])

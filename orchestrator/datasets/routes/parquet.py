@@ -185,6 +185,6 @@ def features_in(schema: pa.Schema) -> dict[str, Any]:
 
 
 def names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
-    """Return the class names that Hugging Face's metadata give for a column, in label order; ``None`` if none."""
+    """Return a column's class names in Hugging Face's metadata, in label order; ``None`` if the metadata have none."""
     names = features_in(schema).get(column, {}).get("names")
     return tuple(names) if names else None

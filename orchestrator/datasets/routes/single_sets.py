@@ -14,7 +14,7 @@ from orchestrator.util.errors import UserError
 
 
 def read_toy(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Draw a task of the demo's world."""
+    """Draw the images of one of the demo's datasets."""
     from orchestrator.drawn_world.drawing import draw_split
     from orchestrator.drawn_world.tasks import TASKS
 
@@ -39,7 +39,7 @@ def _array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: st
 
 
 def read_cub(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
-    """Read CUB-200-2011: the images in ``images/``, and beside it the lists of classes, images, labels and parts.
+    """Read CUB-200-2011: images in ``images/``, and lists beside it that state the classes, labels and split.
 
     Raises ``UserError`` when a list is missing or the lists do not agree.
     """

@@ -1,4 +1,6 @@
-"""Read WebDataset shards: tar files in which members of the same name, as ``0017.jpg`` and ``0017.cls``, are a sample.
+"""Read WebDataset shards: tar files of samples. Members with the same name before the suffix are one sample.
+
+``0017.jpg`` and ``0017.cls``, for example, are an image and its label.
 
 Images stay in the shards. A shard is read once, to note where each image starts and to read the labels.
 """
@@ -25,7 +27,7 @@ MAX_TEXT = 1 << 20
 """Largest size in bytes of a sample's label or description."""
 
 _Sample = tuple[dict[str, Callable[[], ImageSource]], dict[str, str]]
-"""The content of a sample: suffix of its image -> function that returns the image; and column of the table -> text."""
+"""The images and the texts of a sample: suffix of a file -> function that returns the image; column -> text."""
 
 
 class TarMember(tarfile.TarInfo):
@@ -36,7 +38,7 @@ class TarMember(tarfile.TarInfo):
         """Return the next member. Raises ``tarfile.ReadError`` when the archive ends without its end mark."""
         try:
             return super().fromtarfile(tarfile_)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed has only its base
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed lacks this class
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(f"it ends early ({error})") from None
@@ -74,10 +76,12 @@ def one_pattern(paths: Sequence[Path]) -> Path:
 
 
 def read_shards(pattern: Path) -> tuple[dict[str, list[str]], list[str], dict[str, Callable[[], ImageSource]]]:
-    """Return the samples as a table, remarks, and path -> function that returns the image.
+    """Return a table of the samples, remarks, and the readers of the images.
 
-    A path is ``000.tar/0017.jpg``. The columns are ``path``, ``cls``, ``txt`` and the fields of the ``json`` files. If
-    the shards' names say the split, as ``train-000.tar`` and ``test-000.tar`` do, there is a column ``split`` too.
+    The table maps a column's name to its values. The columns are ``path``, ``cls``, ``txt`` and the fields of the
+    ``json`` files. If shards for training and shards for testing have names that say so, such as ``train-000.tar``,
+    there is a column ``split`` too. The readers map a path, such as ``000.tar/0017.jpg``, to a function that returns
+    the image.
 
     Raises ``UserError`` for a shard that is missing or damaged, and for a sample with two images.
     """
@@ -145,7 +149,7 @@ def _samples(shard: Path, unused: Counter[str]) -> dict[str, _Sample]:
 
 
 def _texts(suffix: str, content: bytes) -> dict[str, str]:
-    """Return the texts of a member, by the column of the table that they belong to.
+    """Return the texts in a member of a tar file: column of the table -> text.
 
     Raises ``ValueError`` if the content is no text, or if a ``json`` member is no JSON.
     """

@@ -25,7 +25,7 @@ PARQUET: dict[str, tuple[dict[str, Any], str]] = {
         {"image": PICTURES, "mask": PICTURES, "label": list("abb")},
         r"image \(binary\), mask \(binary\)",
     ),
-    "no class": ({"image": PICTURES, "label": [0, 1, -1]}, "the label -1 is none of its 2 classes"),
+    "no class": ({"image": PICTURES, "label": [0, 1, -1]}, "the label -1 is none of the file's 2 classes"),
     "images as text": ({"image": ["iVBORw0KGgo/" * 400] * 3, "label": list("abb")}, "3 of 3 images are not there"),
 }
 
