@@ -57,9 +57,9 @@ class Box:
 
 
 def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
-    """Resize an image with antialiasing, and crop its centre or pad it with black: uint8 (3, S, S).
+    """Return a square view of an image, resized with antialiasing: uint8 (3, S, S).
 
-    An image of the right size is returned unchanged.
+    ``size.resize`` says how the image becomes a square. If it is an (S, S) image already, it is returned unchanged.
     """
     height, width = image_3HW.shape[-2:]
     side = size.side

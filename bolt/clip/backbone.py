@@ -182,7 +182,7 @@ class Backbone:
         """
         tower = self.tower if tower is None else tower
         features_BD = torch.empty(len(pixels_B3SS), self.embed_dim, device=self.device)
-        # Allocated outside of inference mode, because autograd cannot use tensors that were made in it.
+        # The features are allocated outside of inference mode, because autograd cannot use tensors made inside it.
         with torch.inference_mode():
             for start in range(0, len(pixels_B3SS), batch_size):
                 rows = slice(start, start + batch_size)
@@ -204,8 +204,9 @@ class Backbone:
     ) -> Tensor:
         """Return unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
 
-        A mapping from class names to descriptions (CuPL, https://arxiv.org/abs/2209.03320) gives each class the mean of
-        its own sentences. In templates and sentences, the class name replaces ``{}``.
+        ``templates`` may also be a mapping from a class name to sentences that describe the class (CuPL,
+        https://arxiv.org/abs/2209.03320). The class embedding is then the mean over these sentences. In templates and
+        sentences, the class name replaces ``{}``.
 
         Raises ``ValueError`` if a list is empty, a template has no ``{}``, or a class has no sentences.
         """

@@ -1,7 +1,7 @@
 """Resizes a batch of crops on the device that holds the images, bit-identical to torchvision's resize.
 
-One CPU thread takes 0.8 ms for a view of a photograph, and nearly all of this is resizing. A GPU waits 22 ms for a
-batch of 32 such views. Here two batched matrix products resize a whole batch.
+On one CPU thread a view of a photograph takes 0.8 ms, nearly all of it for resizing. A GPU would wait 22 ms for a batch
+of 32 such views. So this module resizes a whole batch by two batched matrix products.
 
 torchvision resizes uint8 images (bicubic, antialiased) in two passes, across and then down, with integer weights. For
 each output position, it normalises the weights of the cubic filter (a = -0.5, with a wider support when the image
@@ -28,8 +28,8 @@ _FILTER_RADIUS = 2.0
 _MOST_BITS = 22
 _WEIGHT_LIMIT = 2.0**15
 _MOST_PIXELS = 32 * 3 * 600 * 600
-"""Most numbers in a batch of padded crops, three for each pixel. A larger batch is resized in parts, so that the crops
-take at most 280 MB in float64, unless one crop alone takes more. The results do not depend on the parts."""
+"""Limit for the numbers in a batch of padded crops, three for each pixel. A larger batch is resized in parts, so that
+the crops take at most 280 MB in float64, unless one crop alone takes more. The results do not depend on the parts."""
 
 
 def resize_crops(images: Sequence[Tensor], boxes: Sequence[Box], size: int) -> Tensor:
@@ -100,6 +100,6 @@ def _cubic(distance: Tensor) -> Tensor:
 
 
 def _shift(sums: Tensor, bits_B: Tensor) -> Tensor:
-    """Divide the sums of each crop by 2 to the power of its bits, round halves up, and clamp to 0 ... 255."""
+    """Divide the sums of each crop by 2^p, round halves up, and clamp to 0 ... 255. ``bits_B``: each crop's p."""
     unit_B111 = 2.0 ** bits_B[:, None, None, None]
     return ((sums + unit_B111 / 2) / unit_B111).floor().clamp(0, 255)

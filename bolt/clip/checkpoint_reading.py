@@ -47,7 +47,8 @@ class Checkpoint:
     Attributes:
         tensors: the tensors by name, without the parts that wrappers add.
         settings: the numbers and words in the file, or in the ``adapter_config.json`` of a LoRA, by name.
-        of_openai: whether the file is an archive in the form in which OpenAI publishes its models, all with QuickGELU.
+        of_openai: whether the file has the form of the archives in which OpenAI publishes its CLIPs. All of these CLIPs
+            use QuickGELU.
     """
 
     tensors: Mapping[str, Tensor]
@@ -142,7 +143,7 @@ def _named(value: Any, name: str, above: set[int], depth: int = 0) -> Iterator[t
 
 def _plain_name(name: str) -> str:
     """Return a tensor's name without the parts that wrappers add."""
-    name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # a whole module that peft trained beside its adapters
+    name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # peft adds it to a module that is trained whole
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 

@@ -102,8 +102,8 @@ class TimmTower(FeatureTower):
 def image_tower_of(model: nn.Module) -> ImageTower:
     """Return the frozen image tower of an open_clip model, in the class that fits its architecture.
 
-    If the tower is not CLIP's own transformer, the field ``activation`` of its shape is ``quick_gelu`` if any module of
-    the whole model is a QuickGELU. The text side counts too, because an image tower such as a ResNet has no GELU.
+    A tower other than CLIP's own transformer gets the activation ``quick_gelu`` in its shape if any module of the whole
+    model is a QuickGELU. The text side counts too, because an image tower such as a ResNet has no GELU.
 
     Raises ``UnsupportedTower`` if the tower's input is not square.
     """
@@ -144,9 +144,9 @@ def _encode_black(visual: nn.Module, side: int) -> tuple[int, set[nn.Module]]:
 def _has_named_matrices(visual: nn.Module, computing: set[nn.Module]) -> bool:
     """Return whether an image tower is a plain vision transformer of timm whose matrices can be trained by name.
 
-    Every matrix of such a tower is the weight of a linear module of a known kind, and the forward pass calls that
-    module. If the forward pass only read the weight, an adapter in place of the module would have no effect. Such a
-    tower has neither dropout nor statistics of batches.
+    In such a tower, every matrix is the weight of a linear module of a known kind, and the forward pass calls this
+    module. If the forward pass only read the weight, an adapter in place of the module would have no effect. The tower
+    must also have neither dropout nor buffers, such as the statistics of batches.
     """
     trunk: Any = getattr(visual, "trunk", None)
     patches = getattr(getattr(trunk, "patch_embed", None), "patch_size", (0, 1))

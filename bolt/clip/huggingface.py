@@ -1,4 +1,4 @@
-"""Converts CLIPs of Hugging Face transformers, tensors and configurations, to open_clip's form; and image towers back.
+"""Converts tensors and configurations of Hugging Face's CLIPs to open_clip's form, and those of image towers back.
 
 transformers has separate query, key and value matrices, and stores the projection as (embed, width). open_clip stacks
 the three matrices, and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
@@ -211,7 +211,7 @@ def open_clip_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if text["hidden_act"] != shape.activation:
         raise ValueError(f"the towers have two activations, {shape.activation!r} and {text['hidden_act']!r}")
     if text["vocab_size"] != _TEXT_DEFAULTS["vocab_size"]:
-        raise ValueError(f"its vocabulary has {text['vocab_size']} tokens, and CLIP's has 49,408")
+        raise ValueError(f"its vocabulary has {text['vocab_size']} tokens, but CLIP's vocabulary has 49,408")
     return {
         "embed_dim": shape.embed_dim,
         "quick_gelu": shape.activation == "quick_gelu",

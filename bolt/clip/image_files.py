@@ -7,22 +7,22 @@ palette, 1-bit         to RGB or grey. Otherwise Pillow would resize palette ind
 CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
 transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
                        black, depending on whether the image had to be resized. An opaque alpha channel is dropped
-a fourth band          of a TIFF, JPEG 2000, BMP or TGA: it is opacity if at least half of the visible pixels are fully
-                       opaque. Otherwise it is another band, such as near infrared: files tag both in the same way
+a fourth band          of a TIFF, JPEG 2000, BMP or TGA is either opacity or another band, such as near infrared, with
+                       the same tags. It counts as opacity if at least half of the visible pixels are fully opaque
 16-bit grey            v / 257, rounded. Pillow would clip at 255, so most images would be white. 12 bits: v / 16.06
 32-bit integers        like 16-bit grey if all values are in 0 to 65535, otherwise an error: their range is unknown
 floating point         255 v, rounded, if all values are in 0 to 1, otherwise an error
 with a stated range    255 (v - low) / (high - low), rounded and clipped. NaN and the file's "no data" are black
-zero is white          reversed, as a TIFF of an X-ray may say
+zero is white          reversed. A TIFF can state this about its values, as many X-rays do
 several frames         the first frame
 EXIF orientation       applied, except to a benchmark's images, whose published numbers were measured without it.
                        (Pillow itself always applies the orientation of a TIFF)
 damaged metadata       ignored. Truncated pixels are an error, and so is an image that exceeds Pillow's limit for
-                       decompression bombs. A JPEG without an end is one too, except in a benchmark: Pillow shows zeros
-                       in place of its pixels as grey
+                       decompression bombs. A JPEG whose end is missing is an error too, except in a benchmark: Pillow
+                       would show the missing part as grey
 =====================  ===============================================================================================
 
-If tifffile is installed, it reads TIFFs that Pillow does not: with other bands, planes or number formats.
+If tifffile is installed, it reads the TIFFs whose bands, planes or number formats Pillow does not support.
 """
 
 from __future__ import annotations
@@ -84,9 +84,11 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.bands is not None and (len(self.bands) not in (1, 3) or min(self.bands) < 1):
-            raise ValueError("bands are three (red, green, blue) or one (grey), counted from 1, such as 4,3,2")
+            raise ValueError("bands must be three numbers (red, green, blue) or one (grey), from 1, such as 4,3,2")
         if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
-            raise ValueError("a range is the value that becomes black, and the larger value that becomes white: 0,3000")
+            raise ValueError(
+                "a range must be the value that becomes black and a larger one that becomes white, such as 0,3000"
+            )
 
 
 UPRIGHT = Reading()
@@ -96,11 +98,11 @@ class ReadAs(NamedTuple):
     """How an image was read.
 
     Attributes:
-        turned: whether the EXIF orientation asks for a turn, even if it was not applied.
+        turned: whether the EXIF orientation asks for a turn, which is not always applied.
         remarks: notes on the parts of the file that are not used.
-        low, high: the least and the greatest value. If ``white`` is not 255, they are the 0.5 % and the 99.5 % quantile
-            of the stored values.
-        white: the value that becomes white.
+        low, high: the least and the greatest value of the pixels, if ``white`` is 255. Otherwise the 0.5 % and the
+            99.5 % quantile of the stored values.
+        white: the value that is white in the file's number format.
     """
 
     turned: bool = False

@@ -9,7 +9,8 @@ Resize = Literal["shortest", "squash", "longest"]
 Interpolation = Literal["bicubic", "bilinear"]
 
 LARGEST_NORM = 4
-"""No mean and no standard deviation of pixels in [0, 1] reaches this; those of pixels from 0 to 255 do."""
+"""A limit that shows for which pixels a mean or a standard deviation was computed. Those of pixels in [0, 1] are below
+the limit, and those of pixels from 0 to 255 are above it."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class InputSize:
     def encoded(self) -> Any:
         """Return the value that stands for this size when the fingerprint of an artifact is computed.
 
-        If images are resized as CLIP does it, the value is the side alone, as before the other fields existed. So older
-        artifacts keep their fingerprints.
+        For CLIP's own way to resize, the value is the side alone, as it was before the other fields were added. So
+        older artifacts keep their fingerprints.
         """
         plain = self == InputSize(self.side)
         return self.side if plain else {"side": self.side, "resize": self.resize, "interpolation": self.interpolation}
@@ -44,7 +45,7 @@ class InputSize:
     def resized(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width to which an image is resized, before it is cropped or padded.
 
-        With ``shortest``, sizes are rounded as in torchvision; with ``longest``, as in open_clip.
+        With ``shortest``, sizes are rounded as in torchvision. With ``longest``, they are rounded as in open_clip.
         """
         if self.resize == "squash":
             return self.side, self.side

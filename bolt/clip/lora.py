@@ -37,15 +37,15 @@ def holds_lora(tensors: Mapping[str, Tensor]) -> bool:
 def merge_lora(
     tensors: Mapping[str, Tensor], settings: Mapping[str, Any], frozen: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], str]:
-    """Merge a LoRA into the weights that the checkpoint holds too, or into the pre-trained tower if it holds none.
+    """Merge a LoRA into the tower in its own checkpoint, or into the pre-trained tower if the checkpoint has no tower.
 
     Args:
         tensors: the tensors of the checkpoint, by name.
         settings: numbers and words in the checkpoint: ``lora_alpha`` or ``alpha``, ``r``, ``use_rslora``.
         frozen: the tensors of the pre-trained image tower, by open_clip's visual names.
 
-    A matrix that the program merged before it saved, as loralib does, is not merged again. Weights that were trained
-    without A and B, such as biases, replace the pre-trained ones.
+    Some programs, such as loralib, merge the LoRA into a matrix before they save the checkpoint. Such a matrix is not
+    merged again. Weights that were trained without A and B, such as biases, replace the pre-trained ones.
 
     Returns:
         The merged weights with all other tensors of the checkpoint, and a note on what was merged.
@@ -153,7 +153,7 @@ def _clip_lora(
 
 
 def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the pre-trained tower's tensors by the names that the LoRA uses, transformers' or open_clip's."""
+    """Return the pre-trained tower's tensors, by transformers' or open_clip's names, as the LoRA has them."""
     if PROJECTION in frozen and any(
         "self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs
     ):

@@ -65,7 +65,7 @@ def read_values(source: PictureFile | Image.Image, image: Image.Image | None, ba
         else:
             values = both_bytes(source, image)
         if found.zero_is_white and values.dtype == np.uint8:
-            values = 255 - values  # Pillow has reversed values of 8 bits only
+            values = 255 - values  # undoes what Pillow has done: it reverses values of 8 bits, but no others
         values_HWC = np.atleast_3d(values)
         if not bands and values_HWC.shape[2] in (2, 4):
             values_HWC = values_HWC[..., :-1]
@@ -88,7 +88,7 @@ def _tiff_values(source: PictureFile) -> Stored:
         values, axes = np.asarray(file.series[0].asarray()), file.series[0].axes
         no_data, meaning = (file.pages.first.tags.valueof(tag) for tag in (NO_DATA, MEANING))
     if values.ndim not in (2, 3) or not {"Y", "X"} <= set(axes) or np.iscomplexobj(values):
-        raise ValueError(f"the file is no picture: its {values.dtype} values have the axes {axes}")
+        raise ValueError(f"the file is no picture: its values are {values.dtype}, with the axes {axes}")
     values_HWC = np.atleast_3d(np.moveaxis(values, [axes.index("Y"), axes.index("X")], [0, 1]))
     found = Stored(values_HWC, zero_is_white=meaning == 0)
     with suppress(TypeError, ValueError):

@@ -24,8 +24,8 @@ PictureFile = str | Path | BinaryIO
 """The path of a file, or an open binary file."""
 
 BITS, MEANING, SAMPLES, NO_DATA = 258, 262, 277, 42113
-"""Numbers of the TIFF tags for bits per sample, the meaning of the values (0: zero is white), samples per pixel and the
-value of missing data."""
+"""Numbers of four TIFF tags: bits per sample, the meaning of the values (0: zero is white), samples per pixel, and the
+value that stands for missing data."""
 
 _PLANAR, _EXTRA_SAMPLES, _NUMBERS = 284, 338, 339
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -46,7 +46,7 @@ _OTHER_KINDS = (
     (b"^.{128}DICM", "it is DICOM"),
     (b"^\xff\xd8\xff", "it is a JPEG of a kind that Pillow does not read"),
 )
-"""Pattern of the first 200 bytes of a file that is no picture for Pillow -> what the file is."""
+"""Pattern of a file's first 200 bytes -> what the file is. For files that Pillow does not recognise as pictures."""
 
 
 @cache
@@ -62,7 +62,10 @@ def register_formats() -> None:
 
 
 def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ...]]:
-    """Decode a file with Pillow. Return the image, or ``None`` for a TIFF that Pillow cannot read, and remarks."""
+    """Decode a file with Pillow. Return the image, and remarks on what was left out.
+
+    The image is ``None`` for a TIFF that Pillow cannot read, or would read wrongly.
+    """
     register_formats()
     try:
         return _decode(source)
@@ -143,7 +146,10 @@ def _raw_mode(arguments: Any) -> tuple[str, Callable[[str], Any]]:
 
 
 def both_bytes(source: PictureFile, image: Image.Image) -> NDArray[np.generic]:
-    """Return the pixels of an image. If Pillow has reduced 16 bits to the high byte, decode again for the low byte."""
+    """Return the pixels of an image with all of their bits.
+
+    Pillow reduces colours of 16 bits to their high byte. For such an image, the file is decoded again for the low byte.
+    """
     pixels = np.asarray(image)
     if "16 bits" not in image.info:
         return pixels

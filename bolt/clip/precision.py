@@ -91,14 +91,18 @@ def _float32_products(used: Precision) -> Iterator[None]:
 
 @contextmanager
 def _deterministic_kernels() -> Iterator[None]:
-    """Request deterministic algorithms inside the ``with`` block. The environment variable for cuBLAS stays set."""
+    """Request deterministic algorithms inside the ``with`` block.
+
+    The environment variable that cuBLAS needs for this stays set after the block.
+    """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     switches: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), switches.fill_uninitialized_memory
     only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         torch.use_deterministic_algorithms(True)
-        switches.fill_uninitialized_memory = False  # filling every new tensor takes time, and no operation needs it
+        # PyTorch would fill every new tensor. That takes time, and no operation needs it.
+        switches.fill_uninitialized_memory = False
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=only_warn)

@@ -38,7 +38,8 @@ def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
 def centre(length: int, size: int) -> int:
     """Return the position of the first of the ``size`` pixels in the middle of ``length`` pixels.
 
-    The position is negative if ``size`` exceeds ``length``, so that pixels have to be added.
+    If ``size`` exceeds ``length``, pixels have to be added. The position is then minus the number of pixels to add at
+    the front.
 
     Halves round to even, as in torchvision. If an odd number of pixels has to be added, the end gets one more than the
     front, as in open_clip.

@@ -17,15 +17,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RECOMPUTED_FROM = 2**20
-"""If ``x`` has at least this many numbers, :func:`linear_after` computes ``module(x)`` again. At ViT-B/32 this takes
-2 % of a training step, and saves two fifths of the memory of the step's activations. In the demo's small tower it would
-take 10 % of a step."""
+"""The size from which :func:`linear_after` computes ``module(x)`` again: so many numbers in ``x``. At ViT-B/32 this
+takes 2 % of a training step, and saves two fifths of the memory of the step's activations. In the demo's small tower it
+would take 10 % of a step."""
 
 
 def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:
     """Return ``linear(module(x))``, (..., m), for x (..., k), with the same bits and gradients as the plain call.
 
-    ``module(x)`` is not kept if x is large and ``linear`` is a plain linear module with a trained weight.
+    The intermediate result ``module(x)`` is not kept for the backward pass if ``x`` is large and ``linear`` is a plain
+    linear module with a trained weight.
 
     Args:
         module: a layer norm with weight and bias, or a module without parameters.

@@ -1,8 +1,8 @@
-"""Converts SigLIP and SigLIP 2 of Hugging Face transformers (``SiglipModel``) to open_clip's models of that name.
+"""Converts SigLIP and SigLIP 2 of Hugging Face transformers (``SiglipModel``) to open_clip's form.
 
-open_clip takes the image tower from timm. In the blocks, transformers has separate query, key and value matrices, where
-timm has one fused matrix. In the head that pools the image tokens, transformers has one fused matrix, where timm has a
-query matrix and a fused key-value matrix.
+open_clip takes the image tower from timm. In the blocks, timm fuses the query, key and value matrices, which are
+separate in transformers. In the head that pools the image tokens, transformers fuses all three matrices, and timm fuses
+only the key and value matrices.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ _BLOCK_MODULES = {
     "mlp.c_fc.": "c_fc",
     "mlp.c_proj.": "c_proj",
 }
-"""Beginning of a tensor's name in a block of open_clip, before ``weight`` or ``bias`` -> name of the module that holds
-the tensor in a :class:`bolt.clip.tower.Block`."""
+"""Name that a tensor has in a block of open_clip, without ``weight`` or ``bias`` at its end -> name of the module that
+holds this tensor in a :class:`bolt.clip.tower.Block`."""
 
 _LAYER_NORM = re.compile(r"ln_.*|norm\d*|fc_norm|norm_pre|[qk]_norm")
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
@@ -124,7 +124,7 @@ def check_tensors(
     Args:
         tensors: the tensors by name.
         expected: name of each tensor of the model -> its shape.
-        of: the model, for the message.
+        of: what the error message calls the model.
 
     Raises:
         TensorMismatch: if names or shapes differ. The message lists the first missing, unexpected and wrongly shaped
@@ -147,7 +147,10 @@ def check_tensors(
 
 
 def check_numbers(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Raise ``TensorMismatch`` for quantised, NaN or infinite weights. ``like``: the tensors of such a model."""
+    """Raise ``TensorMismatch`` for quantised, NaN or infinite weights.
+
+    A tensor counts as quantised if it is not floating-point, but the tensor of the same name in ``like`` is.
+    """
     for name, tensor in tensors.items():
         if tensor.is_floating_point() < like[name].is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")

@@ -32,8 +32,8 @@ class TextTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
-        prompts: learned tokens (J, K, W) in place of the words behind the start token, K for each of the first J
-            blocks. ``None`` for no such tokens, as in CLIP.
+        prompts: learned tokens (J, K, W), K for each of the first J blocks. They replace the words behind the start
+            token. ``None`` if there are no learned tokens, as in CLIP.
         block_names: prefix of the tensor names of a block, before the block's number.
     """
 
@@ -77,7 +77,7 @@ class TextTower(nn.Module):
     def copy(self) -> TextTower:
         """Return a copy that shares all tensors; adapters can be attached to the copy."""
         shared = {id(tensor): tensor for tensor in self.parameters()}
-        return copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
+        return copy.deepcopy(self, memo=shared)  # deepcopy shares the tensors in its memo
 
     def with_prompts(self, prompts_JKW: Tensor) -> TextTower:
         """Return a copy with these learned tokens, which are trainable. All other tensors are shared.
@@ -90,7 +90,7 @@ class TextTower(nn.Module):
         return clone
 
     def embed(self, tokens_PL: Tensor) -> Tensor:
-        """Embed token numbers (P, L): (P, L, W), without the embeddings of the positions."""
+        """Map token numbers (P, L) to their embeddings (P, L, W), without the embeddings of the positions."""
         return cast(Tensor, self.token_embedding(tokens_PL))
 
     def forward(self, embeddings_PLW: Tensor, ends_P: Tensor) -> Tensor:

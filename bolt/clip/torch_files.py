@@ -1,8 +1,9 @@
 """Reads a file of ``torch.save`` or a TorchScript archive without running code from the file.
 
-Both are zip archives with a pickle, ``data.pkl``, and one uncompressed member for each storage. The unpickler here
-creates tensors and plain values only. An object of any other class becomes a :class:`Foreign`, which keeps the object's
-state; the class is not loaded. Storages are mapped from the file, so an unused tensor takes no memory.
+Both kinds of file are zip archives with a pickle, ``data.pkl``, and one uncompressed member for each storage. This
+module's unpickler creates tensors and plain values only. An object of any other class becomes a :class:`Foreign`, which
+keeps the object's state; the class is not loaded. Storages are mapped from the file, so an unused tensor takes no
+memory.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class _Unpickler(pickle._Unpickler):
         return self._storage(str(key), dtype, int(numel))
 
     def load_build(self) -> None:
-        """Keep the state of a foreign object, and drop that of any other object, so that no attribute is set."""
+        """Keep the state of a foreign object. Drop the state of any other object, whose attributes are thus not set."""
         state = self.stack.pop()
         if isinstance(self.stack[-1], Foreign):
             self.stack[-1].state = state
@@ -183,7 +184,7 @@ class _Unpickler(pickle._Unpickler):
 
     def _tensor(self, storage: Tensor, offset: int, size: Any, stride: Any, *_: object) -> Any:
         found = storage.as_strided(tuple(size), tuple(stride), offset)
-        if found.numel() > storage.numel():  # strides of 0 could make terabytes of a few bytes
+        if found.numel() > storage.numel():  # strides of 0 could turn a few bytes into terabytes
             raise UnsafeFile(f"a tensor {tuple(size)} is larger than its storage")
         return found
 

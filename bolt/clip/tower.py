@@ -87,9 +87,9 @@ def check_prompts(prompts_JKW: Tensor, shape: BlockShape) -> None:
 
 
 def put_prompt(x_BTW: Tensor, prompts_JKW: Tensor | None, block: int, at: int) -> Tensor:
-    """Write the prompt of block number ``block`` into the block's input, over the K tokens from position ``at`` on.
+    """Return the input of block number ``block`` with the block's prompt in place of the K tokens from ``at`` on.
 
-    A block without a prompt gets the output of the block before it unchanged.
+    If the block has no prompt, its input is returned unchanged.
     """
     if prompts_JKW is None or block >= len(prompts_JKW):
         return x_BTW
@@ -102,8 +102,8 @@ class ImageTower(nn.Module):
 
     Attributes:
         precision: number format of the products; copies inherit it. ``None`` is the device's default.
-        prompts: learned tokens (J, K, W) behind the patches, K for each of the first J blocks (deep visual prompts, Jia
-            et al., 2022, arXiv:2203.12119). ``None`` for no such tokens, as in CLIP.
+        prompts: learned tokens (J, K, W), K for each of the first J blocks (deep visual prompts, Jia et al., 2022,
+            arXiv:2203.12119). They follow the patches. ``None`` if there are no learned tokens, as in CLIP.
         block_names: prefix of the tensor names of a block, before the block's number.
     """
 
@@ -202,7 +202,7 @@ class ImageTower(nn.Module):
         names = self.tensor_paths()
         wanted = {names[name] for name in trainable}
         shared = {id(tensor): tensor for name, tensor in self.named_parameters() if name not in wanted}
-        clone = copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
+        clone = copy.deepcopy(self, memo=shared)  # deepcopy shares the tensors in its memo
         for name, tensor in clone.named_parameters():
             tensor.requires_grad_(name in wanted)
         return clone

@@ -26,11 +26,11 @@ _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "me
 """open_clip's names of preprocessing steps -> the arguments of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
 
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-"""Pillow's numbers of interpolations, as transformers states them."""
+"""Pillow's number of an interpolation -> the interpolation's name. transformers states the number."""
 
 
 class UnknownPreprocessing(ValueError):
-    """The stated preprocessing of images is none that a backbone can have."""
+    """A backbone cannot preprocess images in the way that is stated for the weights."""
 
 
 class UnknownActivation(ValueError):
@@ -98,16 +98,16 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
     """Return the preprocessing that the weights need: ``resize``, ``interpolation``, ``mean`` and ``std``.
 
-    A value that is also CLIP's own is left out. For a pre-trained tag, open_clip lists the values. For a file,
-    ``open_clip_config.json`` or ``preprocessor_config.json`` beside the file has them. If there is neither, the values
-    are those in which all tags of the architecture agree. open_clip itself takes OpenAI's values for any file, which is
+    A value that equals CLIP's own is left out. For a pre-trained tag, open_clip lists the values. For a file,
+    ``open_clip_config.json`` or ``preprocessor_config.json`` beside the file states them. If both are missing, a value
+    is taken if all tags of the architecture have it. open_clip itself takes OpenAI's values for any file, which is
     wrong for SigLIP.
 
     Args:
         config: open_clip's configuration of the model.
         weights: a tag of open_clip, or a file.
 
-    Raises ``UnknownPreprocessing`` if the values are not such as :class:`bolt.clip.backbone.Backbone` takes.
+    Raises ``UnknownPreprocessing`` if a file cannot be read or states values that a backbone cannot have.
     """
     import open_clip  # takes seconds to import
 
@@ -159,7 +159,7 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
     if not config.get("do_normalize", True):
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     factor = 255 * (config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0)
-    if not math.isclose(factor, 1):  # the pixels that it normalises are not in [0, 1]
+    if not math.isclose(factor, 1):  # mean and std are stated for pixels in another range than [0, 1]
         mean, std = (tuple(value / factor for value in values) for values in (mean, std))
     resample = config.get("resample", 3)
     return {
@@ -181,7 +181,7 @@ def _check_preprocessing(stated: Mapping[str, Any]) -> None:
 
 
 def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
-    """Return whether the model uses QuickGELU, and the source of this statement; ``None`` if there is no statement."""
+    """Return whether the model uses QuickGELU, and what states this; ``None`` and ``""`` if nothing states it."""
     folder = file if file.is_dir() else file.parent
     with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         if (config := folder / "open_clip_config.json").is_file():
@@ -205,7 +205,8 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
 def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
     """Return the tensors of the CLIP in a checkpoint, by open_clip's names.
 
-    ``first``: open_clip's name of a tensor of this architecture. Its name in the checkpoint shows the common prefix.
+    ``first``: open_clip's name of a tensor of this architecture. In the checkpoint, all names can have a prefix. The
+    prefix is what stands before ``first`` there.
     """
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")
