@@ -103,7 +103,10 @@ def accuracy_of_surest(answers: Answers, share: float) -> float:
 
 
 def share_at_95(answers: Answers) -> float:
-    """Return the largest share of images, taken by decreasing probability, of which 95 % are classified correctly."""
+    """Return the largest share of images of which at least 95 % are classified correctly.
+
+    Images are taken by decreasing probability, and equally probable images together.
+    """
     totals, hits = _by_probability(answers)
     reached = np.flatnonzero(hits.cumsum() >= WANTED * totals.cumsum())
     return 100 * float(totals[: reached[-1] + 1].sum() / totals.sum()) if len(reached) else 0.0

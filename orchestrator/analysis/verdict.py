@@ -118,8 +118,9 @@ def verdicts_of(
         read_predictions: reads the predictions of results; without it, single datasets have no series.
         smallest_difference: in points of the metric. Methods that differ by less are level.
         saves: the kind of cost that the recommendation saves first.
-        raced: the races of the grid. At the place and k of a race, its decisions replace the tests. A race compares
-            methods within one domain, so there is then no series over all domains.
+        raced: the races of the grid. At the track, protocol, backbone, domain and k of a race, its decisions replace
+            the tests. A race compares methods within one domain, so its track, protocol and backbone have no series
+            over all domains.
     """
     races = {(race.place, race.k): race for race in raced}
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
