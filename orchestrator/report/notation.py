@@ -24,7 +24,7 @@ def digits_of(images: int) -> int:
 
 
 def k_title(k: int, metric: str = "accuracy") -> str:
-    """Return the title of a column: ``k = 4``, or the metric for k = 0, which methods without a support have."""
+    """Return the title of a column: ``k = 4``; for k = 0, which means methods without a support, the metric."""
     return f"k = {k}" if k else metric
 
 
