@@ -27,9 +27,10 @@ from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 
 FAR = 0.5
-"""Distance of a checkpoint from the pre-trained tower, divided by the norm of the pre-trained weights, above which the
-user is warned. Fine-tuning moves a tower by a few per cent of this norm. Two towers from different trainings are about
-1.4 norms apart."""
+"""Largest distance of a checkpoint from the pre-trained tower without a warning to the user.
+
+The unit is the norm of the pre-trained tower. Fine-tuning moves a tower by a few per cent of this norm. Two towers from
+different trainings are about 1.4 norms apart."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
 
 
 def _rounds_to(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are the same numbers, as they are or in half precision."""
+    """Return whether two tensors are equal, as they are or after both are rounded to float16 or bfloat16."""
     kinds = (torch.float32, torch.float16, torch.bfloat16)
     return any(torch.equal(tensor.to(kind), other.to(kind)) for kind in kinds)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FILE = "head.safetensors"
 
 SHOWN_GROUPS, SHOWN_CLASSES = 4, 6
-"""How many groups of equal classes a sentence names at most, and how many classes of a group."""
+"""How many groups of equal classes a sentence names at most, and how many classes of each group it names."""
 
 
 @dataclass(frozen=True)

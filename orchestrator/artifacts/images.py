@@ -125,9 +125,10 @@ class Images(ArtifactSpec):
 
 @dataclass(frozen=True)
 class OfTestSplit(ArtifactSpec):
-    """Base class for what a backbone computes from a dataset's test split: from its images or from the class names.
+    """Base class of artifacts that a backbone computes from the images or the class names of a dataset's test split.
 
-    ``part`` is a short name for the computed values. It is a part of the artifact's address.
+    A subclass that overrides :attr:`images` reads another split. ``part`` is a short name for the computed values. It
+    is a part of the artifact's address.
     """
 
     kind = "features"
@@ -163,9 +164,9 @@ def _no_validation_part(dataset: str) -> UserError:
 
 
 def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
-    """Return the estimated number of pixels of a dataset's image when its shortest side is reduced to ``cap`` pixels.
+    """Return the estimated pixels of one image of a dataset, after its shortest side is reduced to ``cap`` pixels.
 
-    Without ``cap``, or if the shortest side is not longer, the image keeps its size.
+    The image keeps its size if its shortest side is at most ``cap`` pixels, or if ``cap`` is ``None``.
     """
     if entry.image_side is not None:
         return min(entry.image_side, cap or entry.image_side) ** 2

@@ -33,12 +33,13 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         where: the option or file that names the backbone, for the error.
         instead: an alternative to fetching the weights, for the hint of the error.
 
-    Raises ``UserError`` if the weights cannot be fetched, or if a file of the catalog's entry does not exist.
+    Raises ``UserError`` if the weights or the tokenizer cannot be fetched, or if a file of the catalog's entry does not
+    exist.
     """
     if absent := missing_weights(entry):
         raise absent
     if not entry.weights.is_fetched:
-        if not entry.trainable_text:  # the tokenizer may be in files of the hub
+        if not entry.trainable_text:  # fetches the tokenizer, which may be files of the hub
             _load_tokenizer(entry)
         return
     import open_clip
@@ -57,7 +58,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
     except Exception as error:  # the hub, HTTP libraries and open_clip raise errors of many classes
         cause: BaseException = error
         while (deeper := cause.__cause__ or cause.__context__) is not None:
-            cause = deeper  # the error of the connection says more than the hub's
+            cause = deeper  # the connection's own error says more than the error that the hub makes of it
         reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
         offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise UserError(
@@ -90,7 +91,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     """Build the open_clip model of a catalog entry, load its weights and freeze it on ``device``.
 
     Args:
-        entry: the entry of the catalog, or a copy with the other activation.
+        entry: the entry of the catalog, or a copy with the activation swapped (GELU, QuickGELU).
         swapped: whether the activation differs on purpose from the activation that the weights were trained with.
         keep_text: whether to keep the text side in memory. Otherwise the model is loaded again whenever prompts are
             encoded, and encoding raises ``UserError`` if the weights are gone or have changed.
@@ -190,7 +191,8 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
 def _architecture(entry: BackboneEntry) -> str:
     """Return open_clip's name of the architecture. If a model-config file defines it, open_clip is told of it first."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing, so the hub should fail at once
+    # Makes child processes fetch nothing. It has no effect here, where the hub's library is imported already.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import open_clip
 
     config = architecture_path(entry)

@@ -30,14 +30,15 @@ COOP_SMALLEST_CROP = 0.08
 SHOTS_STEP = 16
 VIEWS_STEP = 20
 TEST_VIEWS_STEP = 16
-"""Numbers of shots, of views of a support and of views of a test image are rounded up to multiples of these steps, so
-that more cells share an artifact."""
+"""Steps to whose multiples the numbers of shots, of views of a support and of views of a test image are rounded up.
+Rounding lets more cells share an artifact."""
 
 FEW_SHOTS = (1, 4)
 """Support features hold 1, 4 or all stored images per class: the smallest of these numbers that is enough for a cell's
-k. If they always held all, a grid of one shot would encode sixteen times too many images. The number depends on the
-cell's k alone: if it also depended on the other k of the grid, a cell could read other features in another grid. The
-images of a batch can change the last bits of each other's features.
+k. If support features always held all images, a grid of one shot would encode sixteen times too many.
+
+The number depends on the cell's k alone, and not on the other k of the grid. So a cell reads features with the same
+bits in every grid. If other images were encoded in the same batch, the last bits could differ.
 """
 
 
@@ -74,7 +75,7 @@ class CellArtifacts:
     view_features: TestViewFeatures | None = None
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
-        """Return the test features of a scored dataset. Their attribute ``images`` is the artifact of the images."""
+        """Return the artifact of a scored dataset's test features. Its ``images`` is the artifact of the images."""
         return next(features for features in self.test_features if features.dataset == dataset)
 
     @property

@@ -36,13 +36,13 @@ from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
 
 _KEPT_WIDTHS = 10
-"""How many numbers a transformer block keeps of each token for the backward pass, divided by the tower's width.
+"""Numbers that a transformer block keeps of each token for the backward pass, in multiples of the tower's width.
 
-They are the inputs of the two layer norms (2) and of the activation (4), queries, keys and values (3), and attention's
-output (1)."""
+The block keeps the inputs of its two layer norms (2 widths) and of its activation (4), the queries, keys and values
+(3), and the output of attention (1)."""
 
 _KEPT_WIDTHS_OF_TIMM = 16
-"""``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms and activation."""
+"""The same as ``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms (2) and activation (4)."""
 
 SOURCE_SEED = 0
 """Seed of the order and crops of fine-tuning. A source is fine-tuned once, on the whole training split."""
@@ -92,7 +92,7 @@ class Source(ArtifactSpec):
 
 @dataclass(frozen=True)
 class SourceModel(Source):
-    """An image tower that this project fine-tunes. ``digest`` is that of the :class:`SourceRef` which names it."""
+    """An image tower that this project fine-tunes. ``digest`` is the digest in its :class:`SourceRef`."""
 
     title = "source models"
     gpu_share = 1.0

@@ -38,7 +38,7 @@ TOWER_FILE = "tower.safetensors"
 """The file of an image tower in any artifact: its tensors, by open_clip's visual names."""
 
 TRAINING_FACTOR = 3.0
-"""Operations of a forward and backward pass that trains all weights of a network, as a multiple of a forward pass."""
+"""Operations of a training step of all weights, forward and backward pass, divided by those of a forward pass."""
 
 FLOAT_BYTES = 4
 """Bytes of a float32 number."""
@@ -212,10 +212,10 @@ class Loadable(Protocol[Loaded]):
 
 
 class ArtifactCache:
-    """The artifacts and backbones of one store that this process has loaded. It loads others when they are first read.
+    """Cache of the artifacts and backbones of one store. Each is loaded when this process first reads it.
 
     Attributes:
-        store, data_root, catalog: the sources of artifacts, image folders and catalog entries.
+        store, data_root, catalog: where artifacts, image folders and catalog entries are read from.
         device: the torch device that this process computes on.
     """
 
@@ -257,7 +257,7 @@ class ArtifactCache:
         """Return the frozen backbone on this process's device, with the activation and precision of ``ref``.
 
         The image tower is read from the store if an intact ``FrozenTower`` is there; otherwise open_clip loads it. The
-        cache keeps one backbone, which computes in the number format of each ``ref``. Raises ``UserError`` if the
+        cache keeps one backbone; its copies for other number formats share its tensors. Raises ``UserError`` if the
         catalog entry changed since the grid was read, or if the device cannot compute in the number format of ``ref``.
         """
         from bolt.clip.precision import UnsupportedPrecision
@@ -290,7 +290,7 @@ class ArtifactCache:
             found: Value = values[key]
             return found
         while values and len(values) >= size:
-            values.popitem(last=False)  # before ``make``, because there may be no memory for both
+            values.popitem(last=False)  # before ``make``: memory may not hold the old and the new value
         made = make()
         if size:
             values[key] = made
@@ -308,7 +308,7 @@ class ArtifactCache:
         entry = self.catalog.dataset(ref.name)
         if ref not in self._checked and dataset_ref(entry, self.data_root) != ref:
             raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
-        self._checked.add(ref)  # the identity of a folder lists all its files, so it is checked once per process
+        self._checked.add(ref)  # once per process, because a check may list all files of a folder
         return entry
 
     def _load_backbone(self, tower: FrozenTower) -> Backbone:
@@ -375,7 +375,7 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if cache.store.artifact(spec.address, spec.identity) is None:
         with cache.store.building(spec.address, spec.identity) as builder:
             spec.build(cache, builder)
-        return_freed_memory()  # otherwise this process would hold the memory during its next build
+        return_freed_memory()  # otherwise this process would hold the build's memory during its next build
     return spec.address
 
 

@@ -37,11 +37,11 @@ DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
 
 KEPT_PRETRAINED_BASES = 98
-"""Number of bases of pre-trained matrices that a process keeps.
+"""Number of bases of pre-trained matrices that a process keeps. The bases that were used last are kept.
 
-It is enough for the leading and the trailing singular directions of ViT-B's 49 matrices, or for one of the two sets of
-ViT-L/14's 97 matrices. The bases that were used last are kept. If they were fewer than the matrices, a method that goes
-through all matrices in the same order would always find that the next basis has just been removed.
+A method goes through all matrices in the same order. If fewer bases were kept than there are matrices, each basis would
+be removed before it is used again. 98 bases are the leading and the trailing singular directions of ViT-B's 49
+matrices. Of ViT-L/14's 97 matrices, only the leading or only the trailing directions can be kept.
 """
 
 DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
@@ -72,7 +72,7 @@ class SourceDirections(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         backbone = catalog.backbone(self.source.backbone.name)
-        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # rows and columns, in widths: two matrices of attention, two of MLP
+        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # rows + columns of attention's and the MLP's matrices, in widths
         rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
 
@@ -151,9 +151,10 @@ class DomainTotal(ArtifactSpec):
 class SourceSet(Sources):
     """The sources of a cell, in the cell's order, read from the store.
 
-    To compute the mean task vector, the task vectors of the sources are summed. If the store has the sum of a domain
-    that covers the sources and few others, the others' task vectors are subtracted from it instead. Both ways give the
-    same bits, because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
+    The mean task vector needs the sum of the sources' task vectors. The store may have a domain's sum, which covers
+    these sources and a few others. Then the task vectors of the others are subtracted from the stored sum. Otherwise
+    the sources' task vectors are added. Both ways give the same bits, because
+    :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
     ``cache`` is the dictionary that :meth:`cached` uses.
     """
@@ -243,10 +244,10 @@ class SourceSet(Sources):
         return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """Return the sum of a domain that covers all of the cell's sources and the fewest others; and these others.
+        """Return the stored sum that covers the cell's sources and the fewest others, with the list of these others.
 
-        Return ``None`` if every such sum has at least as many other sources as the cell has sources. Then adding the
-        cell's task vectors is less work than subtracting the others.
+        Return ``None`` if there is no such sum, or if each has at least as many others as the cell has sources. Then
+        adding the cell's task vectors is less work than subtracting the others.
         """
         wanted, found = set(self._sources), []
         for stored in self._loaded.store.addresses("spectra"):
