@@ -24,8 +24,8 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
 
     Drawn datasets and datasets of scikit-learn need no files. A folder dataset needs its folder under ``data_root``,
     with the sub-folders that its split recipe reads. A manifest needs its table. A dataset of the few-shot benchmark
-    needs its split file and its folder of images. Any other dataset needs ``data_root/<name>``, which ``data prepare``
-    makes in one step when all images are there.
+    needs its split file and its folder of images. Any other dataset needs the folder ``data_root/<name>``. It has all
+    images if it exists, because ``data prepare`` gives the folder this name at the very end.
     """
     route = entry.route
     if entry.is_bundled:
@@ -86,9 +86,9 @@ def _missing_benchmark(entry: DatasetEntry, route: DasslRoute, folder: Path) -> 
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
-    """Return an error that names a file of the backbone, if the file does not exist and no program fetches it.
+    """Return an error that names the first missing file of a backbone; ``None`` if no file is missing.
 
-    Return ``None`` if there is no such file.
+    Files that a program fetches do not count as missing.
     """
     for path in (architecture_path(entry), weights_path(entry)):
         if path is not None and not path.is_file() and not (entry.weights.hub and path.suffix != ".json"):

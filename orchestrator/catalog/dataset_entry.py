@@ -52,10 +52,11 @@ class DatasetEntry(StrictModel):
         title: the name printed in tables.
         domain: key of the dataset's domain.
         route: where the images come from.
-        class_names: names in label order, or the data's own name -> words, or ``open_clip.NAME``; by default the data's
-            own names.
-        prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``, or class
-            word -> sentences, which may contain ``{}``.
+        class_names: the words for each class in prompts: a list in label order, or a mapping from the data's own names,
+            or ``open_clip.NAME`` for a list of open_clip; by default the data's own names.
+        prompts: a list of templates with ``{}`` for the words of a class, or the name of a set in
+            ``grids/prompts.yaml``, or ``open_clip.NAME``, or a mapping from a class's words to sentences, which may
+            contain ``{}``.
         renamed: the data's own name of a class -> a better name, for some classes; not together with ``class_names``.
         classes: number of classes of the head.
         mirrorable: whether a mirrored image keeps its class. A mirrored letter or arrow has another class. Images of a
@@ -195,12 +196,12 @@ class DatasetEntry(StrictModel):
 
 
 def prompt_templates(entry: DatasetEntry) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
-    """Return the prompt templates of a dataset, with ``{}`` for the class name; or class word -> sentences."""
+    """Return the prompt templates of a dataset, with ``{}`` for a class's words; or a class's words -> sentences."""
     return _open_clip_list(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
 
 
 def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
-    """Return the class names in a catalog entry, in label order; or the data's own name -> words.
+    """Return the words for the classes of a dataset, in label order; or the data's own name -> words.
 
     ``None`` means that the data's own names are used.
     """

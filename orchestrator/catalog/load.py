@@ -23,7 +23,7 @@ def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] =
     """Return a copy of a section in which every entry also has its keys as fields.
 
     With the ``fields`` ``backbone`` and ``dataset``, the entry under the keys ``vit-b-32`` and ``pets`` gets the fields
-    ``backbone: vit-b-32`` and ``dataset: pets``. ``keys``: the keys under which ``section`` itself is.
+    ``backbone: vit-b-32`` and ``dataset: pets``. ``keys``: the keys that led to ``section``.
 
     Raises ``ValueError`` for an entry that already has one of the fields.
     """
@@ -73,7 +73,7 @@ class Catalog:
     """Everything that grids can name, by key, in the order of the files.
 
     Attributes:
-        datasets, domains, backbones: the entries. A dataset has its prompts in place of the name of a prompt set.
+        datasets, domains, backbones: the entries. If a dataset names a prompt set, the set's content replaces the name.
         files: (section, key) -> path of the file that the entry is in, as messages show it.
         checkpoints: (backbone, dataset) -> adopted checkpoint.
     """
@@ -102,7 +102,7 @@ class Catalog:
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
 
     def published_names(self, backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for what has no name there."""
+        """Return the names of a backbone and a dataset in the paper's tables; ``None`` for one that is not in them."""
         known = self.datasets.get(dataset)  # ``dataset`` may be a group of a dataset's classes, which has no entry
         return self.backbone(backbone).published_as, known.published_as if known else None
 

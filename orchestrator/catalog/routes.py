@@ -184,7 +184,7 @@ class DasslRoute(StrictModel):
     blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
 
     def lacking(self, folder: Path) -> list[str]:
-        """Return the names of the needed files and folders that are not in ``folder``. The images are not counted."""
+        """Return the names of needed files and folders that ``folder`` lacks. Not every image is looked for."""
         files = [self.file.format(part=part) for part in ("train", "val", "test")] if self.file else []
         lacks = [name for name in dict.fromkeys(files) if not (folder / name).exists()]
         if self.layout in ("wnid_folders", "numbered_folders"):
@@ -199,7 +199,10 @@ class DasslRoute(StrictModel):
 
 
 def _first_listed(folder: Path, files: Sequence[str]) -> str:
-    """Return the first path in a split file, or ``.`` if there is none; a few code bases have the images beside it."""
+    """Return the path of the first image in a split file; ``.`` if there is none.
+
+    The path shows whether the images are beside the split file, as in a few code bases.
+    """
     try:
         with open(folder / files[0], encoding="utf-8") as stream:
             found = re.search(r'\[\s*\[\s*"([^"]*)"', stream.read(_HEAD))

@@ -60,9 +60,9 @@ def printable(text: str) -> str:
 
 
 def check_templates(value: Any, of_class: str | None = None) -> Any:
-    """Return ``value`` unchanged if it is a list of prompt templates or, given ``of_class``, of sentences for a class.
+    """Return ``value`` unchanged if it is a list of prompt templates or, given ``of_class``, a list of sentences.
 
-    A template has one ``{}`` for the class name. A sentence needs none.
+    A template has one ``{}`` for the class name. A sentence is for the class ``of_class`` alone and needs no ``{}``.
 
     Raises ``ValueError`` for an empty list, an empty sentence, and a template without exactly one ``{}``.
     """

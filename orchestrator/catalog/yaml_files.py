@@ -90,8 +90,8 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def _check_size(text: str) -> None:
     """Raise ``yaml.YAMLError`` if a text nests too deeply, has an alias to itself, or holds too many values."""
-    sizes: dict[str, int] = {}  # anchor -> values under it; 0 while its collection is open
-    open_: list[tuple[str | None, int]] = []  # for each enclosing collection: its anchor, its values so far
+    sizes: dict[str, int] = {}  # anchor -> number of values under it; 0 until its collection has ended
+    open_: list[tuple[str | None, int]] = []  # each enclosing collection's anchor and number of values so far
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, 1))
