@@ -51,9 +51,9 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Return the method's result, with a classifier to which the classes of a head were added.
+    """Return the method's result, with classes of a head added to its classifier after the classifier's own classes.
 
-    The added classes are those from number ``first`` of the head on. They follow the classifier's own classes.
+    The added classes are class number ``first`` of the head and all classes after it.
     """
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):
@@ -66,10 +66,11 @@ def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 
 
 
 def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Scored:
-    """Return the score of a cell's classifier on one split, and the score of the frozen backbone on the same images.
+    """Return the scores of a classifier and of the frozen backbone on one split, and the classifier's predictions.
 
-    If some classes of the head have no image in the split, the accuracy among the classes with images is included where
-    the protocol asks for it. ``adapted`` must classify all classes of the split.
+    Some classes of the head may have no image in the split. If the protocol asks for it, the scores then also tell the
+    accuracy among the classes with images. ``adapted`` must classify all classes of the split, except those of the
+    split's own head, which are added here.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
@@ -100,7 +101,7 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
             return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
     def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
-        """Return ``make()``, cached for other cells unless there is no key or only a part of the split is scored."""
+        """Return ``make()``. If there is a key and the whole split is scored, the value is cached for other cells."""
         if key is None or split.rows_N is not None:
             return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, split.dataset, key

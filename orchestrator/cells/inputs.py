@@ -32,8 +32,9 @@ values in the cache were computed."""
 class CellInputs:
     """The inputs of one cell. An artifact is read from the store when it is first used.
 
-    The cell's task and scores depend on these inputs alone. Making an instance empties the cache of values that methods
-    compute from sources, unless the values are of the same backbone, method and sources as the cell.
+    The cell's task and scores depend on these inputs alone. The process caches values that methods compute from
+    sources. Making an instance empties this cache if its values are for another backbone, method or sources than the
+    cell's.
 
     Attributes:
         cell, track, method: the cell, its track and its method.
@@ -90,11 +91,11 @@ class CellInputs:
 def _sources_cache(cell: Cell, loaded: ArtifactCache) -> dict[Hashable, Any]:
     """Return the cache of values that a method computes from the sources, such as stacked task vectors.
 
-    The values can be as large as all source models together. So the cache is kept only while cells of the same method
-    and sources follow each other. A call for a cell with another method or other sources empties it.
+    The values can be as large as all source models together. So the cache is kept only while cells of the same
+    backbone, method and sources follow each other. A call for any other cell empties it.
     """
     cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, size=1)
     if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
-        cache.clear()  # not replaced, because the kept sources of earlier cells refer to this dictionary too
+        cache.clear()  # not a new dictionary: kept sources of earlier cells would keep the values of the old one
         cache[_OWNER] = owner
     return cache

@@ -45,10 +45,10 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
     ``ValueError`` for details that are neither numbers nor texts.
     """
-    inputs = CellInputs(cell, loaded)  # first, because it frees memory that earlier cells needed
+    inputs = CellInputs(cell, loaded)  # before the peak is reset, because it frees memory of earlier cells
     reset_peak_memory(loaded.device)
     curves: dict[str, list[float]] = defaultdict(list)
-    scoring_seconds = 0.0  # spent on accuracies after each epoch, which is not training time
+    scoring_seconds = 0.0  # of scoring after each epoch, which is not training time
 
     def report(epoch: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -91,12 +91,12 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
         },
         predictions=predictions_file(predictions),
     )
-    result.check()  # here, so that an invalid result counts as a failure of the cell and not of the store
+    result.check()  # before the store checks it: an invalid result is a failure of the cell, not of the store
     return Measurement(result, predictions, adapted)
 
 
 def _group_mean(track: Track, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
-    """Return the name and value of the mean over class groups, such as ``harmonic_mean``; empty without groups."""
+    """Return name -> mean accuracy over the track's class groups, such as ``harmonic_mean``; empty without groups."""
     if track.group_mean is None:
         return {}
     accuracy = {found.dataset: found.accuracy for found in evaluations}

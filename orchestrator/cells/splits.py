@@ -61,7 +61,7 @@ def evaluation_splits(inputs: CellInputs) -> tuple[EvaluationSplit, ...]:
 def evaluation_split(
     inputs: CellInputs, dataset: DatasetRef, group: range | None = None, name: str = ""
 ) -> EvaluationSplit:
-    """Return the test split of a dataset, or its images of a group of classes.
+    """Return the test split of a dataset; given a ``group`` of classes, only the images of these classes.
 
     If the support is drawn from the test split, the largest support is left out, so that every k is scored on the same
     images. If the protocol scores on a tenth of the target's training split, this tenth is returned.
@@ -101,7 +101,7 @@ def target_labels(inputs: CellInputs, images: Images) -> Tensor:
 
     If the dataset is scored with its own class names, its classes get the numbers after those of the target's classes.
     A class of a variant of the target (ImageNet-A of ImageNet) gets the number of the target's class of the same name.
-    Raises ``UserError`` for a class of a variant that the target does not have.
+    Raises ``UserError`` if a variant has a class that the target lacks.
     """
     labels = torch.from_numpy(inputs.loaded.get(images).labels)
     target = inputs.artifacts.head.images

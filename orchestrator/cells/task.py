@@ -20,7 +20,7 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import evaluation_split
 
 _OVERLAP = 0.2
-"""Share of a drifting stream's length within which all images of one class occur."""
+"""Length of the window in which a drifting stream brings the images of one class, see :func:`drifting_order`."""
 
 
 def make_task(inputs: CellInputs) -> Task:
@@ -181,9 +181,11 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
 
 
 def drifting_order(labels_N: Tensor, generator: torch.Generator) -> Tensor:
-    """Return an order of the images, (N,), in which the classes come in random order, about a fifth of them at a time.
+    """Return an order of the images, (N,), in which the classes come one after another, in random order.
 
-    The method sees the order of the images, but no labels.
+    Each image gets a random time in the window of its class, and the images are sorted by time. A window has the length
+    ``_OVERLAP``, and the windows of C classes begin 1 / C apart. So about a fifth of many classes come at a time. The
+    method sees the order of the images, but no labels.
     """
     classes = int(labels_N.max()) + 1
     start_C = torch.randperm(classes, generator=generator) / classes

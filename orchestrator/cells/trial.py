@@ -88,7 +88,7 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     try:
         loaded = artifact_cache(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
-    except Exception:  # the cell has met the same error, which is recorded as its failure
+    except Exception:  # the cell failed with this error too, and the caller records that failure
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
