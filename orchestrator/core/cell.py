@@ -20,7 +20,7 @@ class BackboneRef:
     """A backbone: its name, a digest of its architecture, weights and activation, and the number format of its towers.
 
     Attributes:
-        precision: number format of the towers' products; ``None`` for the default of the device.
+        precision: number format of the matrix products in the towers; ``None`` for the default of the device.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Cell:
         )  # fmt: skip
 
     def __hash__(self) -> int:
-        return hash(self.id)  # the hash of all fields takes longer, and is asked for a million times for a large grid
+        return hash(self.id)  # hashing all fields takes longer, and a large grid hashes cells a million times
 
     @property
     def selects_on_test(self) -> bool:
@@ -137,7 +137,7 @@ class Cell:
             seed=data["seed"],
             listed=data.get("listed"),
         )
-        hash(tuple(vars(cell).values()))  # raises TypeError if a field that must be a name is a list
+        hash(tuple(vars(cell).values()))  # raises TypeError for a field that is a list instead of a name
         return cell
 
 
@@ -145,7 +145,7 @@ class Cell:
 def _shared(kind: type[Ref], **fields: Any) -> Ref:
     """Return a reference with these fields. Calls with equal fields return the same object.
 
-    Separate objects would take a fifth of the memory of a large grid's results.
+    Sharing the objects saves a fifth of the memory that the results of a large grid take.
     """
     return kind(**fields)
 

@@ -10,10 +10,10 @@ _Z = 1.959964
 
 
 def wilson_interval(share: float, images: float, *, comparisons: int = 1) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a share that was measured on some images, in per cent (Wilson, 1927).
+    """Return the 95 % confidence interval, in per cent, of a share that was measured on some images (Wilson, 1927).
 
     Args:
-        share: the measured share of the images, such as the share that a model classifies correctly.
+        share: the measured share of the images, from 0 to 1; for example the share that a model classifies correctly.
         images: the number of independent images.
         comparisons: the number of intervals that are looked at together. If there are several, each is wider, so that
             all of them are right at once in 95 % of cases (Bonferroni).

@@ -1,10 +1,10 @@
-"""Source models: the recipe that fine-tunes one, and the identity of a fine-tuned or an adopted one.
+"""The recipe that fine-tunes source models, and the identities of fine-tuned and of adopted source models.
 
 An adopted source model is a checkpoint that a user brings, fine-tuned elsewhere.
 
 The defaults are the recipe of the task-vector literature: AdamW, a cosine schedule with a fixed warm-up, and gradient
 clipping. The whole image tower is trained against the frozen text head. The catalog can set the number of epochs for a
-dataset. Otherwise it is the number that makes about 2,000 steps.
+dataset. Without this number, the training takes as many epochs as make about 2,000 steps.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class SourceRecipe:
             raise UserError(f"{problem['loc'][0]} is {problem['input']!r}: {problem['msg']}", where=where) from None
 
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
-        """Return this recipe with the number of epochs for a dataset.
+        """Return this recipe with its number of epochs set for a dataset.
 
-        It is the recipe's own number if set, or else the catalog's (``fine_tune_epochs``). If neither is set, it is the
-        number that makes at least ``DEFAULT_STEPS`` steps.
+        A number that the recipe has already is kept. Otherwise the number is ``fine_tune_epochs``, from the catalog. If
+        that is ``None``, the number makes at least ``DEFAULT_STEPS`` steps.
         """
         if self.epochs is not None:
             return self
@@ -87,6 +87,6 @@ class SourceRecipe:
 def adopted_source(backbone: BackboneRef, dataset: str, sha256: str) -> SourceRef:
     """Return the identity of a checkpoint that a user brings as a source model.
 
-    It covers the content of the checkpoint, the version of the conversion, the backbone and the dataset.
+    The identity covers the checkpoint's content, the version of the converting code, the backbone and the dataset.
     """
     return SourceRef(dataset, fingerprint(("adopted", CONVERSION_VERSION, backbone, dataset, sha256)))
