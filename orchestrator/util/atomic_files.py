@@ -1,4 +1,4 @@
-"""Writes files in one step, so that a reader sees the old file or the whole new file. Explains failures to people."""
+"""Writes files in one step: a reader sees the old file or the whole new file. Tells people why a write failed."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _natural(name: str) -> tuple[int, str]:
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "", otherwise: str = "") -> UserError:
     """Return the error for a name that is not in ``known``, with the nearest known names as a hint.
 
-    ``otherwise``: a line of the hint if no known name is near.
+    ``otherwise``: a line that is added to the hint if no known name is near.
     """
     names = sorted(known, key=_natural)
     near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)

@@ -30,7 +30,7 @@ of thousands of cells."""
 
 
 def encode(value: Any) -> Any:
-    """Encode ``value`` as plain JSON types: dataclasses and mappings become objects, tuples and frozensets lists.
+    """Encode ``value`` as plain JSON types: dataclasses and mappings as objects, tuples and frozensets as lists.
 
     Raises ``TypeError`` for an unknown type and ``ValueError`` for NaN or infinity.
     """
@@ -39,7 +39,7 @@ def encode(value: Any) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} has no identity: it does not equal itself or has no JSON form")
+            raise ValueError(f"{value} has no identity, because JSON has no form for it")
         return value
     if hasattr(kind, "encoded"):  # the type has its own encoding
         return encode(value.encoded())
@@ -51,7 +51,7 @@ def encode(value: Any) -> Any:
         return encoded
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise TypeError("only text keys have a canonical order")
+            raise TypeError("a mapping with an identity may have only text keys")
         return {key: encode(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
@@ -62,9 +62,9 @@ def encode(value: Any) -> Any:
 
 @cache
 def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
-    """Return a tuple for each field of a dataclass; ``None`` for any other type.
+    """Return one tuple per field of a dataclass; ``None`` for any other type.
 
-    It holds the field's name, its JSON key, and the values at which the encoding leaves the field out.
+    Each tuple holds the field's name, its JSON key, and the values at which the encoding leaves the field out.
     """
     if not dataclasses.is_dataclass(kind):
         return None
@@ -75,7 +75,7 @@ def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the canonical JSON text of ``value``: sorted keys, no spaces, floats with the fewest exact digits."""
+    """Return the canonical JSON text of ``value``: sorted keys, no spaces, floats in the shortest exact form."""
     kind: Any = type(value)
     if (members := _members(kind)) is None:
         return _text(encode(value))
@@ -84,7 +84,7 @@ def canonical_json(value: Any) -> str:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
             texts.append(key + _member_text(field))
-    # Sorting the texts sorts by key, because the quote that ends a key comes before any character of a longer key.
+    # This sorts by field name: a quote ends each name in its text, and sorts before every character of a name.
     return f"{{{','.join(sorted(texts))}}}"
 
 
@@ -101,7 +101,7 @@ def _member_text(field: Any) -> str:
 
 
 class _Same:
-    """Key of a cache that compares objects by identity, because equal objects can differ in text: ``1`` and ``1.0``."""
+    """Cache key for one object, not for its value: equal values can have different texts, as ``1`` and ``1.0`` do."""
 
     __slots__ = ("value",)
 

@@ -26,12 +26,12 @@ def usable_processors() -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """RAM in bytes.
+    """Memory in use and in total, in bytes.
 
     Attributes:
         used: unshared memory of this process and its descendants.
         total: memory of the machine or the container.
-        processes: number of these processes.
+        processes: number of processes whose memory ``used`` counts.
     """
 
     used: int

@@ -29,9 +29,9 @@ class ScratchFolder:
         self.path = Path(tempfile.mkdtemp(prefix=f"bolt-{kind}-", dir=base))
         new = self.path / f"{_LOCK}.new"
         self._lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
-        with contextlib.suppress(OSError):  # without locks, no other process removes the folder
+        with contextlib.suppress(OSError):  # on a file system without locks, folders of ended processes stay
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(new, self.path / _LOCK)  # only now, so a file of this name is always locked
+        os.rename(new, self.path / _LOCK)  # after locking, so that a file of this name is always locked
 
     def remove(self) -> None:
         """Remove the folder. Removing it twice is harmless."""
