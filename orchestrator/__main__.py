@@ -31,7 +31,7 @@ def main() -> None:
     except UserError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
-            os._exit(2)  # Ray's threads can wait forever for a lost cluster
+            os._exit(2)  # does not wait for Ray's threads, which can wait forever for the lost cluster
         sys.exit(2)
     except BrokenPackage as error:
         print(f"error: {error}", file=sys.stderr)
@@ -47,8 +47,9 @@ def main() -> None:
         print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)
         sys.exit(130)
     finally:
-        # With PyTorch and MLflow loaded, Python searches for unreachable cycles for a second while it exits, unless
-        # objects are frozen. With Triton loaded, they are not: its binding prints a page about leaks of frozen objects.
+        # While Python exits, it searches all objects that are not frozen for unreachable cycles. This takes a second if
+        # PyTorch and MLflow are loaded. If Triton is loaded, nothing is frozen, because Triton's binding would print a
+        # page about leaks of frozen objects.
         if "triton" not in sys.modules:
             gc.freeze()
 
@@ -56,7 +57,8 @@ def main() -> None:
 def _check_arguments() -> None:
     """Raise ``UserError`` for an argument that is not UTF-8, because it cannot be written into a file.
 
-    ``predict`` takes any file name. A working folder that was deleted is an error too: no library starts in it.
+    Arguments of ``predict`` are not checked, because it labels files of any name. Raise ``UserError`` also if the
+    working folder was deleted, because libraries cannot start in such a folder.
     """
     from orchestrator.util.errors import UserError
 
