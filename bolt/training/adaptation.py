@@ -53,7 +53,7 @@ def train(
 
     Args:
         min_batches: repeat the support, in other views, until an epoch has at least this many batches (aTLAS).
-        start: at test time, the tower whose most confident predictions are trusted; by default the frozen tower.
+        start: at test time, the tower whose most confident predictions become labels; by default the frozen tower.
         recipe, options: see :func:`bolt.training.loop.fit`. The options are ``relative_rates``, ``deviations``,
             ``make_optimiser`` and ``schedule``.
 

@@ -43,12 +43,12 @@ def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Lo
 def outer_gradient(
     start: Parameters, support_loss: Loss, query_loss: Loss, recipe: MetaRecipe
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Return an episode's outer gradient, by parameter of ``start`` without the head, and the episode's loss.
+    """Return an episode's outer gradient and loss. The gradient has a tensor for every parameter but the head.
 
     Let theta be the start, F(theta) the parameters after the inner steps and L the loss of the query images. The outer
     gradient is the gradient of L(F(theta)) in theta for ``maml``, the gradient of L at F(theta) for ``first_order``,
-    and theta - F(theta) for ``reptile``. The episode's loss is L(F(theta)). For ``reptile``, which has no query images,
-    it is the loss of the support images at theta.
+    and theta - F(theta) for ``reptile``. The episode's loss is L(F(theta)) or, for ``reptile``, which does not use the
+    query images, the loss of the support images at theta.
     """
     second_order = recipe.variant == "maml"
     point = {name: tensor.detach().requires_grad_() for name, tensor in start.items()}

@@ -48,7 +48,7 @@ def finetune_source(
             with ``bolt.clip.augment.SOURCE_CROP``.
         order: ``order(epoch)`` -> a permutation of the rows.
         recipe, report, on_epoch_end, resume: see :func:`bolt.training.loop.fit`.
-        in_place: train the backbone's own tower instead of a copy, which saves the memory of its weights.
+        in_place: train the backbone's own tower instead of a copy. This saves the memory of a second tower.
 
     Raises:
         bolt.training.loop.Diverged: if a loss, or a parameter at the end of an epoch, is NaN or infinite.

@@ -38,7 +38,7 @@ class TrainingRecipe(Checked):
     """The hyperparameters of a training.
 
     Attributes:
-        epochs, batch_size, learning_rate, weight_decay: of AdamW with its usual betas.
+        epochs, batch_size, learning_rate, weight_decay: hyperparameters of AdamW; its betas are PyTorch's defaults.
         warmup_fraction: share of all steps over which the learning rate rises linearly.
         warmup_steps: number of warm-up steps; if given, it replaces ``warmup_fraction``.
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
@@ -118,7 +118,7 @@ def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) ->
 
 
 def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
-    """Return AdamW with its usual betas, and the recipe's epsilon and weight decay."""
+    """Return AdamW with PyTorch's default betas, and the recipe's epsilon and weight decay."""
     fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
     return torch.optim.AdamW(
         groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=fused
@@ -168,7 +168,8 @@ def fit(
         deviations: see :class:`ReferenceDeviations`.
         make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
         schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
-        precision: number format of a step's float32 products on a GPU. If a tower is trained, pass the tower's format.
+        precision: number format in which a GPU multiplies float32 matrices during a step. If a tower is trained, pass
+            the tower's format.
 
     Raises:
         Diverged: if a loss, or a parameter at the end of an epoch, is NaN or infinite. The message names epoch and

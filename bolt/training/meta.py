@@ -78,16 +78,17 @@ def meta_learn(
         tasks: the datasets to learn on. The caller leaves the target out.
         recipe: the hyperparameters.
         seed: seed of all draws.
-        report: called after every ``REPORT_INTERVAL`` updates, and after the last update, with the number of the
-            interval between two reports and the mean ``meta_loss`` over its updates. ``meta_loss`` is the loss of the
-            query images after the inner steps or, for ``reptile``, of the support images before the inner steps.
+        report: called after every ``REPORT_INTERVAL`` updates, and after the last update. These updates are an
+            interval; ``report`` gets the interval's number, from 0, and its mean ``meta_loss``: the loss of the query
+            images after the inner steps or, for ``reptile``, of the support images before the inner steps.
         on_interval_end: called after ``report`` with the number of the interval and a function that makes a snapshot of
             the training. A snapshot holds tensors, numbers, lists and dictionaries only, so ``torch.load`` with
             ``weights_only`` reads it.
         resume: a snapshot; training continues with the update after the snapshot.
 
     Raises:
-        ValueError: if there are no tasks, if two have one name, or if a dataset has fewer images than an episode.
+        ValueError: if there are no tasks, if two tasks have the same name, or if a dataset has fewer images than an
+            episode.
         bolt.training.loop.Diverged: if a loss, or a parameter at the end of an interval, is NaN or infinite. The
             message names the update.
     """

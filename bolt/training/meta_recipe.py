@@ -19,7 +19,8 @@ class MetaRecipe(Checked):
             steps; ``reptile`` moves towards the parameters after the inner steps.
         steps: the number of outer updates.
         tasks_per_step: number of datasets per outer update; all datasets if there are fewer.
-        support, query: how many training images of a dataset the inner steps use, and how many the outer loss.
+        support, query: number of training images of a dataset that the inner steps use (``support``), and that the
+            outer loss uses (``query``).
         inner_steps, inner_rate: number and learning rate of the plain gradient steps on the support. These steps train
             the head too.
         outer_rate: learning rate of AdamW without weight decay; for ``reptile``, the fraction of the way to the

@@ -1,10 +1,10 @@
-"""Adapts to unlabelled test images with UFM: pseudo-labels, batches of two streams, two views of each image.
+"""Adapts to unlabelled test images with UFM: pseudo-labels, batches of two streams, weak and strong views.
 
 Before training, every test image is classified. For each class, the images with the highest probabilities of this class
 are *trusted*: their predictions become labels. One half of every batch are trusted images, which repeat endlessly. The
-other half are the remaining images, each at most once per epoch. :func:`bolt.training.objectives.ufm_loss` compares a
-weak and a strong view of each image. This is the test-time training of aTLAS (Zhang et al., 2024) with the batch
-halves of the BOLT authors' code.
+other half are the remaining images, each at most once per epoch. :func:`bolt.training.objectives.ufm_loss` compares the
+strong view of a trusted image with its label, and the strong view of any other image with its weak view. This is the
+test-time training of aTLAS (Zhang et al., 2024); the halves of a batch are as in the BOLT authors' code.
 
 Two errors of the original scripts are not repeated here. The aTLAS script trusts every image because of an indexing
 error. If there are too few images to trust any, both scripts trust all of them; here none is trusted.
@@ -55,7 +55,7 @@ class TwoStreams:
 
     A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
     full, so an epoch skips a few images that are not trusted. If the images that are not trusted are too few to fill
-    their half, the epoch has a single batch with all of them. If no image is trusted, they fill the whole batch.
+    their half, the epoch has a single batch with all of them. Without trusted images, whole batches are not trusted.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
