@@ -1,22 +1,24 @@
 """APE: a cache of the support on those channels of the features that tell classes apart (Zhu et al., ICCV 2023).
 
-Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The similarity of a channel is the mean, over
-all pairs of features of different classes, of the product of the two values in that channel. The variance of a channel
-is the variance of the text embeddings in it over the classes. The q channels with the highest ``-w_0 similarity + w_1
-variance`` are kept. The features f', s' on the kept channels, normalised again, make a Tip-Adapter cache. Its logits
-are added to those of the text head, which reads all channels::
+Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The samples of a class are its text embedding
+and the features of its images. For every pair of samples of different classes, the two values in a channel are
+multiplied; the similarity of the channel is the mean product. The variance of a channel is the variance of the C text
+embeddings in this channel. The q channels with the highest ``-w_0 similarity + w_1 variance`` are kept. The features
+f', s' on the kept channels, normalised again, make a Tip-Adapter cache. Its logits are added to those of the text head,
+which reads all channels::
 
     logits = scale f T^T + alpha sum_i exp(-beta (1 - f' . s'_i)) v_i onehot(y_i)
     v_i = exp(gamma log2((1 + 1e-6) / (p_i + 1e-6)))
 
-p_i is the probability of image i's class by the text head on the kept channels, without the scale. p_i is nearly 1 / C
-for every image, so the weights v_i differ little. What differs from the official code:
+p_i is the probability that the text head gives to the class of image i. It is computed on the kept channels and without
+the scale. So p_i is nearly 1 / C for every image, and the weights v_i differ little. What differs from the official
+code:
 
 - alpha and beta are chosen by leave-one-out on the support, or on validation images where the protocol gives them. The
   official code chooses alpha, beta and gamma on a validation split, and it has its own q and weights for each dataset.
   Here q is 70 per cent of the channels, both weights are 0.5 and gamma is 0.1.
 - The text is the task's head. The official code has about fifty more sentences per class from a language model.
-- Classes may have different numbers of images. Each pair of samples counts once in the mean.
+- Classes may have different numbers of images. All pairs of samples have the same weight in the mean.
 - With a single class there are no pairs, and all channels are kept.
 
 Shape legend: N support images, C classes, D joint embedding width, q kept channels.
@@ -58,10 +60,10 @@ class ApeSettings(CacheSettings):
 
 
 def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> Tensor:
-    """Return the mean product of the features of two different classes in every channel, (D,).
+    """Return the similarity of every channel, (D,): the mean product of two samples of different classes.
 
-    The samples of a class are its text and its images. In a channel, the sum of the products of all pairs of samples of
-    different classes is the square of the sum of all samples, minus each class's squared sum of its own samples.
+    The samples of a class are its text and its images. With s_c, the sum of the samples of class c in a channel, the
+    products of all pairs of samples of different classes add up to ``(sum_c s_c)^2 - sum_c s_c^2``.
     """
     sums_CD = head_CD + onehot_NC.T @ keys_ND
     counts_C = 1 + onehot_NC.sum(dim=0)
@@ -70,7 +72,7 @@ def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> T
 
 
 def best_channels(head_CD: Tensor, similarity_D: Tensor, share: float, weights: tuple[float, float]) -> Tensor:
-    """Return the numbers (q,) of the channels of highest score, best first; with a single class, of all channels."""
+    """Return the numbers (q,) of the channels with the highest scores, best first; all channels for a single class."""
     classes, width = head_CD.shape
     if classes < 2:
         return torch.arange(width, device=head_CD.device)

@@ -65,7 +65,7 @@ class AtlasSettings(TrainingRecipe):
 
 
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
-    """Draw a group for every entry of every tensor, uniformly and independently: int64 of the tensor's shape.
+    """Draw a group for every entry of every tensor, uniformly and independently; returns int64 tensors by name.
 
     Tensors of one shape have the same groups, because the seed depends on ``group_count``, ``axes`` and the shape
     only. ``tensors`` are in the tower's orientation. The groups of ``proj`` are drawn in open_clip's orientation, which
@@ -93,7 +93,7 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     def stack() -> dict[str, Tensor]:
         return stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
 
-    # With groups, the composition sorts the stacks in place, in an order of this task, so they cannot be shared.
+    # With groups, the composition sorts the stacks in place by this task's groups, so other tasks cannot use them.
     stacks = stack() if groups else sources.cached(("task vectors", settings.storage), stack)
     return Composition(base, stacks, groups, settings.partitions or 1)
 

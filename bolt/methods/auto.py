@@ -127,14 +127,14 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 def _last_view(settings: AutoSettings) -> int:
     """Return the largest number of a view whose frozen features a candidate reads.
 
-    If no candidate reads any, return 0, the number of the view that scores the candidates.
+    If no candidate reads features, return 0, because view 0 of the held-out images scores the candidates.
     """
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)
 
 
 def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
-    """Return the tower passes of all candidates on all folds, plus the costliest candidate's on the whole support."""
+    """Return the tower passes of all candidates on all folds, and of the costliest candidate on the whole support."""
     on_all = [each.tower_passes(support_size) for each in settings.parsed]
     if len(on_all) == 1:
         return on_all[0]

@@ -64,8 +64,8 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     start = pooled_start(task, settings)
     if start.sign == "relu" and not any((value > 0).any() for value in start.coefficients.values()):
         raise ValueError(
-            f"with sign relu, coefficients at or below zero are never trained, and at alpha {start.alpha.scale:g} no "
-            "coefficient is above zero; give alphas above 0, or sign free"
+            f"at alpha {start.alpha.scale:g} all coefficients are at or below zero, where sign relu gives them no "
+            "gradient; set alphas above 0, or sign free"
         )
     trainable = Trainable(
         encode=start.tower,

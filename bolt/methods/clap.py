@@ -57,7 +57,7 @@ class ClapSettings(Checked):
         constraint: ``class_adaptive`` penalises the distance from the text, with a weight for each class; ``none``
             trains by cross-entropy alone (ZS-LP).
         text_norm: length by which the unit text embeddings are multiplied, in place of the length of raw embeddings.
-        epochs, batch_size, learning_rate: of SGD with momentum 0.9.
+        epochs, batch_size, learning_rate: hyperparameters of SGD with momentum 0.9.
         views: augmented views of each image in the pool.
     """
 
@@ -70,7 +70,10 @@ class ClapSettings(Checked):
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
-    """Return lambda (C,): each class's mean probability over the rows with its label; without any, the mean lambda."""
+    """Return lambda (C,): each class's mean probability over the rows with its label.
+
+    A class without rows gets the mean lambda of the other classes.
+    """
     classes = probabilities_PC.shape[1]
     own_P = probabilities_PC.gather(1, labels_P[:, None]).squeeze(1)
     counts_C = labels_P.bincount(minlength=classes)

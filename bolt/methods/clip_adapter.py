@@ -46,7 +46,7 @@ class ClipAdapterSettings(CoopTrainingSettings):
 
     Attributes:
         ratio: share of the adapter's output in the adapted feature; the paper's alpha.
-        epochs, batch_size, learning_rate, weight_decay: of SGD with momentum 0.9.
+        epochs, batch_size, learning_rate, weight_decay: hyperparameters of SGD with momentum 0.9.
         views: augmented views that the epochs cycle through.
     """
 

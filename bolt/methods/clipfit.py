@@ -45,7 +45,8 @@ class ClipFitSettings(CoopTrainingSettings):
     """The training recipe and the weight of the distance; the defaults are the official ones for base to new classes.
 
     Attributes:
-        epochs, batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
+        epochs, batch_size, learning_rate, weight_decay: hyperparameters of SGD with momentum. The weight decay
+            is an L2 penalty.
         distance_weight: weight of ``1 - mean cos`` to the class vectors of the frozen text tower.
     """
 

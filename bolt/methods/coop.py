@@ -42,7 +42,7 @@ from bolt.util.ranges import AtLeast1
 
 _DEVIATION = 0.02
 _EPOCHS = ((1, 50), (4, 100))
-"""Pairs (largest number of images per class, default number of epochs). For more images it is ``_MOST_EPOCHS``."""
+"""Pairs (largest number of images per class, default number of epochs). For more images, ``_MOST_EPOCHS`` is used."""
 _MOST_EPOCHS = 200
 
 
@@ -57,7 +57,8 @@ class CoOpSettings(CoopTrainingSettings):
         class_specific: whether every class has a context of its own.
         class_position: where the class name stands: ``end``, ``middle`` or ``front``.
         epochs: by default 50 if no class has more than one image, 100 up to four, else 200.
-        batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
+        batch_size, learning_rate, weight_decay: hyperparameters of SGD with momentum. The weight decay is an L2
+            penalty.
         views: augmented views that the epochs cycle through.
     """
 
@@ -93,7 +94,7 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
 
 
 def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0.0) -> Adapted:
-    """Train the context, with KgCoOp's penalty ``distance_weight (1 - mean cos)`` of the distance to the text head."""
+    """Train the context with KgCoOp's penalty for the distance to the text head, ``distance_weight (1 - mean cos)``."""
     backbone, labels_N = task.backbone, task.support.labels_N
     context_KW = initial_context(task, settings).requires_grad_()
     prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
@@ -137,7 +138,7 @@ def learn_context(task: Task, settings: CoOpSettings, distance_weight: float = 0
 
 
 def tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
-    """Return an upper bound of the passes through the towers: a default number of epochs counts as 200, its maximum."""
+    """Return an upper bound of the tower passes: if ``epochs`` is not set, the largest default of 200 is assumed."""
     return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
 
 

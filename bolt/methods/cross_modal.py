@@ -58,7 +58,7 @@ class CrossModalSettings(Checked):
     """The training recipe and the mixture with the text head.
 
     Attributes:
-        batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
+        batch_size, learning_rate, weight_decay: hyperparameters of AdamW. Half of a batch are images, half are texts.
         passes: how often the training visits every image sample. The number of iterations is rounded up to a multiple
             of 100.
         iterations: the largest number of iterations, whatever ``passes`` is.

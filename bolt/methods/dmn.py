@@ -13,8 +13,8 @@ that the text predicts, if this class has a free row or a row of higher entropy.
 - An image has one view by default; the official code has 32. With ``views``, the predicted class and its entropy are
   computed as in the official code: from the mean of p over the tenth of the views of lowest entropy. The official crops
   keep half of the image or more; here all methods on views share the same crops.
-- A saved model has the memory after the last image. ``details`` give the share of images that get the same
-  class from the saved model as when they came.
+- A saved model has the memory after the last image. ``details`` give the share of images for which the saved
+  model predicts the class that was predicted when the image came.
 
 Shape legend: N images, C classes, D joint embedding width, R rows of a class.
 """

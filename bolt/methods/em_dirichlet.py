@@ -56,9 +56,11 @@ class EmDirichletSettings(Checked):
 
 
 def fit_dirichlet(alpha_CC: Tensor, mean_log_CC: Tensor) -> Tensor:
-    """Return each class's Dirichlet parameters (C, C) of maximum likelihood for its mean log q.
+    """Fit a Dirichlet density to each class by maximum likelihood; return the parameters (C, C).
 
-    The iteration starts from ``alpha_CC``.
+    Args:
+        alpha_CC: the parameters from which the iteration starts.
+        mean_log_CC: for each class, the mean of log q over its images.
     """
     for step in range(_MOST_STEPS):
         next_a = alpha_CC + 1

@@ -17,15 +17,15 @@ smallest alpha.
 
 With two images per class, the left-out image's class keeps one image, and every other class keeps two. So
 leave-one-out chooses too small an alpha. If the means are fitted without the image, but P with it, the chosen alpha is
-too large. With two images per class, the numbers of correct images of both ways are therefore added up.
+too large. With two images per class, both ways are therefore used, and their numbers of correct images are added up.
 
-Mean gain over zero-shot in points, and in brackets the smallest gain on any dataset with any draw of the support. The
-measurement is on fifteen datasets of drawn pictures, on training images outside the support, with one prompt, at k = 2
-and 4 (three draws of the support) and 8 (one draw):
+The list gives the mean gain over zero-shot in points, and in brackets the smallest gain on any dataset with any draw of
+the support. The gains were measured on fifteen datasets of drawn pictures, on training images outside the support, with
+one prompt. The three columns are k = 2 and 4 (three draws of the support) and k = 8 (one draw):
 
 - P fitted without the image: 11.5 (-12), 21.2 (-1), 26.9 (0)
 - P fitted with the image: 12.4 (-32), 21.1 (-16), 26.1 (-7)
-- numbers of both ways added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
+- both ways, with their numbers added up: 14.1 (-20), 21.0 (-16), 26.4 (-8)
 
 ``version`` 2 of this method fitted P with the image at every k. With CLIP's own features, Pets were then 2 to 14 points
 worse than zero-shot.
@@ -76,9 +76,9 @@ from bolt.util.ranges import AtLeast1, Checked, NotNegative
 ALPHAS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 """The official candidates for alpha."""
 _ENOUGH = 3
-"""If a class has fewer images, leave-one-out with P fitted to all images has a say in the choice of alpha too."""
+"""If a class has fewer images, alpha is also chosen by leave-one-out with P fitted to all images."""
 _NUMBERS = 2**23
-"""How many numbers the tensors of a block of images hold in leave-one-out: 64 MiB in float64."""
+"""Leave-one-out takes the images in blocks. The tensors of a block hold about this many numbers (64 MiB)."""
 _NO_VARIANCE = 1e-12
 """A total variance of unit features below this is rounding error of float32."""
 
@@ -124,7 +124,10 @@ class Gaussians:
 
 
 def fit_gaussians(samples_nD: Tensor, labels_n: Tensor, classes: int) -> Gaussians:
-    """Fit class means and the shared precision to unit features. A class without samples gets the other means' mean."""
+    """Fit class means and the shared precision to unit features.
+
+    A class without samples gets the mean of the other classes' means.
+    """
     samples_nD = samples_nD.double()
     onehot_nC = F.one_hot(labels_n, classes).to(samples_nD)
     counts_C1 = onehot_nC.sum(dim=0)[:, None]
@@ -156,7 +159,7 @@ def leave_one_out_logits(
         keep_precision: whether only the means are fitted without the image, and the precision with all images.
     """
     views, images, width = samples_AND.shape
-    kept = views * (images - (not keep_precision))  # samples that the precision is fitted to
+    kept = views * (images - (not keep_precision))  # number of samples to which P is fitted
     classes, others_N = len(gaussians.means_CD), views * (labels_N.bincount()[labels_N] - 1).double()
     residuals_nD = (samples_AND.double() - gaussians.means_CD[labels_N]).flatten(0, 1)
     spread_D, rotation_DD = torch.linalg.eigh(residuals_nD.T @ residuals_nD)
@@ -185,7 +188,9 @@ def leave_one_out_logits(
 
 
 def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor) -> float:
-    """Return the smallest alpha of ``ALPHAS`` with which ``text + alpha gaussian`` classifies most images correctly.
+    """Return the alpha of ``ALPHAS`` with which ``text + alpha gaussian`` classifies the most images correctly.
+
+    Ties go to the smallest alpha.
 
     Args:
         gaussians_NC: logits of one or several Gaussian classifiers. Their numbers of correct images are added up.

@@ -21,7 +21,10 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class LayerNormSettings(TrainingRecipe):
-    """The training recipe with the BOLT authors' defaults. In half of each batch, predictions serve as labels."""
+    """The training recipe with the BOLT authors' defaults. ``batch_size`` counts labelled and unlabelled images.
+
+    The labelled images are test images whose predictions serve as labels, see :mod:`bolt.training.test_time`.
+    """
 
     epochs: int = 1
     batch_size: int = 32

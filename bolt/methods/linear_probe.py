@@ -31,8 +31,8 @@ follows the BOLT authors' code:
 - The authors tried the learning rates 1e-3 and 1e-4 and kept the better one on the test split. ``candidates`` are these
   two rates.
 
-Shape legend: N support images, M of a fold, B batch, R rates, F folds, C classes, D joint embedding width, E = D + 1
-with the bias.
+Shape legend: N support images, M images that a fold trains on, H images that a fold holds out, B batch, R rates, F
+folds, C classes, D joint embedding width, E = D + 1 with the bias.
 """
 
 from __future__ import annotations

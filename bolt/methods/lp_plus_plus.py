@@ -184,7 +184,7 @@ def _adapt_officially(task: Task, settings: LpPlusPlusSettings) -> Adapted:
 
 
 class _Views:
-    """On the device: the support's labels, the text head, and ``unit(i)`` -> unit features of view i + 1, read once."""
+    """The inputs on the device: text head, labels, and ``unit(i)`` -> unit features of view i + 1, which are cached."""
 
     def __init__(self, task: Task) -> None:
         device = task.backbone.device

@@ -38,7 +38,7 @@ class MtaSettings(Checked):
 
     Attributes:
         views: views of each image, the un-augmented one first.
-        neighbours: share of the other views, the nearest ones, from which a view's bandwidth is computed.
+        neighbours: share of the other views whose distances give a view's bandwidth. The nearest views are taken.
         temperature: temperature of the trust y, lambda_y.
         agreement: weight of the agreement between views, lambda_q.
     """

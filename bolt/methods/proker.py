@@ -38,7 +38,7 @@ from bolt.task.task import Adapted, Task
 from bolt.util.ranges import NOT_EMPTY, AtLeast1, Checked, NotNegative, Positive
 
 FIXED = ((1, 3.0, 0.05), (2, 2.6, 0.05), (4, 1.5, 0.05), (8, 1.66, 0.07), (16, 1.7, 0.1))
-"""(at least this many images per class, beta, lambda): the authors' values for ImageNet."""
+"""Triples (images per class, beta, lambda): the authors' values for ImageNet, from this number of images on."""
 _MOST_ROWS = 3000
 
 
@@ -129,7 +129,7 @@ def adapt(task: Task, settings: ProKeRSettings) -> Adapted:
 
 
 def _fixed(labels_N: Tensor) -> tuple[float, float, str]:
-    """Return the authors' beta and lambda for the smallest class's number of images, and why these are used."""
+    """Return the authors' beta and lambda for the number of images of the smallest class, and the reason in words."""
     fewest = fewest_images(labels_N)
     _, beta, strength = max(pair for pair in FIXED if pair[0] <= fewest)
     return beta, strength, NO_HOLD_OUT if fewest < 2 else "fixed: too many images to leave each out"

@@ -44,7 +44,7 @@ class ProLipSettings(Checked):
     """The settings of ProLIP.
 
     Attributes:
-        learning_rate, epsilon: of Adam.
+        learning_rate, epsilon: hyperparameters of Adam.
         steps: number of steps; each takes all support images.
         views: number of augmented views that the steps cycle through.
         regularisation: lambda, the weight of the squared distance to the pre-trained projection; ``None`` is 1/k.
@@ -84,7 +84,7 @@ def train_projection(
     weight = 1 / shots if settings.regularisation is None else settings.regularisation
 
     def loss_of_rows(step: int, rows: Tensor) -> Tensor:
-        features_NW = views_NW[(step + 1) % len(views_NW)]  # the official code advances before it reads a view
+        features_NW = views_NW[(step + 1) % len(views_NW)]  # begins at the second view, as the official code does
         distance = (projection_WD - start_WD).square().sum()
         return cross_entropy(classify(features_NW @ projection_WD), labels_N) + weight * distance
 

@@ -9,7 +9,8 @@ its own. The mean and the variance of a class with few images stay near the text
     beta_c = n_c / (1 + n_c),    mu_c = unit(beta_c unit(sum z f) + (1 - beta_c) t_c)
     v_c = beta_c (mean of (f - mu_c)^2 under z) + (1 - beta_c) (v_0 + (t_c - mu_c)^2)
 
-y are the zero-shot probabilities, v_0 is their variance around the text, and n_c counts the images that z gives to c.
+y are the zero-shot probabilities, and n_c counts the images that z gives to c. v_0 is the variance of the features
+around the text embeddings, weighted by y.
 What differs from the official code:
 
 - v_0 is divided by n once. The official code does so once for every 2,500 images, so that v_0 is too small for more
@@ -47,7 +48,7 @@ class StatASettings(Checked):
         anchor: the number of images that the text counts for; it is the 1 in the formula of beta_c.
         soft_counts: whether n_c is a sum of probabilities instead of a number of images.
         neighbours: number of nearest images that an image is linked to.
-        rounds: number of rounds, each of which updates z, mu and v.
+        rounds: number of rounds. Each updates z, then mu and v; the last one updates z alone.
     """
 
     anchor: NotNegative = 1.0

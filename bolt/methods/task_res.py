@@ -59,7 +59,8 @@ class TaskResSettings(CoopTrainingSettings):
         alpha: factor on the residual.
         text_norm: length by which the unit text embeddings are multiplied; shorter if they have less than 512 numbers.
         epochs: by default 100 if no class has more than four images, else 200.
-        batch_size, learning_rate, weight_decay: of Adam; the weight decay is an L2 penalty inside the gradient.
+        batch_size, learning_rate, weight_decay: hyperparameters of Adam. The weight decay is an L2 penalty
+            inside the gradient.
         views: augmented views that the epochs cycle through.
     """
 

@@ -19,9 +19,9 @@ other numbers for other datasets, and does not say how they were chosen. alpha_n
 and sizes are the same in all official configurations.
 
 Every image is scored as it comes, as in the paper, in the order that the task's seed gives and in the un-augmented
-view. A saved model has the caches after the last image. ``details`` give the share of images that get the same
-class from the saved model as when they came. The official code's 64 views of each image, for ImageNet's variants, are
-left out.
+view. A saved model has the caches after the last image. ``details`` give the share of images for which the saved
+model predicts the class that was predicted when the image came. The official code's 64 views of each image, for
+ImageNet's variants, are left out.
 
 Shape legend: N test images, C classes, D joint embedding width, K keys in both caches.
 """
@@ -51,7 +51,7 @@ class TdaSettings(Checked):
         alpha_negative, beta_negative: weight and sharpness of the negative cache.
         capacity, capacity_negative: images per predicted class.
         entropy_low, entropy_high: an image enters the negative cache only if h, its entropy divided by log2(C), is
-            between these.
+            between these two numbers.
         mask_above: probability above which a class belongs to an image's mask.
     """
 
@@ -95,10 +95,11 @@ class LowestEntropies:
 
 
 class Caches:
-    """Both caches while test images come, as the keys, values and sharpness of one :class:`CacheClassifier`.
+    """The positive and the negative cache, to which test images are added one by one.
 
-    Every class has fixed rows of keys: first come the positive rows of all classes, then the negative rows. The value
-    of a free row is zero, so the row adds nothing.
+    One :class:`CacheClassifier` holds the keys, values and sharpness of both caches. Every class has fixed rows of
+    keys: first come the positive rows of all classes, then the negative rows. The value of a free row is zero, so the
+    row adds nothing.
     """
 
     def __init__(self, head_CD: Tensor, scale: float, settings: TdaSettings) -> None:

@@ -49,7 +49,7 @@ class TentSettings(Checked):
 
     Attributes:
         epochs: passes over the test images.
-        batch_size, learning_rate: of Adam, which takes one step per batch.
+        batch_size, learning_rate: hyperparameters of Adam, which takes one step per batch.
     """
 
     epochs: AtLeast1 = 1

@@ -11,8 +11,8 @@ The tower is ``theta_0 + alpha merged``; nothing is trained. Each task vector ha
 tensors, so all entries of a tensor with small changes can become zero. What differs from the official code:
 
 - The scale is chosen on the support, not on validation data of the sources' own tasks. The candidates are 0.1 to 2.5.
-  The official candidates begin at 0.8, but on a task of no source a smaller scale can be better. Without any data, the
-  authors' scale is 1.
+  The official candidates begin at 0.8. Here no source is a model of the target, so a smaller scale can be better.
+  Without any data, the authors' scale is 1.
 - ``keep_percent: 100`` keeps all entries. The official code fails with it.
 - If equally many entries have either sign, an entry whose sum is zero becomes zero. The official code merges the
   negative values of such an entry.

@@ -62,7 +62,7 @@ class TransClipSettings(Checked):
         text_weight: lambda, the exponent of the zero-shot probabilities; by default 1, or 0.5 with a support.
         gamma: weight of the support: all support images together weigh ``50 gamma`` times as much as the test images.
         neighbours: number of nearest images that an image is linked to.
-        rounds: number of rounds, each of which updates z, mu and v.
+        rounds: number of rounds. Each updates z, then mu and v; the last one updates z alone.
         skip_nearest: link a support image to its second to fourth nearest test images, as the official code does.
     """
 
@@ -146,7 +146,7 @@ def neighbour_votes(cosines_MJ: Tensor, nearest_MJ: Tensor, z_nC: Tensor, z_MC: 
 
 
 def log_likelihood(unit_nD: Tensor, means_CD: Tensor, variance_D: Tensor) -> Tensor:
-    """Return L (n, C): minus half the squared distance in units of the variance, without the constant."""
+    """Return L (n, C), ``-1/2 sum_d (f_id - mu_cd)^2 / v_d``, for image i and class c."""
     scaled_CD = means_CD / variance_D
     squares_n1 = (unit_nD.square() / variance_D).sum(dim=-1, keepdim=True)
     return unit_nD @ scaled_CD.T - 0.5 * (squares_n1 + (scaled_CD * means_CD).sum(dim=-1))

@@ -45,7 +45,7 @@ def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
 
 
 def directions_of_each(settings: object, width: int, sources: int) -> int:
-    """Return the number of directions per source in the largest matrices, where min(m, n) is the tower's width."""
+    """Return how many directions of each source the largest matrices need: those whose min(m, n) is ``width``."""
     return max(1, width // sources)
 
 

@@ -87,7 +87,7 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
-    """Return a function from features (B, D) to ``logit_scale * cos(feature, row)``, (B, C), for each row of the head.
+    """Return the classifier features (B, D) -> ``logit_scale * cos(feature, row)``, (B, C), for all rows of the head.
 
     The rows can have any length.
     """
@@ -97,7 +97,10 @@ def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tens
 
 
 def _after(task: Task, epochs: int) -> Task:
-    """Return the task for a stage after ``epochs`` epochs: its views, orders and epoch numbers continue theirs."""
+    """Return the task of a stage that begins after ``epochs`` epochs.
+
+    Epoch e of the stage has the views, the order and the number of epoch ``epochs + e``.
+    """
     support = replace(
         task.support,
         pixels=lambda view, rows: task.support.pixels(view + epochs, rows),

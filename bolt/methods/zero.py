@@ -4,8 +4,8 @@ Paper: arXiv:2405.18330. Of 64 views of a test image, the 30 per cent of lowest 
 class. At a tie, the other views vote in the order of their entropy. The first tied class that gets such a vote wins.
 Nothing is trained, and no other image is read. What differs from the official code:
 
-- Votes are counted. The official code sums probabilities at a temperature of machine epsilon. In half precision that is
-  a tenth of CLIP's temperature, so the sum is not a number of votes.
+- Votes are counted. The official code sums probabilities at a temperature of machine epsilon. In half precision,
+  epsilon is a tenth of CLIP's temperature, so the sum is not a number of votes.
 - If no other view votes for a tied class, the tied class with the largest summed probability wins. The official code
   then takes a class that may not be tied, or fails.
 
