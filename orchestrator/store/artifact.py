@@ -35,7 +35,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
         address: ``<kind>/<readable-name>--<8hex>``.
         identity: everything that the content depends on, as plain JSON types.
         meta: facts that the builder recorded (class names, counts, accuracies).
-        files: file name -> (path in the store, bytes, sha256).
+        files: file name -> (path in the store, size in bytes, sha256).
         tags: file name -> the tag (ETag) that a remote store gave its content when it was written.
     """
 

@@ -78,7 +78,7 @@ class NodeCache:
         If the cache lacks the file, ``fetch`` writes it to the given path. Only one process of the machine at a time
         fetches it.
 
-        Raises :class:`ChecksumMismatch` if every download has another checksum, and ``StoreUnavailable`` if the disk is
+        Raises :class:`ChecksumMismatch` if every download has a wrong checksum, and ``StoreUnavailable`` if the disk is
         full.
         """
         link = self._own / digest
@@ -152,7 +152,7 @@ class NodeCache:
             fetch(part)
 
     def _contents(self) -> Iterator[tuple[float, int, Path]]:
-        """Yield the time of last use, the bytes and the path of every file."""
+        """Yield the time of last use, the size in bytes and the path of every file."""
         for path in self._root.glob("files/*/*"):
             with contextlib.suppress(FileNotFoundError):  # another process may have removed the file
                 if path.suffix != ".lock":
@@ -171,7 +171,7 @@ class NodeCache:
             reason = DISK_ERRORS.get(error.errno or 0) or one_line(error)
             used = human_bytes(sum(size for _, size, _ in self._contents()))
             what = f"this machine's cache cannot store another file: {reason}"
-            hint = f"it holds {used}; files that running processes use stay. {FOLDER} names a folder on a larger disk"
+            hint = f"it holds {used}; files in use are kept. Set {FOLDER} to a folder on a larger disk"
             raise StoreUnavailable(what, where=str(self._root), hint=hint) from error
 
 
