@@ -1,14 +1,15 @@
 """Chooses a candidate by the held-out predictions, and estimates the accuracy of the choice on new images.
 
-The best of several candidates looks better on the images that chose it than on new images. The bootstrap measures this
-optimism: 2,000 times, it draws images with repetition and compares the accuracy of the best candidate on the drawn
-images with its accuracy on the images that were not drawn (Tsamardinos et al., 2018, "Bootstrapping the out-of-sample
-predictions for efficient and accurate cross-validation"). The mean difference is subtracted from the accuracy.
+The best of several candidates is more accurate on the images by which it was chosen than on new images. The bootstrap
+measures this optimism: 2,000 times, it draws images with repetition and compares the accuracy of the best candidate on
+the drawn images with its accuracy on the images that were not drawn (Tsamardinos et al., 2018, "Bootstrapping the
+out-of-sample predictions for efficient and accurate cross-validation"). The mean difference is subtracted from the
+accuracy.
 
 The models of the folds share most of their training images, so their errors are correlated. The interval is therefore
-wider than for as many independent images (Bates, Hastie and Tibshirani, 2021, "Cross-validation: what does it estimate
-and how well does it do it?"). Its upper end is raised, because the final model learns from more images than the models
-of the folds.
+wider than it would be for as many independent images (Bates, Hastie and Tibshirani, 2021, "Cross-validation: what does
+it estimate and how well does it do it?"). Its upper end is raised, because the final model learns from more images than
+the models of the folds.
 
 Shape legend: M candidates, N images, R draws.
 """
@@ -71,7 +72,7 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return by how much the best candidate is more accurate, on average, on the images that chose it than on others.
+    """Return the best candidate's accuracy on the images by which it was chosen minus that on others, on average.
 
     The result is a difference of accuracies, from 0 to 1.
     """

@@ -105,7 +105,7 @@ def refuse_existing(model: Path) -> None:
 def working_folder(request: Request, say: Callable[[str], None]) -> Iterator[None]:
     """Lock the working folder during the block, so that only one process writes into it.
 
-    Raises ``UserError`` if the folder cannot be made, or if the model exists once the lock is held.
+    Raises ``UserError`` if the folder cannot be made, or if another process has written the model meanwhile.
     """
     lock = request.work.with_name(f"{request.work.name}.lock")
     with ExitStack() as stack:

@@ -3,7 +3,7 @@
 Each fold of each candidate is an artifact of the store, so a killed run continues with the next fold. A candidate is
 left out if its estimated time exceeds the time left. The estimate uses the measured time of one image on this machine.
 After each fold, the time of the remaining folds is estimated again. A candidate that reads a single frozen feature of
-each image is cheap and always begins.
+each image is cheap and is always started.
 """
 
 from __future__ import annotations
