@@ -129,7 +129,8 @@ def verify(
 ) -> None:
     """Decode and count every image of datasets.
 
-    The exit code is 1 if an image cannot be decoded, or if the images have changed since the dataset was added.
+    The exit code is 1 if an image cannot be decoded, if images of your own have changed since they were added, or if
+    another dataset differs from the catalog.
     """
     from orchestrator.catalog import load_catalog
     from orchestrator.datasets.changes import changed_data

@@ -44,7 +44,7 @@ class Needs:
     """The inputs and the disk space that a grid needs on this machine.
 
     Attributes:
-        problems: the error for each backbone, dataset and checkpoint; ``None`` if it is there.
+        problems: backbone, dataset or checkpoint -> the error about it; ``None`` if it is there or ``grid`` fetches it.
         fetched: a sentence for each backbone whose weights ``grid`` will fetch.
         cells: number of cells to do.
         needed: bytes of the artifacts to build.
@@ -101,7 +101,7 @@ def needs_view(workspace: Workspace, needs: Needs) -> RenderableType:
         state = needs.state(name)
         entry = grid.backbones.get(name.removeprefix("backbone "))
         name += "" if entry is None or entry.has_matrices else ", features only"
-        table.add_row(name, Text(state, "" if state == "there" else "yellow", overflow="fold"))  # addresses are whole
+        table.add_row(name, Text(state, "" if state == "there" else "yellow", overflow="fold"))  # cuts no address
     summary = Text(f"{pluralize(needs.cells, 'cell')} to do, {human_bytes(needs.needed)} of artifacts to build")
     if not needs.fits:
         summary = Text(f"{summary}, but the store's disk has only {human_bytes(needs.free or 0)} free", "red")

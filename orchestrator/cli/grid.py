@@ -32,7 +32,7 @@ def _size(option: str, help_text: str) -> Any:
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="use only the first N cells")]
 DiskBudget = Annotated[int | None, _size("--disk-budget", "largest size of the artifacts to build, e.g. 200GB")]
 GpuMemory = Annotated[int | None, _size("--gpu-memory", "show how GPUs of that size would be packed, e.g. 40GiB")]
 Race = Annotated[
@@ -41,7 +41,7 @@ Race = Annotated[
         "--race/--no-race", help="stop measuring methods that cannot be the best any more, or measure all methods"
     ),
 ]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="run cells that are recorded as failed again")]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")]
 
 
 @with_settings
@@ -52,7 +52,7 @@ def grid(
     limit: Limit = None,
     race: Race = None,
     plan: Annotated[bool, typer.Option("--plan", help="show the plan, and run nothing")] = False,
-    local: Annotated[bool, typer.Option("--local", help="in this process, cell by cell, without Ray")] = False,
+    local: Annotated[bool, typer.Option("--local", help="run in this process, cell by cell, without Ray")] = False,
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,

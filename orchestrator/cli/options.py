@@ -50,7 +50,7 @@ def store_url(store: str) -> str:
         raise UserError(
             f"{store!r} is neither a folder nor a URL",
             where="--store",
-            hint=f"did you mean {half[1]}://{store[half.end() :]}? A folder of that name is ./{store}",
+            hint=f"did you mean {half[1]}://{store[half.end() :]}? To use a folder of that name, give ./{store}",
         )
     return store if "://" in store else os.path.abspath(os.path.expanduser(store))
 
@@ -123,13 +123,13 @@ Templates = Annotated[
     list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
 ]
 WordTable = Annotated[
-    Path | None, typer.Option("--words", metavar="CSV", help="words of the classes, as folder,word[,sentence...]")
+    Path | None, typer.Option("--words", metavar="CSV", help="table of class words: folder,word[,sentence...]")
 ]
 Bands = Annotated[
-    str | None, typer.Option("--bands", metavar="R,G,B", help="bands of the image files to read, as 4,3,2; or one")
+    str | None, typer.Option("--bands", metavar="R,G,B", help="read these bands of the image files, as 4,3,2; or one")
 ]
 Range = Annotated[
-    str | None, typer.Option("--range", metavar="LOW,HIGH", help="values of measured images from black to white")
+    str | None, typer.Option("--range", metavar="LOW,HIGH", help="pixel values that become black and white")
 ]
 Mirrorable = Annotated[
     bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")

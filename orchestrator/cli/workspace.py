@@ -90,7 +90,7 @@ def results_overrides(grid: str, settings: RunSettings, given: list[str] | None)
     values = set_values(Store(settings.store_url).files, grid, given)
     if values and given is None:
         same = shlex.join(word for value in values for word in ("--set", value))
-        note = f"note: {same} is taken from the last run of {Path(grid).stem}; --set '' takes no value"
+        note = f"note: {same} is taken from the last run of {Path(grid).stem}; give --set '' to use none"
         typer.echo(printable(note), err=True)
     return values
 
