@@ -41,7 +41,8 @@ class SourceResolver:
         backbone: (name, activation, precision) -> reference to the backbone in a number format, with the activation
             ``as_trained`` or with the swapped activation.
         models: (datasets, backbone, recipe, adopted) -> references to source models, one for each dataset. If
-            ``adopted``, a checkpoint in the catalog is taken. Without one, the recipe fine-tunes the backbone.
+            ``adopted``, a checkpoint that the catalog has for a dataset is the model. Every other model is fine-tuned
+            from the backbone by the recipe.
         listed: (dataset, k, seed) -> digest of the user's file that lists a support.
         plans: all source models that were referred to so far, and how they are made.
     """
