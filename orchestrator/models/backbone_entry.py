@@ -51,7 +51,8 @@ def backbone_entry(
         pretrained: a tag of open_clip; ``None`` if ``file`` is given.
         file: a file with the weights of a whole CLIP in open_clip's layout; ``None`` if ``pretrained`` is given.
         name: the key in the catalog; ``None`` makes one from the architecture and the tag or file.
-        quick_gelu: the activation; ``None`` if the tag, or a configuration beside the file, determines it.
+        quick_gelu: whether the activation is QuickGELU; ``None`` if the tag, or a configuration beside the file, says
+            which activation it is.
 
     Raises ``UserError`` for an unknown model or tag (naming the nearest), a tower that cannot be adapted, an
     activation that is unknown or contradicts the weights, and a file that does not fit.

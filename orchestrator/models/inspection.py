@@ -66,7 +66,7 @@ class SplitPredictions:
         return self._by_confidence(self.predicted != self.labels)
 
     def right_alone(self, others: Sequence[str]) -> list[int]:
-        """Return the indices of images that this cell classifies correctly and every rival of ``others`` wrongly.
+        """Return the indices of images that this cell classifies correctly and all cells in ``others`` misclassify.
 
         The most confident prediction comes first.
         """
