@@ -113,7 +113,7 @@ class Backbone:
 
     @property
     def activation(self) -> Activation:
-        """``gelu`` or ``quick_gelu``. With the wrong activation, features are wrong without an error."""
+        """``gelu`` or ``quick_gelu``. A wrong activation gives wrong features, but raises no error."""
         return self.tower.shape.activation
 
     @property

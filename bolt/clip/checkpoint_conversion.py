@@ -30,7 +30,8 @@ CONVERSION_VERSION = 2
 _CLASS_EMBEDDING = "class_embedding"
 _HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
 _AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?)([._]|\d|$)")
-"""Matches names of tensors in a running average of the weights, such as ``state_dict_ema.`` and ``ema_model.``."""
+"""Pattern that matches a tensor's name if the tensor is part of a running average of the weights. Such names begin with
+``state_dict_ema.`` or ``ema_model.``, for example."""
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _clip_lora(
 
 
 def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the pre-trained tower's tensors, by transformers' or open_clip's names, as the LoRA has them."""
+    """Return the pre-trained tower's tensors: by transformers' names if the LoRA uses these, else by open_clip's."""
     if PROJECTION in frozen and any(
         "self_attn" in name or ".fc" in name or "visual_projection" in name for name in pairs
     ):

@@ -205,8 +205,8 @@ def _stated(file: Path, architecture: str) -> tuple[bool | None, str]:
 def _whole(tensors: dict[str, Tensor], first: str, file: Path) -> dict[str, Tensor]:
     """Return the tensors of the CLIP in a checkpoint, by open_clip's names.
 
-    ``first``: open_clip's name of a tensor of this architecture. In the checkpoint, all names can have a prefix. The
-    prefix is what stands before ``first`` there.
+    ``first``: open_clip's name of a tensor of this architecture. If a prefix precedes this name in the checkpoint, the
+    prefix is removed from all names.
     """
     if holds_lora(tensors):
         raise TensorMismatch(f"{file} is a LoRA, not a whole CLIP: adopt it as a source, or merge it first")

@@ -47,7 +47,7 @@ class AdapterSettings(Checked):
         dropout: share of an adapter's inputs that is set to zero in training. Query, key and value draw separately.
         targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
         last_blocks: adapters are attached to this many blocks at the end of a tower; 0 means all blocks.
-        match_sources: a number of sources. The image tower's adapters may have as many parameters as BOLT has
+        match_sources: a number of sources. The image tower's adapters may have at most as many parameters as BOLT has
             coefficients with this number of sources. Blocks are adapted from the last one backwards, as long as the
             adapters stay within this limit. 0 sets no limit.
     """

@@ -230,7 +230,7 @@ def _contract(
     state: _State,
     weight: Tensor,
 ) -> None:
-    """Add what the gradient of one composed weight contributes to the coefficients' gradient; free the former."""
+    """Add one composed weight's contribution to the coefficients' gradient, and free the weight's own gradient."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return

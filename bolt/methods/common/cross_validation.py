@@ -26,8 +26,8 @@ from bolt.task.task import EVALUATION_VIEW, Support, Task
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
 """The text in a method's ``details`` if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
-"""Limit for the numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A fold that exceeds this
-limit is a stack by itself."""
+"""Largest count of numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A fold that needs more
+is a stack by itself."""
 
 
 class FoldStack(NamedTuple):
@@ -112,7 +112,7 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
 
 
 def summed(correct: Iterable[Tensor]) -> list[int]:
-    """Return the sum of some counts, given the result of :meth:`FoldStack.correct` for every stack of folds."""
+    """Return the sum over all stacks of folds of the counts that :meth:`FoldStack.correct` returned for each stack."""
     total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
     return total
 

@@ -1,8 +1,8 @@
 """BOLT's training-free start: the sources' pooled changes are added to a tower, at the scale that scores best.
 
 Each weight matrix gets a basis, by default one made of the sources' singular directions. Each source's task vector has
-coefficients in this basis. The sources' coefficients are pooled, by default into their mean. The update of the matrix
-has the pooled coefficients times a scale alpha. Of several candidates for alpha, the one that scores best is used.
+coefficients in this basis. The sources' coefficients are pooled, by default into their mean. The pooled coefficients
+times a scale alpha are the matrix's update. Of several candidates for alpha, the one that scores best is used.
 
 Shape legend: r columns of a matrix's basis, each with one coefficient.
 """
