@@ -72,7 +72,7 @@ class ModelParts:
             )
 
     def changed_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that differ from the frozen tower's and are not in ``change``, by open_clip's names.
+        """Return the tower's changed tensors, without those in ``change``: open_clip's name -> tensor.
 
         Raises ``ValueError`` if ``frozen`` is ``None``.
         """

@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Any
 
 LEVEL = 0.05
-"""Level of the test of a threshold."""
+"""Significance level of the test that a threshold has to pass."""
 
 DEPENDENT = 1.4
 """Number of held-out images that count as one independent image. Held-out predictions are not independent: the models
