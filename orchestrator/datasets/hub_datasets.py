@@ -104,7 +104,7 @@ def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
 
 
 def _fetch(entry: DatasetEntry, data_root: Path, console: Console, endpoint: str | None) -> None:
-    """Fetch the files of an entry into its partial folder, and then rename the folder."""
+    """Fetch the files of an entry into the folder ``NAME.partial``, and rename this folder when it is complete."""
     inner = partial_folder(entry, data_root)
     size = sum(file.size or 0 for file in needed_files(entry, endpoint)[1].values())
     print_line(f"{entry.name}: {human_bytes(size)} from {entry.licence}", console)

@@ -210,7 +210,7 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     if None in parts:
         row = parts.index(None)
         what = f"row {row + 1}: the split {given[row]!r} is neither train nor test"
-        raise UserError(what, where=str(table), hint="write train, test or val; val is not used")
+        raise UserError(what, where=str(table), hint="write train, test or val; rows of val are not used")
     return parts
 
 
