@@ -59,7 +59,7 @@ class ArtifactSpec(ABC):
         version: raised when ``build`` changes its output. Artifacts of an older version are then not used any more.
         kind: the folder in the store.
         gpu_share: the share of a GPU that a build asks for. If ``gpu_mib`` estimates the memory, a build may ask for a
-            smaller share. A kind with 0 is built on the CPU on every machine.
+            smaller share. A kind whose share is 0 is built on the CPU on every machine.
         cache_size: the number of loaded artifacts of this kind that a process keeps in memory.
     """
 

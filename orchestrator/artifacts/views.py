@@ -23,7 +23,7 @@ from orchestrator.datasets.images import Images
 from orchestrator.util.identity import ADDED_LATER
 
 KEPT_BYTES = 2 * 2**30
-"""Bytes of pixels of one set of images that may stay on the GPU. 16 photographs of each of 200 classes take 1.8 GB."""
+"""Most bytes that the pixels of a set of images may take on the GPU. 16 photographs each of 200 classes take 1.8 GB."""
 
 ImageViews: TypeAlias = "Images | DeviceImages"
 """Images whose views are made on the host, or on a GPU."""

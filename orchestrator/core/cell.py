@@ -71,8 +71,9 @@ class Cell:
         domain: the family of datasets that share sources.
         dataset: the target, to which the method adapts.
         evaluate_on: the datasets whose test splits are scored. Most tracks score the target only.
-        sources_rule: which datasets give no source model. ``leave_one_out``: the target and the scored datasets.
-            ``leave_group_out``: related datasets too. ``none`` for methods that use no sources.
+        sources_rule: the rule that leaves datasets out of the sources. ``leave_one_out`` leaves out the target, the
+            scored datasets and other splits of their images; ``leave_group_out`` also related datasets. ``none`` is for
+            methods that use no sources.
         sources: the source models, in a fixed order; empty for methods that use none.
         shots: labelled images per class; 0 for methods that use no support.
         method: the method, with its settings.

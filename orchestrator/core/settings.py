@@ -12,7 +12,7 @@ class RunSettings:
 
     Attributes:
         store_url: root of the store.
-        data_root: folder of the user's image folders, if there are any.
+        data_root: folder that holds the datasets' folders; ``None`` if no data root is given.
         threads: CPU threads of torch. Every manifest records them, because they change the rounding of sums.
         device: ``cpu``, ``cuda``, or ``None`` for the best available device.
         catalog_files: the user's own catalog files.

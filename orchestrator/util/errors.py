@@ -29,7 +29,7 @@ class UserError(Exception):
 
 
 LONGEST = 200
-"""Most characters of a user's value in a message."""
+"""Largest number of characters of a user's value that a message shows."""
 
 
 def shorten(text: str, limit: int = LONGEST) -> str:

@@ -98,7 +98,7 @@ def local_gpus() -> tuple[Gpu, ...]:
 
 
 def parse_nvidia_smi(output: str) -> tuple[Gpu, ...]:
-    """Return the GPUs in the output of ``nvidia-smi`` for the fields ``_SMI_FIELDS``, in which memory is in MiB."""
+    """Return the GPUs in the output of ``nvidia-smi``, which prints ``_SMI_FIELDS`` of each, with memory in MiB."""
     found = []
     for line in output.splitlines():
         fields = [field.strip() for field in line.split(",")]

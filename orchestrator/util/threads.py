@@ -12,11 +12,11 @@ from orchestrator.util.machine import usable_processors
 Result = TypeVar("Result")
 
 MAX_THREADS = 4
-"""Most threads of a pool. Pillow decodes and resizes without the interpreter's lock, but the other work holds the lock,
-so more than about four threads would wait for the lock."""
+"""Largest number of threads in a pool. Pillow decodes and resizes without the interpreter's lock, but the other work
+holds the lock, so more than about four threads would wait for the lock."""
 
 AHEAD = 4
-"""Most results per thread that may wait for an earlier result. This bounds the memory."""
+"""Largest number of results per thread that wait until an earlier result is ready. This bounds the memory."""
 
 
 def thread_map(work: Callable[[int], Result], count: int) -> Iterator[Result]:
