@@ -34,7 +34,7 @@ class Weights(StrictModel):
         if (self.file is None) == (self.pretrained is None):
             raise ValueError("needs either 'file' or 'pretrained'")
         if self.hub is not None and self.file is None:
-            raise ValueError("needs 'file', the file of the repository")
+            raise ValueError("'hub' needs 'file', the path of the weights in the repository")
         return self
 
     @property

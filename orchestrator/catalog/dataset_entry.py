@@ -63,8 +63,8 @@ class DatasetEntry(StrictModel):
             dataset with such classes are never flipped for the views of a support.
         exif_rotation: whether images are rotated by their EXIF orientation. Off for benchmarks, because their published
             numbers were measured without rotation. Images of the user's own folders and tables are always rotated.
-        bands: numbers of the red, green and blue bands in the files, or of the grey band, from 1; by default the first
-            bands.
+        bands: numbers of the red, green and blue bands in the files, or of the grey band, counted from 1; by default
+            the first bands.
         range: the values that become black and white, for measured data; by default the range of the number format.
         image_side: typical side of the images in pixels. It is used to estimate their bytes, and to decide whether
             large images of a support are stored in a smaller size.
@@ -117,7 +117,7 @@ class DatasetEntry(StrictModel):
     def _check_class_names(cls, value: Any) -> Any:
         if isinstance(value, str) and not value.startswith(OPEN_CLIP):
             raise ValueError(
-                f"{value!r} is no list of names, no mapping from folder name to words, and no {OPEN_CLIP}NAME"
+                f"{value!r} is neither a list of names, nor a mapping from folder name to words, nor {OPEN_CLIP}NAME"
             )
         names = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
         if isinstance(names, list | tuple):

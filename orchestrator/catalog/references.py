@@ -94,7 +94,7 @@ def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
         where=str(folder / DRAWS_FOLDER),
         hint=f"there are {', '.join(present[:4])}"
         if present
-        else "Dassl writes them when it runs; or use another draw",
+        else "Dassl writes such files when it runs; or give the protocol another support_draw",
     )
 
 
