@@ -216,7 +216,7 @@ def part_of(name: str) -> str | None:
 
 
 def dataset_folder(folder: Path) -> Path:
-    """Return the folder that holds the parts: the only sub-folder if parts are in it, and otherwise ``folder``."""
+    """Return the folder that holds the parts: ``folder``, or its only sub-folder if the parts are in that one."""
     inner = class_folders(folder)
     if len(inner) == 1 and not images_in(folder) and _part_of_folder(inner[0].name) is None and part_folders(inner[0]):
         return inner[0]

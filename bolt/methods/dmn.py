@@ -1,4 +1,4 @@
-"""DMN: a memory of features for each class that answers every query anew, without training (Zhang et al., CVPR 2024).
+"""DMN: makes a class vector for every query from a memory of each class, without training (Zhang et al., CVPR 2024).
 
 Paper: "Dual memory networks", arXiv:2403.17589. The static memory has the support images, the dynamic memory has the
 test images so far. The text embedding is a row of both. For a query f, the vector of a class is the sum of its rows m,

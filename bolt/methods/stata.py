@@ -1,4 +1,4 @@
-"""StatA: Gaussian classes of the test images that are anchored to the text (Zanella et al., CVPR 2025).
+"""StatA: classifies all test images together, by Gaussian classes anchored to the text (Zanella et al., CVPR 2025).
 
 Paper: arXiv:2501.03729. As in TransCLIP, all test images are classified together: z are their class probabilities, mu
 the means of the classes, and W links each image to the 3 nearest other images. Here every class has a variance v_c of

@@ -199,7 +199,7 @@ class AdapterClassifier(CosineClassifier):
 
 @dataclass(frozen=True, eq=False)
 class TransductiveClassifier(Classifier):
-    """TransCLIP and StatA: for an adapted image, the classifier repeats the class probabilities that the method found.
+    """TransCLIP, StatA, EM-Dirichlet: for an adapted image, repeats the class probabilities that the method found.
 
     An adapted image is one that the method adapted to. A query with a cosine above ``1 - 1e-6`` to an adapted image is
     that image. The logits of the query are then the logarithms of the image's class probabilities. Any other query with

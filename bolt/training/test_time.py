@@ -54,8 +54,8 @@ class TwoStreams:
     """The rows of each batch: first images that are not trusted (half of the batch, rounded up), then trusted images.
 
     A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
-    full, so an epoch skips a few images that are not trusted. If the images that are not trusted are too few to fill
-    their half, the epoch has a single batch with all of them. Without trusted images, whole batches are not trusted.
+    full, so an epoch skips a few images that are not trusted. If these are too few for half a batch, the epoch has a
+    single, smaller batch with all of them. If no image is trusted, a whole batch consists of images that are not.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
