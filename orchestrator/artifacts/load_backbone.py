@@ -1,6 +1,6 @@
 """Fetches the pre-trained weights of a backbone before a run, and loads a backbone as a frozen CLIP.
 
-Loading checks the activation and the sizes. It only reads files on this machine, because cells never use the network.
+Loading checks the activation and the sizes. Weights that were fetched are read from this machine, without a network.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SourceRecipe:
     """Hyperparameters of the fine-tuning that makes one source model.
 
     Attributes:
-        epochs: passes over the training split. ``None`` takes the catalog's number, or as many as make 2,000 steps.
+        epochs: passes over the training split. ``None``: the catalog's number, or else as many as make 2,000 steps.
         batch_size: images per optimiser step.
         learning_rate: AdamW's highest rate, at the end of the warm-up; afterwards it falls to zero as a cosine.
         weight_decay: AdamW's decoupled decay.
