@@ -7,15 +7,14 @@ import gc
 import os
 import sys
 
+from bolt.util.start import prepare_process
+
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 """Errors of a full or read-only disk, which the user can fix. They are shown without a traceback."""
 
 
 def main() -> None:
     """Run the ``orchestrator`` command."""
-    from bolt.util.utf8_mode import start_in_utf8_mode
-
-    start_in_utf8_mode()
     # Python searches for unreachable cycles after every 700 new objects. A plan of 44,516 cells makes millions of
     # objects that stay, and the searches took 0.5 s of its 5.5 s.
     gc.set_threshold(100_000, 20, 20)
@@ -72,4 +71,5 @@ def _check_arguments() -> None:
 
 
 if __name__ == "__main__":
+    prepare_process()
     main()

@@ -166,10 +166,16 @@ def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
     return metrics
 
 
+def _at_largest_k(results: Sequence[Result]) -> list[Result]:
+    most = max(result.cell.shots for result in results)
+    return [result for result in results if result.cell.shots == most]
+
+
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
     """Return the run of the whole grid: each method's mean over datasets, backbones and seeds at its largest k.
 
-    Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name.
+    Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name. The mean
+    of a method that lacks a dataset or a backbone is not comparable. So it is named ``accuracy_on_fewer_datasets``.
     """
     groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
@@ -180,12 +186,15 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
     ]
     for (track, protocol), by_method in sorted(groups.items()):
         prefix = f"{track}/{protocol}/" if len(groups) > 1 else ""
-        for method, group in sorted(by_method.items()):
-            most = max(result.cell.shots for result in group)
-            scores = [result.accuracies for result in group if result.cell.shots == most]
+        largest_k = {method: _at_largest_k(group) for method, group in sorted(by_method.items())}
+        targets = {method: {(r.cell.backbone, r.cell.dataset) for r in group} for method, group in largest_k.items()}
+        every = set().union(*targets.values())
+        for method, group in largest_k.items():
+            scores = [result.accuracies for result in group]
             mean = fmean(score for score, _ in scores)
             gain = mean - fmean(zero_shot for _, zero_shot in scores)
-            metrics.append((f"accuracy/{prefix}{method}", mean, 0))
+            fewer = "" if targets[method] == every else "_on_fewer_datasets"
+            metrics.append((f"accuracy{fewer}/{prefix}{method}", mean, 0))
             metrics.append((f"gain_over_zero_shot/{prefix}{method}", gain, 0))
     selects = any(result.cell.selects_on_test for result in results)
     methods = sorted({label.method for label in labels.values()})

@@ -76,3 +76,11 @@ def test_a_name_that_is_not_utf8_is_one_line(tmp_path: Path, words: tuple[str | 
     assert done.returncode == 2
     assert b"is not UTF-8\n  rename the file or folder\n" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("module", "words"), [("orchestrator", ("data", "list")), ("bolt", ("--help",))])
+def test_a_module_of_the_users_hides_none_of_pythons(tmp_path: Path, module: str, words: tuple[str, ...]) -> None:
+    """``random.py`` beside the images was imported in place of Python's module."""
+    (tmp_path / "random.py").write_text("raise RuntimeError('the user')")
+    ended = run(tmp_path, *words, module=module)
+    assert ended.returncode == 0, ended.stderr.decode()

@@ -178,6 +178,15 @@ def test_the_grids_headline_numbers_keep_tracks_and_protocols_apart() -> None:
     assert metrics_of(alone)["accuracy/bolt", 0] == 61.5
 
 
+def test_a_mean_over_fewer_datasets_has_another_name() -> None:
+    easy = [samples.result(samples.cell(1, method=method), accuracy=90.0) for method in ("bolt", "tip_adapter")]
+    hard = samples.result(samples.cell(1, dataset="hard"), accuracy=50.0)
+    metrics = metrics_of(summary_runs([*easy, hard], describe, GRID)[-1])
+    assert metrics["accuracy/bolt", 0] == 70.0
+    assert metrics["accuracy_on_fewer_datasets/tip_adapter", 0] == 90.0
+    assert ("accuracy/tip_adapter", 0) not in metrics
+
+
 def test_own_classes_and_details_are_tracked() -> None:
     result = samples.result(replace(samples.cell(), track="ood"))
     target, rare, sketch = (

@@ -1,0 +1,25 @@
+"""Prepares a process that ``python -m`` started, before it imports anything else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def prepare_process() -> None:
+    """Restart this process in UTF-8 mode if it needs that, and search no working folder for modules.
+
+    In the locale ``C`` with ``PYTHONUTF8=0``, Python uses ASCII for file names. A name with an umlaut could then be
+    neither printed nor written into a file.
+
+    ``python -m`` searches the working folder for modules first. A user's ``random.py`` there would hide Python's own
+    module. The folder is still searched if the project lies in it.
+    """
+    if sys.getfilesystemencoding() == "ascii" and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    project = Path(__file__).parents[2]
+    if not sys.flags.safe_path and not Path(sys.path[0]).samefile(project):
+        del sys.path[0]
+        os.environ["PYTHONSAFEPATH"] = "1"  # for the processes that this one starts
