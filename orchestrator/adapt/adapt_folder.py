@@ -88,7 +88,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
             say(f"candidates, on {images.folds} held-out folds:")
         else:
             alone = images.class_names[images.pictures.index(1)]
-            say(f"class {alone!r} has one image, so nothing can be held out: the first candidate is taken")
+            say(f"class {alone!r} has one picture only, so nothing can be held out: the first candidate is taken")
         trials = measure_candidates(candidates, plan, images, request.minutes, loaded, console)
         if images.folds:
             held_out = [trial.held_out for trial in trials]

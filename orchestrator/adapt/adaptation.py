@@ -96,7 +96,7 @@ def summary_lines(done: Adaptation) -> list[str]:
     request, choice = done.request, done.choice
     lines = [f"chosen: {done.chosen.text}"]
     if choice.expected is None:
-        lines.append("  the accuracy cannot be estimated: a class has one image")
+        lines.append("  the accuracy cannot be estimated: a class has one picture only")
     else:
         lines.append(f"  expect {choice.expected:.1f} % on new images ({choice.low:.1f} to {choice.high:.1f})")
         if done.is_at_chance:
@@ -163,7 +163,7 @@ def adapt_card(done: Adaptation, trainable_parameters: int, manifest: Manifest) 
     )
     tried = pluralize(sum(trial.is_measured for trial in done.trials), "candidate")
     if choice.expected is None:
-        notes = ["The accuracy on new images cannot be estimated: a class has one image."]
+        notes = ["The accuracy on new images cannot be estimated: a class has one picture only."]
     else:
         notes = [
             f"Expect {choice.expected:.1f} % on new images of the same kind (95 % interval {choice.low:.1f} % to "

@@ -174,8 +174,8 @@ def _at_largest_k(results: Sequence[Result]) -> list[Result]:
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
     """Return the run of the whole grid: each method's mean over datasets, backbones and seeds at its largest k.
 
-    Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name. The mean
-    of a method that lacks a dataset or a backbone is not comparable. So it is named ``accuracy_on_fewer_datasets``.
+    Different tracks or protocols are never averaged. If a grid has several, they are part of the metric's name. If a
+    method lacks a dataset or a backbone, its mean is not comparable, and is named ``accuracy_on_fewer_datasets``.
     """
     groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:

@@ -175,7 +175,7 @@ def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_
     (tmp_path / "ware" / "red_mug" / "again.jpg").symlink_to(next((tmp_path / "ware" / "red_mug").iterdir()))
     said = io.StringIO()
     done = adapt(tmp_path, ("gda(views=1)", "zero_shot"), said)
-    assert f"class {done.images.class_names[0]!r} has one image" in said.getvalue()
+    assert f"class {done.images.class_names[0]!r} has one picture only" in said.getvalue()
     assert done.chosen.text == "gda(views=1)"
     assert done.choice.expected is None
     assert "cannot be estimated" in (tmp_path / "model.html").read_text()
