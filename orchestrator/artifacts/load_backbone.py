@@ -43,7 +43,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
             _load_tokenizer(entry)
         return
     import open_clip
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
 
     try:
         # without a network, the hub logs a warning for each of its twelve attempts
@@ -60,7 +60,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
         while (deeper := cause.__cause__ or cause.__context__) is not None:
             cause = deeper  # the connection's own error says more than the error that the hub makes of it
         reason = shorten(" ".join(str(cause).split()) or type(error).__name__)
-        offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
+        offline = "; HF_HUB_OFFLINE is set" if constants.is_offline_mode() else ""
         raise UserError(
             f"the weights {entry.weights.hub or entry.weights.pretrained} of backbone {entry.name} cannot be fetched: "
             f"{reason}{offline}",
@@ -162,7 +162,8 @@ class TextSide:
 
     @cached_property
     def _tokenizer(self) -> Callable[[list[str]], Tensor]:
-        return _load_tokenizer(self._entry)
+        with _hub_offline():
+            return _load_tokenizer(self._entry)
 
 
 def _load_tokenizer(entry: BackboneEntry) -> Callable[[list[str]], Tensor]:
@@ -191,8 +192,6 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
 def _architecture(entry: BackboneEntry) -> str:
     """Return open_clip's name of the architecture. If a model-config file defines it, open_clip is told of it first."""
-    # Makes child processes fetch nothing. It has no effect here, where the hub's library is imported already.
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import open_clip
 
     config = architecture_path(entry)
@@ -264,7 +263,7 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
     from bolt.clip.tensor_names import TensorMismatch  # imports torch
 
     try:
-        with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
+        with _hub_offline(), _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
             yield
     except (MemoryError, UserError):
         raise
@@ -276,6 +275,18 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
         ) from None
     except Exception as error:  # for a wrong file, open_clip, torch, pickle and safetensors raise many classes
         raise _loading_error(entry, architecture, one_line(error, 160)) from None
+
+
+@contextlib.contextmanager
+def _hub_offline() -> Iterator[None]:
+    """Make the hub's library fail at once instead of fetching. It reads ``HF_HUB_OFFLINE`` only when it is imported."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 @contextlib.contextmanager

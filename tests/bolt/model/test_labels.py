@@ -18,7 +18,7 @@ from scipy.special import expit
 from typer.testing import CliRunner, Result
 
 import bolt
-from bolt.__main__ import app
+from bolt.__main__ import make_app
 from bolt.clip.backbone import Backbone
 from bolt.model.model import Model
 from bolt.model.threshold import NOTE, NoThreshold, choose_threshold, held_out_note
@@ -64,7 +64,7 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: object, listed: bytes = b"") -> Result:
-    return CliRunner().invoke(app, ["predict", *map(str, words)], input=listed, catch_exceptions=False)
+    return CliRunner().invoke(make_app(), ["predict", *map(str, words)], input=listed, catch_exceptions=False)
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -175,8 +175,8 @@ def test_a_killed_run_continues_and_leaves_no_output_before_its_end(model: tuple
 
 def test_the_command_needs_neither_the_engine_nor_its_libraries(model: tuple[Path, Model], pictures: Path) -> None:
     code = (
-        "import sys; from bolt.__main__ import app\n"
-        f"try: app(['predict', {str(model[0])!r}, 'pics', '-o', 'x.csv'])\n"
+        "import sys; from bolt.__main__ import make_app\n"
+        f"try: make_app()(['predict', {str(model[0])!r}, 'pics', '-o', 'x.csv'])\n"
         "except SystemExit: print([name for name in ('ray', 'mlflow', 'orchestrator') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={

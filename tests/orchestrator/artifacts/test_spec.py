@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import is_offline_mode
 from rich.console import Console
 
-from orchestrator.artifacts.load_backbone import fetch_weights
+from orchestrator.artifacts.load_backbone import fetch_weights, load_backbone
 from orchestrator.artifacts.spec import (
     TOWER_FILE,
     ArtifactCache,
@@ -95,6 +96,23 @@ def test_a_dataset_added_to_a_catalog_file_is_found_by_a_process_that_has_loaded
     assert "tools" not in artifact_cache(settings).catalog.domains
     file.write_text(f"{file.read_text()}domains: {{tools: {{title: Tools}}}}\n")
     assert "tools" in artifact_cache(settings).catalog.domains
+
+
+def test_a_cell_fetches_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable was set after the hub's library had read it. So a cell tried to reach the hub twelve times."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    asked: list[object] = []
+
+    def refuse(host: object, *_: object) -> None:
+        asked.append(host)
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    with pytest.raises(UserError, match="not on this machine"):
+        load_backbone(load_catalog().backbone("vit-b-32"), "cpu")
+    assert not asked
+    assert not is_offline_mode(), "only while a backbone is loaded"
 
 
 def test_the_error_names_the_first_cause(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
