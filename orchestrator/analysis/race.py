@@ -112,15 +112,16 @@ def levels(looks: tuple[Look, ...], spending: Spending = evenly) -> tuple[float,
 
 @cache
 def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
-    """Return the level of each look, so that all looks together spend ``RACE_LEVEL``.
+    """Return, for each look, the largest p-value that puts a method out; all looks together spend ``RACE_LEVEL``.
 
     ``shares``: for each look, the information at this look as a share of the information at the last look.
 
     From look to look, the test statistic of two equal methods is assumed to follow a random path, a Brownian motion.
-    Each look has a bound. If the path crosses it, the race wrongly excludes a method. A look may spend a part of the
-    level: the probability that a path crosses the bound of this look and none before. The bounds are computed one after
-    the other, each from the density of the paths that have crossed no earlier bound (Armitage, McPherson and Rowe,
-    Journal of the Royal Statistical Society A 132, 1969).
+    Each look has a bound. If the path crosses it, the race wrongly excludes a method. A look spends the probability
+    that a path crosses the bound of this look and no earlier one. ``spending`` says which share of the level is spent
+    when a look is over. The bounds are computed one after the other, each from the density of the paths that have
+    crossed no earlier bound (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969). The
+    p-value of a look is the probability that a path is beyond its bound, whether or not it has crossed an earlier one.
     """
     from scipy.optimize import brentq  # this import takes 0.4 s, and a plan without a race needs no levels
 

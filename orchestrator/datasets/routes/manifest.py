@@ -240,10 +240,11 @@ def find_files(paths: Sequence[str], labels: Sequence[str], folder: Path, table:
 def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
     """Return for each path of ``given`` the image that it means, as a path below ``folder``.
 
-    A path that leads to a file means this file. Any other path is first taken for the end of an image's path. If some
-    path is no such end, the paths may begin in a folder above ``folder``. So their first folder is removed, then the
-    second, and so on, as long as all paths have it in common. A folder that not all paths share is never removed:
-    ``dog/1.jpg`` would become ``1.jpg``, and could be taken for ``cat/1.jpg``.
+    A path that leads to a file means this file. Any other path may be the end of an image's path: ``1.jpg`` or ``1``
+    means ``dog/1.jpg``. If some path fits no image, the table's paths may begin in a folder above ``folder``. Then
+    their first folder is removed, then the second, and so on, until what is left of each path is the whole path of an
+    image below ``folder``. Only folders that all paths share are removed. Otherwise ``dog/1.jpg`` and ``cat/1.jpg``
+    would both become ``1.jpg``.
 
     Raises ``UserError`` if a path fits no image, or several images.
     """
