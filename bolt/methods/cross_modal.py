@@ -126,11 +126,12 @@ def adapt(task: Task, settings: CrossModalSettings) -> Adapted:
 def train_head(
     task: Task, settings: CrossModalSettings, images_MD: Tensor, labels_M: Tensor, rows: Iterator[Tensor], in_batch: int
 ) -> Adapted:
-    """Train W from the text head on these batches.
+    """Train W, which starts at the text head, and mix it with the text head.
 
     Args:
         images_MD, labels_M: unit image features and their classes.
-        rows: the batches, ``in_batch`` rows each. Row r < M is an image; row M + c is the text of class c.
+        rows: the batches, each as the numbers of its ``in_batch`` samples. A number r < M is image r; a number M + c is
+            the text of class c.
     """
     scale = task.backbone.logit_scale
     head_CD = task.head_CD.to(images_MD)

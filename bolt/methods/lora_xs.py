@@ -5,8 +5,9 @@ V_r^T``. Only R (r, r) is trained. If all matrices are changed, ViT-B has 49 r^2
 r^2: 12,544 and 24,832 at r = 16. The text head stays frozen. BOLT uses the sources' directions instead, and its R is
 diagonal.
 
-The defaults need no labels to tune by: r = alpha = 16, all matrices, and a rate of 4e-3 without weight decay, as in the
-authors' runs with alpha = r. For GLUE the authors search the rate on the development set. What differs:
+The defaults are fixed, so they are not tuned with labels: r = alpha = 16, all matrices, and a rate of 4e-3 without
+weight decay. The authors use this rate and no weight decay in their runs with alpha = r. For GLUE they search the rate
+on the development set. What differs:
 
 - R starts at zero. The authors draw R from N(0, 1e-5^2), which ``init_std: 1e-5`` does.
 - The singular directions are exact. The authors compute them by a randomised method. To merge a trained R into the

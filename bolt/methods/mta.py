@@ -96,7 +96,10 @@ def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSetti
 
 
 def adapt(task: Task, settings: MtaSettings) -> Adapted:
-    """Classify every test image by the mode of its views. Other images are classified by the text head."""
+    """Classify every test image by the mode of its views.
+
+    The returned classifier, which is for other images, is the text head.
+    """
     unit_NVD = unit_view_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale
     modes_ND = torch.stack([find_mode(unit_VD, head_CD, scale, settings).mode_D for unit_VD in unit_NVD])

@@ -70,7 +70,10 @@ def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: floa
 
 
 def adapt(task: Task, settings: TptSettings) -> Adapted:
-    """Classify each test image with a context tuned to it. Other images are classified by the text head."""
+    """Classify each test image with a context tuned to it.
+
+    The returned classifier, which is for other images, is the text head.
+    """
     backbone = task.backbone
     unit_NVD, scale = unit_view_features(task, settings.views), backbone.logit_scale
     start_KW = word_embeddings(backbone, settings.initial_words)

@@ -312,7 +312,7 @@ class TrainedMemoryClassifier(MemoryClassifier):
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """Return the logits (B, C) of a cache before they are weighted, given the cosines (B, N) of queries and keys."""
+    """Return the logits (B, C) of a cache, not yet times alpha. ``affinity_BN``: cosines of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 

@@ -57,15 +57,17 @@ def draw_as_published(
 ) -> dict[FieldPart, NDArray[np.int64]]:
     """Draw images from ``train`` and ``val`` as a published code does; return their positions in each part, int64.
 
-    The images of a class follow each other. Classes come in the order in which they first appear in the part.
+    In the result, the images of a class follow each other. Classes come in the order in which they first appear in the
+    part.
 
     Args:
         labels_of: class of every image of ``train``, (N,), and of ``val``, (V,), in the order of the split file.
         shots: training images per class, k.
         code: a name in ``FIELD_DRAWS``.
 
-    Raises ``KeyError`` for an unknown code or a missing part, and ``ValueError`` if ``shots`` is below 1 or not in the
-    code's stream.
+    Raises ``KeyError`` for an unknown code, or if ``labels_of`` lacks a part from which the code draws. Raises
+    ``ValueError`` if ``shots`` is below 1, or if the code draws for certain k only (``FieldDraw.stream``) and ``shots``
+    is none of them.
     """
     way, generator = FIELD_DRAWS[code], random.Random(seed)
     if shots < 1 or (way.stream and shots not in way.stream):

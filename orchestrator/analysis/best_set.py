@@ -260,9 +260,10 @@ def more_seeds(
 
 
 def _datasets_for(distance: float, deviation: float, confidence: float, power: float) -> int:
-    """Return the smallest N at which ``distance * sqrt(N) / deviation`` is at least the sum of two t quantiles.
+    """Return how many datasets a t test at ``confidence`` needs to detect ``distance`` with the probability ``power``.
 
-    The two are the quantiles at ``confidence`` and at ``power``.
+    This is the smallest N of 2, 3, ... that is enough by the formula in :func:`more_datasets`, or
+    ``2 * LARGEST_COUNT`` if no smaller N is enough.
     """
     if distance <= 0:
         return 2 * LARGEST_COUNT

@@ -176,7 +176,10 @@ def limits_from_config(config: dict[str, Any]) -> Resources:
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the largest amount of a resource that nodes can have together, within the limits on their number."""
+        """Return the most of a resource that all nodes but the head can have together.
+
+        The number of nodes is limited for each type of node and for the cluster.
+        """
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0
         for size, max_count in sorted(sizes, reverse=True):

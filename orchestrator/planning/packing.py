@@ -28,7 +28,8 @@ FROZEN_SHARE = 0.25
 Plans print it as an assumption."""
 
 LEAST_TRAINING_SHARE = 0.25
-"""The smallest share of a GPU for a fine-tuning, and for a cell that trains the tower and was not measured."""
+"""The smallest share of a GPU that a fine-tuning asks for. It is also the smallest share that is assumed for a cell
+that changes the tower, as long as no similar cell was measured."""
 
 TYPICAL_BATCH = 32
 """Assumed number of images in a training step, if the method has no setting ``batch_size``."""

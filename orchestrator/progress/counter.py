@@ -163,9 +163,9 @@ class ProgressCounter:
             if event.kind == "failed":
                 self._failures.append(Failed(event.key, event.error, self._log_of(event.key) or event.log))
             if event.kind == "finished":
-                # What is learned is the time since the start event, because it includes the time lost between cells.
-                # For pieces that started before the first cell ended, it would include the start of workers too. So
-                # from these pieces only their own seconds are learned.
+                # The cost model learns the time since the start event, because it includes the time lost between cells.
+                # For a piece that started before the first cell finished, this time includes the start of workers too.
+                # From such a piece the cost model learns only the seconds that the piece itself took.
                 seconds = max(event.seconds, now - start) if start >= self._first_end else event.seconds
                 self._first_end = min(self._first_end, now) if is_cell else self._first_end
                 self._costs.learn(pieces.work[event.key], seconds)

@@ -172,9 +172,9 @@ def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, dest
 
     Args:
         info: the run, as MLflow describes it.
-        destination: URL of the folder in which a tracking server keeps artifacts; needed if this process uses the
-            server's database directly, because it then writes the files into this folder itself. ``None``: the files
-            are sent to the server.
+        destination: URL of the folder in which a tracking server keeps artifacts. A process that uses the server's
+            database directly needs it, because that process writes the files into the folder itself. With ``None``,
+            MLflow's client sends the files to the server.
     """
     uri = str(info.artifact_uri)
     if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):
