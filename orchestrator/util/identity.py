@@ -97,31 +97,22 @@ def _member_text(field: Any) -> str:
         return repr(field)  # the same text, for which the JSON encoder takes twenty times as long
     if type(field) in _PLAIN:
         return _text(field)
-    return _frozen_text(_Same(field)) or _text(encode(field))
+    if (known := _FROZEN_TEXTS.get(id(field))) is not None:
+        return known[1]
+    text = _text(encode(field))
+    if _is_frozen(field):
+        if len(_FROZEN_TEXTS) > 4096:
+            _FROZEN_TEXTS.clear()
+        _FROZEN_TEXTS[id(field)] = field, text
+    return text
 
 
-class _Same:
-    """Cache key for one object, not for its value: equal values can have different texts, as ``1`` and ``1.0`` do."""
+_FROZEN_TEXTS: dict[int, tuple[Any, str]] = {}
+"""``id`` of a value that cannot change -> the value, which keeps the ``id`` in use, and its text.
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-
-@lru_cache(maxsize=4096)
-def _frozen_text(field: _Same) -> str | None:
-    """Return the text of a value that cannot change; ``None`` for any other value.
-
-    The text is cached, because cells share their protocol, method and sources.
-    """
-    return _text(encode(field.value)) if _is_frozen(field.value) else None
+Cells share their protocol, method and sources, so their texts are kept. The key is the ``id``, because equal values can
+differ in text, such as ``1`` and ``1.0``.
+"""
 
 
 def _is_frozen(value: Any) -> bool:
