@@ -14,9 +14,9 @@ Ablation = tuple[str, str, str, str, str]
 
 
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
-    """Return the labels that are planned on fewer datasets of a domain than another label of their method.
+    """Return the ablations: labels whose datasets are only a part of the datasets of another label of their method.
 
-    ``labels``: the label of every cell, by its id.
+    Labels are compared within a track, protocol, backbone and domain. ``labels``: the label of every cell, by its id.
     """
     datasets: dict[tuple[str, str, str, str, str], dict[str, set[str]]] = {}
     for cell in cells:
@@ -36,9 +36,10 @@ def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """Return the base of a changed protocol among ``present``, such as ``strict`` for ``strict+sigma_sign=relu``.
+    """Return the protocol in ``present`` that ``name`` is a changed version of: its base.
 
-    If there are several bases, the one that differs least from ``name`` is returned; ``None`` if there is no base.
+    The base of ``strict+sigma_sign=relu``, for example, is ``strict``. If ``present`` has several bases, the one that
+    differs least from ``name`` is returned; ``None`` if it has none.
     """
     known = set(present)
     while "+" in name:
@@ -65,9 +66,9 @@ def changed_places(places: Iterable[Place]) -> frozenset[Place]:
 
 
 def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
-    """Return the rows that verdicts compare: those without ablations and changed protocols.
+    """Return the rows that verdicts compare: all rows but those of ablations and changed protocols.
 
-    More methods make every test of a comparison stricter, so variants on a few datasets are left out.
+    Each further method makes all tests of a comparison stricter, so variants on a few datasets are left out.
     """
     changed = changed_places(map(place_of, rows))
     return [row for row in rows if place_of(row) not in changed and not is_ablation(row, ablations)]

@@ -37,8 +37,8 @@ name other methods."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
-"""The largest number of further datasets or seeds that a statement names. If more are needed to settle the differences,
-they are called small beside their scatter."""
+"""The largest number of further datasets or seeds that a statement names. If more are needed, the statement says that
+some differences are small beside their scatter."""
 LARGEST_COUNT = 1000
 """The largest estimate of missing datasets or seeds."""
 
@@ -225,7 +225,9 @@ def _largest(counts: Sequence[int | None]) -> int | None:
 
 
 def pairwise_test(p_MM: Floats, usable_MM: NDArray[np.bool_]) -> Test:
-    """Return the test that multiplies a method's smallest p-value against any rival by the number of rivals.
+    """Return a test that allows for the number of rivals (Bonferroni's correction).
+
+    A method's p-value is the smallest p-value at which any rival is better, multiplied by the number of rivals.
 
     Args:
         p_MM: one-sided p-value for "method i is better than method j".
@@ -313,7 +315,7 @@ def make_comparison(
 
     def rank(i: int) -> tuple[bool, int, float, str]:
         score = scores[i]
-        every_seed = scope != "datasets" and not score.seeds  # its only score is compared with every seed
+        every_seed = scope != "datasets" and not score.seeds  # the method has one score for all seeds
         return bool(beaten_M[i]), -(most if every_seed else score.n), -score.mean, score.method
 
     order = sorted(range(len(scores)), key=rank)

@@ -115,7 +115,7 @@ def _counted(result: Result) -> tuple[bool, float] | None:
     passes = TRACKS[cell.track].tower_passes(method, settings, support, tested)
     images = passes.forward + method.training_forwards * passes.training
     if support and (last_view := method.support_feature_views(settings)) is not None:
-        images += support * (last_view + 1)  # cells share these features, but their passes count for each cell
+        images += support * (last_view + 1)  # cells share the support's features, but each cell counts the passes
     prompts = method.training_forwards * passes.text_training * len(result.evaluations[0].per_class)
     return method.uses_source_models and bool(cell.sources), images + PROMPT_SHARE * prompts
 

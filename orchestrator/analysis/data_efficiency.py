@@ -59,7 +59,7 @@ def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | N
     crosses = len(reached) > 0 and reached[0] > 0
     equal_G = (tests.lower <= 0) & (tests.upper >= 0)
     if crosses:
-        equal_G[reached[0]] = True  # narrow intervals can be below 0 at one point and above 0 at the next
+        equal_G[reached[0]] = True  # from one point to the next, a narrow interval can jump over 0
     equal = np.flatnonzero(equal_G)
     inside = len(equal) > 0
     return Images(

@@ -108,9 +108,9 @@ class VarianceParts:
         share = np.divide(self.seed_part, whole, out=np.zeros_like(whole), where=whole > 0)
 
         def reach(confidence: float, power: float) -> Floats:
-            """Return how far a difference must be from a limit, so that its interval excludes the limit.
+            """Return, for each number of seeds, how far a difference is from a limit that its interval just excludes.
 
-            ``power``: the probability with which the interval excludes the limit.
+            ``power``: the probability with which the interval then excludes the limit.
             """
             quantile = t_quantile(confidence, share, seeds, self.images) + t_quantile(power, share, seeds, self.images)
             return np.asarray(quantile * np.sqrt(whole / (seeds * self.images)))

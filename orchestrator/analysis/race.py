@@ -36,8 +36,8 @@ RACE_LEVEL = 0.03
 """The level that all looks spend together. It is below the 0.045 of a verdict, because with many rivals the looks are
 less correlated than :func:`_levels` assumes."""
 SEED_PART = 0.5
-"""Assumed ratio of two variances of a difference: that between seeds, divided by that between datasets. It only decides
-how the level is distributed over the looks."""
+"""Assumed variance of a difference between seeds, divided by its variance between datasets. This ratio only decides how
+the level is distributed over the looks."""
 _GRID = 400
 """Number of points at which :func:`_levels` computes the density of random paths."""
 

@@ -127,7 +127,7 @@ _WORDS = {
     "memory": ("needs no memory", "needs {} times less memory"),
     "parameters": ("has no trainable parameters", "has {} times fewer trainable parameters"),
 }
-"""Kind of cost -> two descriptions of an advantage: of a method that has no such cost, and of one that costs less."""
+"""Kind of cost -> how an advantage is described: if the method has no such cost, and if it costs less than a rival."""
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:

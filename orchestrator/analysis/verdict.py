@@ -153,7 +153,7 @@ def _dataset_verdicts(
 ) -> Iterable[VerdictSeries]:
     """Yield a series for each single dataset of one track, protocol, domain and backbone.
 
-    There are none with ``MIN_DATASETS`` test splits or more, because a verdict over datasets is then possible.
+    With ``MIN_DATASETS`` test splits or more, no series is yielded: a verdict over datasets is then possible.
     """
     tests = dict.fromkeys(row.test for row in rows)
     if len(tests) >= MIN_DATASETS:
