@@ -179,9 +179,10 @@ def result_rows(
 
 
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
-    """Return a record of metrics for each finished cell and test split with predictions, and a sentence.
+    """Return the metrics of all stored predictions, and a sentence about the results without predictions.
 
-    The sentence is about the results without predictions; it is empty if there are none.
+    The metrics have a record for each finished cell and test split. The sentence is empty if no result lacks
+    predictions.
 
     Raises ``UserError`` if no cell has finished, or if no finished cell has predictions.
     """

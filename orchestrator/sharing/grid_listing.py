@@ -54,7 +54,7 @@ class GridListing(BaseModel, frozen=True):
 
 
 def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> GridListing:
-    """Return the cells of a grid: the listing of the last run if it is still valid, or else by expanding the grid.
+    """Return the cells of a grid: the listing of the last run or, if that is not valid any more, a new one.
 
     ``grid``: its name or the path of its file; ``overrides``: values of ``--set``. Raises ``UserError`` if the grid or
     the catalog is not valid.
@@ -92,12 +92,12 @@ def write_listing(
         datasets=_identities((entry for entry in grid.datasets.values() if not entry.is_bundled), settings),
         metric=grid.metric,
     )
-    with contextlib.suppress(OSError):  # without it, a command that reads results takes two seconds longer
+    with contextlib.suppress(OSError):  # a listing only saves two seconds in commands that read results
         Store(settings.store_url).files.write(_name(source), listing.model_dump_json().encode())
 
 
 def namesake(source: str, settings: RunSettings) -> str:
-    """Return the path of the grid file that ran last under this grid's name in the store, if it is another file.
+    """Return the path of another grid file with this grid's name, if that file was the last to run in the store.
 
     Otherwise return ``""``. ``source``: the name or path of this grid.
     """
