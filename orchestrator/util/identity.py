@@ -84,7 +84,7 @@ def canonical_json(value: Any) -> str:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
             texts.append(key + _member_text(field))
-    # This sorts by field name: a quote ends each name in its text, and sorts before every character of a name.
+    # This sorts by field name, because the quote that ends each name sorts before every character of a name.
     return f"{{{','.join(sorted(texts))}}}"
 
 
@@ -94,7 +94,7 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=Tru
 def _member_text(field: Any) -> str:
     """Return the text of one field of a dataclass."""
     if type(field) is int:
-        return repr(field)  # the same text, for which the JSON encoder takes twenty times as long
+        return repr(field)  # the JSON encoder makes the same text, but takes twenty times as long
     if type(field) in _PLAIN:
         return _text(field)
     if (known := _FROZEN_TEXTS.get(id(field))) is not None:
@@ -108,10 +108,10 @@ def _member_text(field: Any) -> str:
 
 
 _FROZEN_TEXTS: dict[int, tuple[Any, str]] = {}
-"""``id`` of a value that cannot change -> the value, which keeps the ``id`` in use, and its text.
+"""``id`` of a value that cannot change -> the value and its text.
 
-Cells share their protocol, method and sources, so their texts are kept. The key is the ``id``, because equal values can
-differ in text, such as ``1`` and ``1.0``.
+Many cells have the same protocol, method and sources, whose texts are kept here. The key is the ``id``, because equal
+values can differ in text, such as ``1`` and ``1.0``. While a value is kept, no other value gets its ``id``.
 """
 
 
