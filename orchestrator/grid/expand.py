@@ -142,7 +142,7 @@ def _find_scored(
 
 
 def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
-    """Return the class names that a catalog entry lists; none if they are the data's own or come from open_clip."""
+    """Return the class names that a catalog entry lists; none if the entry takes them from the data or open_clip."""
     names = entry.class_names
     return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 

@@ -17,8 +17,8 @@ def cell_labels(planned: Mapping[Cell, ResolvedMethod]) -> dict[Cell, str]:
 
     ``planned``: cell -> the entry of ``methods`` that the cell belongs to.
 
-    Raises ``UserError`` if two cells that differ only in the method or in the number format have the same label,
-    because they would share a row of a table.
+    Raises ``UserError`` if cells with different methods or number formats have the same label and would share a row of
+    a table.
     """
     shown = {cell: _with_precision(cell.method, cell.backbone.precision) for cell in planned}
     unnamed: dict[str, list[MethodRef]] = defaultdict(list)  # by track

@@ -39,8 +39,8 @@ class ResolvedMethod:
     Attributes:
         ref: the identity of the method, with the value of every setting.
         settings: the settings of the method, on the block's track.
-        uses_sources: whether the method reads source datasets with these settings.
-        label: the label in the entry, if any.
+        uses_sources: whether the method, with these settings, needs sources.
+        label: the label in the entry, else ``name[preset]`` if the entry selects a preset, else ``None``.
         precision: the number format of the towers, if the entry states one.
         location: the location of the entry, for messages.
     """

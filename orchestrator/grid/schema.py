@@ -66,7 +66,7 @@ class MethodChoice(StrictModel):
     Attributes:
         name: name of the method.
         settings: the settings that differ from the method's defaults; ``preset`` selects a named group of settings.
-        label: the value of ``as``: the name in reports of the method with these settings.
+        label: the value of ``as``: the name that reports give to the method with these settings.
         precision: number format of the towers in this method's cells; by default the block's number format.
     """
 

@@ -38,8 +38,8 @@ class SourceResolver:
     Attributes:
         catalog: the entries that a grid can name.
         dataset: name -> reference to the dataset. The reference to a folder dataset depends on all files of the folder.
-        backbone: (name, activation, precision) -> reference to the backbone in a number format, with the activation
-            ``as_trained`` or with the swapped activation.
+        backbone: (name, activation, precision) -> reference to the backbone. The activation is ``as_trained`` or
+            ``swapped``, and the precision is the number format of the towers.
         models: (datasets, backbone, recipe, adopted) -> references to source models, one for each dataset. If
             ``adopted``, a checkpoint that the catalog has for a dataset is the model. Every other model is fine-tuned
             from the backbone by the recipe.
