@@ -114,7 +114,9 @@ def backbone_entry(
 
 
 def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, str] | None:
-    """Return model configuration, weights and key of a model on the hub (``hf:OWNER/NAME``) or in a folder.
+    """Return the model configuration, the weights and the key of a model on the hub or in a folder.
+
+    ``text``: ``hf:OWNER/NAME`` or the path of the folder. ``name``: the key; by default the name in ``text``.
 
     The folder has ``open_clip_config.json``, or the ``config.json`` of transformers' ``CLIPModel`` or ``SiglipModel``.
     A repository is fetched into ``home``, and the model configuration is written to ``KEY.json`` there. ``None`` if
@@ -198,10 +200,10 @@ class _WithoutValues(TorchFunctionMode):
 def gflops_per_image(tower: ImageTower) -> float:
     """Return the floating-point operations of one image's forward pass in 10^9. A multiply-add counts as two.
 
-    Counted are matrix products, attention and convolutions. Everything else is below one per cent.
+    Matrix products, attention and convolutions are counted. Everything else is below one per cent.
     """
     shape = tower.shape
-    if isinstance(tower, FeatureTower):  # no formula fits all such towers, so a forward pass is counted
+    if isinstance(tower, FeatureTower):  # no formula fits all of these, so a pass is counted
         image = torch.empty(1, 3, shape.image_size, shape.image_size, device="meta")
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             tower(image)
@@ -242,12 +244,12 @@ def _architecture(name: str, pretrained: str | None) -> tuple[str, dict[str, Any
         raise unknown_name("model of open_clip", name, known)
     plain = name.removesuffix(QUICK)
     if plain in known and (pretrained is None or pretrained in open_clip.list_pretrained_tags_by_model(plain)):
-        name = plain  # the field ``quick_gelu`` replaces the suffix, so that a protocol can change it
+        name = plain  # a protocol can swap the activation in the field ``quick_gelu``, but not in a name
     return name, dict(open_clip.get_model_config(name))
 
 
 def _single_file(path: Path) -> Path:
-    """Return the file of weights that ``--file`` names.
+    """Return the file of weights at ``path``, which is the file itself or a folder with it.
 
     Raises ``UserError`` if there is none, or if there are several.
     """

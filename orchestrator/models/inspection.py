@@ -266,8 +266,9 @@ def _overlap(inputs: CellInputs) -> Overlap | None:
 def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Overlap:
     """Return how much the sources' leading singular directions overlap, for each pair of sources.
 
-    The overlap is the mean squared cosine of the principal angles between the spans of the two sources' directions. It
-    is averaged over ``matrices``.
+    The overlap is the mean squared cosine of the principal angles between the spans of the two sources' directions,
+    averaged over ``matrices``.
+
     The value of a matrix is ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``. It is 1 for equal spans of U and of V, and on
     average k / m for random spans in m dimensions. A task vector of lower rank has fewer directions; then k is the
     smaller number of directions of the two sources.
@@ -278,7 +279,7 @@ def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Ove
         for spans in ([directions.u.double() for directions in found], [directions.v.double() for directions in found]):
             m, k = spans[0].shape
             sums_SS = np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans])
-            k_S = [max(span.shape[1], 1) for span in spans]  # 1, not 0, for a matrix that was not fine-tuned
+            k_S = [max(span.shape[1], 1) for span in spans]  # a matrix without fine-tuning has no directions
             total_SS += sums_SS / np.minimum.outer(k_S, k_S)
             random += k / m
     count = 2 * len(matrices)
