@@ -4,8 +4,8 @@ All tasks of a domain share a camera style that the pre-training set does not ha
 So what models learn in fine-tuning on some tasks of a domain helps in another task of the domain. Each task also
 differs from the others of its domain, for example in its classes, its clutter or its bands.
 
-A variant of a task, like ImageNet-A, -R, -Sketch and V2, has other pictures of the same classes or some of them. It has
-no training split.
+A variant of a task shows all or some of the task's classes in other pictures, as ImageNet-A, -R, -Sketch and V2 do for
+ImageNet. It has no training split.
 """
 
 from __future__ import annotations

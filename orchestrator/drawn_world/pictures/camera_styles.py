@@ -49,7 +49,8 @@ def haze(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
 def infrared(image: Tensor) -> Tensor:
     """Show images in false colours, with vegetation in bright red.
 
-    Red shows near infrared, which is estimated from the colours. Green shows red, and blue shows green.
+    The red channel shows near infrared, which is estimated from the colours. The green channel shows red, and the blue
+    channel shows green.
     """
     red, green, blue = image.unbind(1)
     near = (1.9 * green - 0.6 * red - 0.5 * blue + 0.25).clamp(0.0, 1.0)

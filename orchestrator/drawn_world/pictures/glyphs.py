@@ -27,8 +27,9 @@ class Glyphs:
     face: Tensor
     """Index into glyph_atlas.FACES: 3 * family + style."""
     ink: Tensor
+    """Index of the character's colour into words.INK_NAMES."""
     paper: Tensor
-    """Indices of ink and paper into words.INK_NAMES; they differ in every picture."""
+    """Index of the background's colour into words.INK_NAMES. It differs from ``ink`` in every picture."""
 
 
 def roll(rng: KeyedRandom, n: int, kinds: tuple[Kind, ...] = KINDS) -> Glyphs:
@@ -48,7 +49,7 @@ def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
     tile = glyph_atlas.printed()[glyphs.face, glyphs.character][:, None]
     x, y = grid()
     angle = rng.uniform(*hand.tilt, n, 1, 1)
-    # An em is 0.75 of a tile high, and at size 1 it is to be 0.85 of the picture high: 0.75 / 0.85 = 0.88.
+    # An em has 0.75 of a tile's height, and at size 1 it fills 0.85 of the picture's height: 0.75 / 0.85 = 0.88.
     scale = 0.88 / rng.uniform(*hand.size, n, 1, 1)
     slant = rng.uniform(-0.1, 0.1, n, 1, 1)
     x = x - rng.uniform(-hand.shift, hand.shift, n, 1, 1)
