@@ -24,7 +24,7 @@ def digits_of(images: int) -> int:
 
 
 def k_title(k: int, metric: str = "accuracy") -> str:
-    """Return the title of a column: ``k = 4``; for k = 0, which means methods without a support, the metric."""
+    """Return the title of a column: ``k = 4``, or ``metric`` if k is 0, which stands for "without a support"."""
     return f"k = {k}" if k else metric
 
 

@@ -25,8 +25,8 @@ _LISTED_FAILURES = 5
 def terminal_summary(grid: GridResults, *, verbose: bool = False) -> RenderableType:
     """Return what the command line prints at the end of a grid: first which method to use, then the accuracies.
 
-    A line for each track and domain says which methods to use. The table is about the first group. With ``verbose``,
-    every verdict is shown in words, also those about single datasets, and the table of every group.
+    A line for each track and domain says which methods to use. A table has the accuracies of the first comparison
+    group. With ``verbose``, every group has a table, and every verdict is in words, also those about single datasets.
     """
     parts: list[RenderableType] = []
     if not grid.groups:

@@ -22,8 +22,9 @@ class Variant:
     Attributes:
         rule: the cells' rule for sources.
         sources: number of sources of a cell; ``None`` if it differs between targets.
-        random_sources: whether the sources may be chosen at random, so that their number is a numeric setting. False
-            if all seeds use the same few sources, which the grid names.
+        random_sources: whether the number of sources is a numeric setting. This is so if the sources may have been
+            drawn at random, and for the first variant, which uses all sources. It is not so if all seeds use the same
+            few sources, which the grid names.
     """
 
     label: str

@@ -265,7 +265,7 @@ def _metric_of(row: Row) -> tuple[Metric, str]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return the base and the new accuracies of which ``line`` has the harmonic means; empty for other metrics."""
+    """Return base and new accuracies if ``line`` has their harmonic means; empty if it has another metric."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 

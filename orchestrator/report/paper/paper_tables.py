@@ -125,7 +125,7 @@ class _TableBuilder:
     If ``part`` is given, the rows are those that have this value on the layout's ``split`` axis.
 
     Attributes:
-        protocol: the measured accuracies; ``None`` for the published numbers alone.
+        protocol: the accuracies measured under one protocol; ``None`` for the published numbers alone.
         axes: the values on every axis, in the paper's order.
         columns: the values of each column on the layout's column axes.
         blocks: the values of each block of lines, on the layout's row axes other than the method.
@@ -204,7 +204,7 @@ class _TableBuilder:
         return Position(self.track, str(domain), str(backbone), int(shots), method, str(dataset))
 
     def is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
-        """Return whether any number of a method in a block is measured, or any part of a number that is a mean."""
+        """Return whether any number of a method in a block is measured. One part of a mean is enough."""
         if self.protocol is None:
             return False
         positions = (self._position({**block, **column}, label) for column in self.columns)

@@ -32,7 +32,8 @@ Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 class Position:
     """One position in the paper's tables.
 
-    ``shots``: the k; 0 without k. ``method``: for a measured accuracy the label, else the name in grids or in print.
+    ``shots``: the k; 0 without k. ``method``: the label if the accuracy is measured, else the method's name in grids or
+    in print.
     """
 
     track: str
@@ -158,7 +159,7 @@ def published_accuracy(
     Args:
         track, domain, method: names as in grid files.
         backbone, dataset: names in the paper's tables (``published_as`` in the catalog); ``None`` if they have none.
-        shots: the cell's k; the track says under which k the paper prints it.
+        shots: the cell's k; the track says under which k the paper prints the accuracy.
     """
     if backbone is None or dataset is None:
         return None

@@ -108,7 +108,7 @@ class SwitchEffect:
     Attributes:
         protocol, base: the protocol with changed switches, and the protocol without the changes.
         method: a label; a dash if no cells could be paired.
-        pairs: the evaluations under ``base`` and under ``protocol`` of every test split that both have.
+        pairs: (evaluation under ``base``, evaluation under ``protocol``) for every test split that both have.
     """
 
     protocol: Protocol

@@ -98,7 +98,8 @@ def to_html(table: Table, *, sortable: bool = False) -> Markup:
 def _html_template() -> jinja2.Template:
     loader = jinja2.PackageLoader("orchestrator.report.tables")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    # A function prints the cells, because a report has tens of thousands. Jinja's template took three times as long.
+    # The tables of a report have tens of thousands of entries. This function prints them in a third of the time that a
+    # Jinja template took.
     environment.filters["cells"] = lambda row, table: Markup(
         "".join(_html_cell(entry, column, table) for column, entry in enumerate(row))
     )
