@@ -118,7 +118,7 @@ def _read_table(path: Path) -> list[list[str]]:
 
 
 def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
-    """Map the letters and digits of a name to the name, unless another name has the same letters and digits."""
+    """Map the letters and digits of each name to the name. Names with the same letters and digits are left out."""
     plain = Counter(map(letters_of, names))
     return {letters_of(name): name for name in names if plain[letters_of(name)] == 1}
 

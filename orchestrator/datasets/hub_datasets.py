@@ -135,8 +135,9 @@ def _parts(paths: Iterable[str], config: str | None, given: str | None, repo: st
         config: the configuration that the user names; needed if the repository has several.
         given: the splits that the user names, separated by commas.
 
-    Raises ``UserError`` if the repository lacks the named configuration or a named split. It is also raised if the user
-    names no configuration of several, or names no splits although the splits' names do not say which ones to use.
+    Raises ``UserError`` if the repository lacks the named configuration or a named split, or if the user names more
+    than two splits. It is also raised if the user leaves a choice open: between several configurations, or between
+    splits whose names do not say which ones to use.
     """
     found: dict[str, list[str]] = {}
     for path in map(PurePosixPath, paths):

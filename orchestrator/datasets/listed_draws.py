@@ -80,9 +80,9 @@ def _pair(fields: Any) -> tuple[str, int]:
 def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
     """Return the positions in ``part`` of the images in ``rows``. ``path``: the file that lists them.
 
-    A listed path should end with the path that its image has in the dataset's folder. If no image has such a path, the
-    first folder of the images' paths is left out, because code bases name the folder of images differently. A path that
-    two images share without this folder fits neither.
+    A listed path means the image whose path in the dataset's folder is the end of the listed path. Code bases name the
+    folder of images differently. So an image is also found by its path without the first folder, unless another image
+    then has the same path.
     """
     pieces_of = [PurePosixPath(part.origin(i)).parts for i in range(len(part))]
     shorter = Counter(pieces[1:] for pieces in pieces_of)

@@ -100,7 +100,7 @@ def added_lines(added: Added, catalog: Path, grid: Path, options: Sequence[str |
     Args:
         catalog: the file with the entry.
         grid: the file that names the cells to measure.
-        options: options for the next commands that are not in ``bolt.yaml``.
+        options: options that the next commands need because ``bolt.yaml`` does not have them.
     """
     entry = added.entry
     assert isinstance(entry.class_names, dict)

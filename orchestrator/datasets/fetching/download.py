@@ -138,7 +138,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
             part.unlink()
             raise _TryAgain(f"the server sent another range than requested (from byte {start})")
         if start == 0:
-            part.unlink(missing_ok=True)  # remove old bytes before a validator is written that does not fit them
+            part.unlink(missing_ok=True)  # the old bytes do not fit the validator that is written next
             _state_path(part).write_text(json.dumps({"url": url, "validator": _validator(response)}))
         # urllib3 must not check the length: it would discard the last partial chunk of a broken connection.
         response.raw.enforce_content_length = False

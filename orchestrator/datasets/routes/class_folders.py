@@ -131,7 +131,7 @@ def wnids() -> tuple[str, ...]:
     """Return the WordNet ids of the 1,000 classes of ILSVRC-2012, in the order of the labels.
 
     The order is that of the sorted ids, as in torchvision's ImageFolder and in open_clip's ``IMAGENET_CLASSNAMES``.
-    The ids come from timm, on which open_clip depends, because open_clip has the names only.
+    open_clip has only the names of the classes, so the ids come from timm, on which open_clip depends.
     """
     from timm.data import ImageNetInfo
 
