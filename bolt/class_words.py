@@ -24,8 +24,9 @@ _CODE = re.compile(
     r"|(class|cls|klasse|classe|clase|label|category|type|group|cluster|folder|species|item|object|id|img|image)[\W_]*"
     r"(\d+|[a-z])|(new|untitled) folder[\W\d_]*"
 )
-"""Matches what captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``, words
-for a missing value (``nan``), lists such as ``['cat']`` and ``cat|dog``, and counted names such as ``class 01``."""
+"""Matches names that captions hardly ever contain: codes such as ``7``, ``c0``, ``n12345678``, ``bkl`` and ``3fa9c1``,
+words for a missing value (``nan``), lists such as ``['cat']`` and ``cat|dog``, and numbered names such as
+``class 01``."""
 
 _SHOWN = 4
 
@@ -46,8 +47,10 @@ def class_words(names: Sequence[str]) -> ClassWords:
     """Return words for prompts, made from the names of class folders.
 
     - A WordNet id becomes the name of its class. An id in front of words is dropped.
-    - A number in front is dropped if it only counts the classes: it begins with 0, a point follows, or all classes have
-      a number. A number with a meaning stays: ``18-wheeler``, ``747-400``, ``2_door`` beside ``4_door``.
+    - A number in front is dropped if it only counts the classes: if it begins with 0 (``01_cat``), if a point follows
+      it, or if every class has a different number. A number with a meaning stays: before words that another class has
+      too (``2_door`` beside ``4_door``), before no letters (``747-400``), and before a hyphen (``18-wheeler``) unless
+      the numbers run from 0 or 1 without a gap.
     - Underscores, points, hyphens and CamelCase boundaries become spaces. A hyphen beside a single letter or a number
       stays (``t-shirt``, ``C-130``).
     - URL codes such as ``%20`` are decoded. A letter and its accent become one character. The words are in lower case,
@@ -111,7 +114,10 @@ def _decoded(name: str) -> str:
 
 
 def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the texts without numbers that only count the classes, and the uncertain cases: ``12_cat -> cat``."""
+    """Return the texts without numbers that only count the classes, and a note on each guess: ``12_cat -> cat``.
+
+    It is a guess that a number only counts the classes if the numbers have gaps, and no 0 or point says so.
+    """
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)
     numbers = sorted(int(match[1]) for match in found if match)

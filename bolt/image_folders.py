@@ -38,7 +38,8 @@ _LIKE_PARTS = re.compile(
     r"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|((?:fold|split)[\W_]*\d+)"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
 )
-"""Words of several languages, and counted folds, that make a folder's name look like the name of a part."""
+"""Pattern of a folder's name that suggests a part: words such as ``train`` in several languages, or a numbered fold or
+split such as ``fold_1``."""
 
 _PICTURES = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos", "rgb"})
 _ABOUT_PICTURES = frozenset({
@@ -79,7 +80,7 @@ _KINDS = {
     "archive": ("archive", ": not used; unpack those that hold images"),
     "other": ("file", " without an image suffix: not used"),
 }
-"""Kind of files or folders that are left out -> the noun and the ending of their line in :func:`unused_lines`."""
+"""Kind of files or folders that are left out -> (noun, ending) of their line in :func:`unused_lines`."""
 
 
 @cache
@@ -202,7 +203,7 @@ def why_no_classes(names: Sequence[str]) -> str:
 def why_no_class_folders(folders: Iterable[Path]) -> str:
     """Return why these folders are not classes; an empty text if they may be classes.
 
-    The reason comes from their own names, or from the names of the sub-folders of one of them.
+    The reason comes from the names of these folders or, if they give none, from the names of a folder's sub-folders.
     """
     folders = list(folders)
     inner = ((path, why_no_classes([each.name for each in class_folders(path)])) for path in folders)
@@ -251,7 +252,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
 
 
 def _kind_of_other(path: Path) -> str:
-    """Return the kind of a file that does not count as an image: a picture's suffix, ``archive`` or ``other``."""
+    """Return how a file that is no image is counted: a picture by its suffix, others as ``archive`` or ``other``."""
     suffix = path.suffix.lower()
     return suffix if suffix in _UNREAD else "archive" if suffix in ARCHIVES else "other"
 

@@ -21,8 +21,8 @@ default must therefore mean the earlier behaviour.
 """
 
 Baseline = Literal["sound", "as_published"]
-"""How a baseline is run: ``sound`` as its own authors define it, ``as_published`` as the BOLT authors' code runs it,
-mistakes included."""
+"""How a baseline is run. ``sound``: as the baseline's authors define it. ``as_published``: as the BOLT authors' code
+runs it, mistakes included."""
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 """The number format of a tower's matrix products, see :mod:`bolt.clip.precision`."""
@@ -46,13 +46,13 @@ class Protocol:
         schedule_offset: whether every learning rate takes effect one step late, because the schedule sets it after the
             optimiser's step, as in the authors' code. The first step then uses the highest rate. Only BOLT's training
             reads this switch.
-        alpha_views: alpha, the scale of what the sources add to the tower, is chosen on the ``plain`` support images,
-            or on ``augmented`` views of them. In the second case every candidate for alpha sees another view.
+        alpha_views: alpha, the scale of the sources' update of the tower, is chosen on the ``plain`` support images, or
+            on ``augmented`` views of them. In the second case every candidate for alpha is scored on another view.
         tta_alpha: on the ``tta`` track, alpha is chosen ``unsupervised``, or by the accuracy on the test split
             (``test_labels``).
         task_count_basis: the width of BOLT's basis if there are few sources. ``follow``: fewer sources make a narrower
-            basis. ``padded``: random directions widen it to what the method's setting ``padded_sources`` would give.
-            The authors pad it in their ablation only.
+            basis. ``padded``: random directions widen it to the width for as many sources as the method's setting
+            ``padded_sources`` states. The authors widen it in their ablation only.
         support_draw: how the support is drawn. ``nested``: with one dataset and seed, a support of larger k contains
             the one of smaller k. ``fresh``: another draw for every k, with one generator for all classes, as in the
             authors' sampler. ``listed``: read from files beside the data. Any other value names published code, whose
@@ -84,9 +84,9 @@ class Protocol:
         meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split that
             the authors hold out (``validation``). In the second case, the support is drawn from that tenth too.
         validation: the labelled validation images on which a method may choose its settings. ``none``: no images.
-            ``drawn``: a few per class, as drawn by the code that ``support_draw`` names. If it draws none, at most four
-            per class. ``whole``: the whole validation part. The official codes of some baselines choose settings on
-            such images, see :attr:`bolt.methods.Method.uses_validation`.
+            ``drawn``: a few per class, as drawn by the code that ``support_draw`` names, or at most four per class if
+            that code draws no validation images. ``whole``: the whole validation part. The official codes of some
+            baselines choose settings on such images, see :attr:`bolt.methods.Method.uses_validation`.
         stream: on the track ``tta_stream``, test images come ``shuffled``; or the mix of classes is ``drifting``:
             classes appear one after another and disappear again, several at a time.
         support_crop: the views of support images are crops of at least ``half`` of an image; or of at least 8 per cent,

@@ -1,4 +1,4 @@
-"""Returns freed memory to the system."""
+"""Gives freed memory back to the system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def return_freed_memory() -> None:
-    """Return the memory that this process has freed to the system, if the C library is glibc.
+    """Give the memory that this process has freed back to the system, if the C library is glibc.
 
     glibc keeps freed memory for later requests: 1.5 GiB after fine-tuning a ViT-B/32, 0.3 GiB after loading one.
     """
