@@ -15,8 +15,8 @@ _DEPENDENT = 1e-5
 """A unit column is dependent on others if its part outside their span is shorter than this."""
 
 _WELL_CONDITIONED = 1e-6
-"""The least ratio of a Gram matrix's smallest eigenvalue to its largest one at which the Gram matrix is used. Float64
-then gives the smallest eigenvalue with a relative error of 1e-9."""
+"""A Gram matrix is used only if its smallest eigenvalue is more than this share of its largest one. Float64 then gives
+the smallest eigenvalue with a relative error of 1e-9."""
 
 
 def polar_factor(stack: Tensor) -> Tensor:

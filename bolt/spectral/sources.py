@@ -140,8 +140,8 @@ class BasisRecipe:
         whitening_epsilon: the epsilon of ``whitening``.
         basis: what the columns of the basis are. ``sources``: the sources' directions, made a basis as
             ``orthogonalisation`` says. ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular
-            directions of the pre-trained weight. ``random``: random columns. The number of a matrix's columns does
-            not depend on this choice.
+            directions of the pre-trained weight. ``random``: random columns. Every choice gives a
+            matrix's basis the same number of columns.
         seed: seed of the columns of a ``random`` basis.
     """
 

@@ -45,7 +45,7 @@ class _SpectralMap(torch.autograd.Function):
             merged = torch.addmm(weight, u * s, v.mT).to(compute)
             x = x.to(compute)
             if ctx.needs_input_grad[1]:
-                # V^T x is saved instead of x: x is n / r times larger, and nothing else keeps it in memory.
+                # V^T x is saved instead of x, which is n / r times larger. So x can be freed after the forward pass.
                 ctx.save_for_backward(merged, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
             elif ctx.needs_input_grad[0]:
                 ctx.save_for_backward(merged)

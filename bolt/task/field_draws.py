@@ -2,9 +2,9 @@
 
 CoOp and its successors seed Python's ``random`` and draw class by class with ``random.sample`` (Dassl,
 ``generate_fewshot_dataset``). Other repositories copied that function, but changed whether training or validation
-images are drawn first, how many validation images are drawn, or how small classes are treated. So equal seeds give
-other images there. Each variant is a :class:`FieldDraw`. ``random.Random(seed)`` gives the same draws as the seeded
-global generator.
+images are drawn first, how many validation images are drawn, or how small classes are treated. So with the same seed,
+each repository draws other images. Each variant is a :class:`FieldDraw`. ``random.Random(seed)`` gives the same draws
+as the seeded global generator.
 
 Shape legend: N training images, V validation images.
 """

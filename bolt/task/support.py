@@ -89,7 +89,7 @@ def draw_support(
             raise _too_few(int(classes[counts.argmin()]), dataset, int(counts.min()), shots)
         drawn_as_they_do = draw_as_published({"train": labels_N, "val": validation_labels}, shots, seed=seed, code=draw)
         return np.array([index for index in drawn_as_they_do["train"] if labels_N[index] < len(classes)])
-    shared_generator = np.random.RandomState(seed)  # the authors' draws after ``np.random.seed(seed)``
+    shared_generator = np.random.RandomState(seed)  # draws as the authors' code does after ``np.random.seed(seed)``
     by_class = []
     for label in classes.tolist():
         members = np.flatnonzero((labels_N == label) & drawable)

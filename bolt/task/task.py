@@ -102,7 +102,7 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the names and the templates: ``prompts`` or, if these are sentences per class, :data:`PROMPTS`."""
+        """Return the names with the templates ``prompts``. Sentences per class are replaced by :data:`PROMPTS`."""
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 

@@ -96,11 +96,10 @@ def fit_task(
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
-    """Return the loss on augmented views of the support, and the order of their rows.
+    """Return the loss of a training on augmented views of the support, and the order of its rows.
 
-    The loss is the method's own or, by default, the cross-entropy.
-
-    If an epoch repeats the support, row r is copy r // N of image r % N. Every copy is a different view.
+    The loss is the method's own or, by default, the cross-entropy. A row is a support image. If an epoch repeats the
+    support, row r is copy r // N of image r % N, and every copy is a different view.
     """
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     labels_N = task.support.labels_N.to(task.backbone.device)

@@ -42,8 +42,8 @@ class TrainingRecipe(Checked):
         warmup_fraction: share of all steps over which the learning rate rises linearly.
         warmup_steps: number of warm-up steps; if given, it replaces ``warmup_fraction``.
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
-        precision: number format of parameters, gradients and optimiser, always ``float32``. A tower's products have
-            the tower's number format, see :mod:`bolt.clip.precision`.
+        precision: number format of parameters, gradients and optimiser, always ``float32``. The matrix products of
+            a tower have the tower's own number format, see :mod:`bolt.clip.precision`.
         schedule: after the warm-up, a ``cosine`` to zero per step, or a ``constant`` rate. ``halving``: the rate halves
             after every epoch, without a warm-up.
         epsilon: AdamW's epsilon, which is added to the root of the second moment.

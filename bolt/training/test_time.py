@@ -7,7 +7,8 @@ strong view of a trusted image with its label, and the strong view of any other 
 test-time training of aTLAS (Zhang et al., 2024); the halves of a batch are as in the BOLT authors' code.
 
 Two errors of the original scripts are not repeated here. The aTLAS script trusts every image because of an indexing
-error. If there are too few images to trust any, both scripts trust all of them; here none is trusted.
+error. With fewer than ten images per class, the number of trusted images per class is 0. Both scripts then trust every
+image; here no image is trusted.
 
 Shape legend: N test images, B batch, R images of a batch that are not trusted, C classes, D joint embedding width,
 S image side.
@@ -55,7 +56,7 @@ class TwoStreams:
 
     A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
     full, so an epoch skips a few images that are not trusted. If these are too few for half a batch, the epoch has a
-    single, smaller batch with all of them. If no image is trusted, a whole batch consists of images that are not.
+    single, smaller batch with all of them. If no image is trusted, the other images fill the whole batch.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
