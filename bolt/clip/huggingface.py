@@ -1,4 +1,4 @@
-"""Converts tensors and configurations of CLIPs from Hugging Face's form to open_clip's, and those of image towers back.
+"""Converts CLIPs (tensors and configurations) from Hugging Face's form to open_clip's form, and image towers also back.
 
 transformers has separate query, key and value matrices, and stores the projection as (embed, width). open_clip stacks
 the three matrices, and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and

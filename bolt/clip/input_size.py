@@ -9,8 +9,8 @@ Resize = Literal["shortest", "squash", "longest"]
 Interpolation = Literal["bicubic", "bilinear"]
 
 LARGEST_NORM = 4
-"""A limit that shows for which pixels a mean or a standard deviation was computed. Those of pixels in [0, 1] are below
-the limit, and those of pixels from 0 to 255 are above it."""
+"""A limit for the mean and the standard deviation of a channel. If pixels are in [0, 1], both are below the limit. If
+pixels are from 0 to 255, both are above it."""
 
 
 @dataclass(frozen=True)

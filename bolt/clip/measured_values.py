@@ -65,7 +65,7 @@ def read_values(source: PictureFile | Image.Image, image: Image.Image | None, ba
         else:
             values = both_bytes(source, image)
         if found.zero_is_white and values.dtype == np.uint8:
-            values = 255 - values  # undoes what Pillow has done: it reverses values of 8 bits, but no others
+            values = 255 - values  # Pillow has reversed the values, as it does for 8 bits only
         values_HWC = np.atleast_3d(values)
         if not bands and values_HWC.shape[2] in (2, 4):
             values_HWC = values_HWC[..., :-1]
@@ -78,7 +78,7 @@ def read_values(source: PictureFile | Image.Image, image: Image.Image | None, ba
 
 
 def _tiff_values(source: PictureFile) -> Stored:
-    """Return all bands of a TIFF: samples, planes or pages."""
+    """Return the values of all bands of a TIFF, which it stores as samples, planes or pages."""
     try:
         import tifffile  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:

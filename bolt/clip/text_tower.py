@@ -23,8 +23,8 @@ from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
 from bolt.protocol import Precision
 
 PROMPTS_AT_ONCE = 256
-"""Most prompts that the tower encodes at once, which bounds the memory. More prompts are encoded in parts, and training
-computes each part again in the backward pass."""
+"""Largest number of prompts that the tower encodes at once, to limit the memory. More prompts are encoded in parts, and
+training computes each part again in the backward pass."""
 
 
 class TextTower(nn.Module):

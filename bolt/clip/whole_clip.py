@@ -100,7 +100,7 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
     A value that equals CLIP's own is left out. For a pre-trained tag, open_clip lists the values. For a file,
     ``open_clip_config.json`` or ``preprocessor_config.json`` beside the file states them. If both are missing, a value
-    is taken if all tags of the architecture have it. open_clip itself takes OpenAI's values for any file, which is
+    is used if all tags of the architecture share it. open_clip itself takes OpenAI's values for any file, which is
     wrong for SigLIP.
 
     Args:
@@ -154,7 +154,7 @@ def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
     crops = config.get("do_center_crop", not squash)
     sides = {*size.values(), *(crop.values() if crops else ())}
     if not config.get("do_resize", True) or len(sides) > 1 or not (squash or crops):
-        raise ValueError("it does not resize images to the square that it crops")
+        raise ValueError("it does not resize images to the square that the tower takes")
     mean, std = (config.get(f"image_{name}") or () for name in ("mean", "std"))
     if not config.get("do_normalize", True):
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

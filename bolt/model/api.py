@@ -189,7 +189,7 @@ def adapt(
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
     track = next((name for name in wanted if name in chosen.tracks), "")
     if chosen.tracks == {"tta_image"}:
-        raise ValueError(f"{method} adapts to each image by itself, so there is no model to return")
+        raise ValueError(f"{method} adapts to every image anew, so there is no model to return")
     if not track:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
     configured = chosen.configure(settings, track)

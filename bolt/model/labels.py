@@ -90,7 +90,7 @@ def label_images(model: Model, paths: Iterable[str]) -> Iterator[Row]:
 
 def _pixels(model: Model, path: str) -> Tensor:
     if "\0" in path:
-        raise OSError("a zero byte (UTF-16, or find -print0): list the paths in UTF-8, one per line")
+        raise OSError("it has a zero byte (UTF-16, or find -print0): list the paths in UTF-8, one per line")
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError("it is not a file")  # reading a pipe could wait forever
     return model.pixels([path])[0]

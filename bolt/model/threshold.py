@@ -67,9 +67,9 @@ class Threshold:
     def interval(self, images: int) -> tuple[float, float]:
         """Return the 95 % prediction interval of the accuracy on new images whose predictions are accepted, per cent.
 
-        It allows for the chance in the held-out images and in the new images (Thatcher, 1964, "Relationships between
-        Bayesian and confidence limits for predictions"). The more new images there are, the closer it comes to Clopper
-        and Pearson's interval.
+        The interval allows for chance in the held-out images and in the new images (Thatcher, 1964, "Relationships
+        between Bayesian and confidence limits for predictions"). The more new images there are, the closer it comes to
+        Clopper and Pearson's interval.
 
         ``images``: number of the new images, at least 1.
         """
@@ -84,7 +84,7 @@ class Threshold:
 def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     """Return the lowest threshold that passes the test for an accuracy of ``accuracy`` per cent.
 
-    Raises ``NoThreshold`` if no threshold passes; the message has the highest accuracy for which one does.
+    Raises ``NoThreshold`` if no threshold passes; the message has the highest whole per cent for which one passes.
     """
     held_out = notes.get(NOTE)
     if not held_out:
@@ -109,8 +109,8 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
 def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
     """Return the last threshold that passes the test before one fails; ``None`` if there is none.
 
-    Thresholds are tested from the highest score down. The test begins at the smallest number of images that can pass,
-    because with fewer images it fails even if all predictions are correct.
+    Thresholds are tested from the highest score down. Thresholds that too few images reach are skipped: they would fail
+    even if all predictions were correct.
     """
     from scipy.special import betainc
 

@@ -280,7 +280,7 @@ def test_what_is_read_was_saved(
 
 
 def test_a_method_of_single_images_makes_no_model(backbone: Backbone, sources: CheckpointSources) -> None:
-    with pytest.raises(ValueError, match="each image by itself"):
+    with pytest.raises(ValueError, match="every image anew"):
         adapted(backbone, "zero", sources)
 
 
