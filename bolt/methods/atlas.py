@@ -17,7 +17,7 @@ support that is repeated in other views until an epoch has 10 batches. What diff
   a few-shot task does not have.
 - At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move equally far.
 - The switch ``atlas: as_published`` follows the BOLT authors' code: it does not repeat the support, clips the scaled
-  gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceDeviations`).
+  gradient, and makes a step only after a full group of batches (:class:`bolt.training.loop.ReferenceDeviations`).
 - The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as the BOLT authors do.
 
 Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B batch, S image side, D embedding width.

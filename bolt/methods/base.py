@@ -92,7 +92,8 @@ class Method:
         trains_text: ``trains_text(settings)`` -> whether the method differentiates the text tower. Only then the task
             has the class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         reads_matrices: ``reads_matrices(settings)`` -> whether the method reads or trains weight matrices of the image
-            tower, which not every tower has. ``None``: whether the method changes the tower or reads sources.
+            tower, which not every tower has. With ``None``, a method that changes the tower or reads sources counts as
+            reading them.
         clips_own_tower: whether the method needs CLIP's own vision transformer, because it trains the projection or
             adds tokens.
         tower_passes: ``tower_passes(support_size, settings)`` -> how many images and prompts the method takes through

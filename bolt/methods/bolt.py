@@ -1,4 +1,4 @@
-"""BOLT: a basis of the other tasks' singular directions, with only a few coefficients trained in it.
+"""BOLT: makes a basis of the sources' singular directions, and trains only a few coefficients in this basis.
 
 Code of the authors: https://github.com/jhpark-ai/BOLT. Two methods are registered here. ``bolt_pooled`` is
 training-free:

@@ -1,4 +1,4 @@
-"""CLAP: class prototypes that start at the text, with a penalty per class for leaving it (Silva-Rodriguez et al.).
+"""CLAP: class prototypes that start at the text, with a penalty on their distance to it (Silva-Rodriguez et al., 2024).
 
 Paper: "A Closer Look at the Few-Shot Adaptation of Large Vision-Language Models", CVPR 2024, arXiv:2312.12730,
 equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::

@@ -11,8 +11,8 @@ that the text predicts, if this class has a free row or a row of higher entropy.
 
 - ``factor`` is 1, the median of the factors that the authors chose for eleven datasets by test labels.
 - An image has one view by default; the official code has 32. With ``views``, the predicted class and its entropy are
-  computed as in the official code: from the mean of p over the tenth of the views of lowest entropy. The official crops
-  keep half of the image or more; here all methods on views share the same crops.
+  computed as in the official code: from the mean of p over the 10 per cent of the views with the lowest entropy. The
+  official crops keep half of the image or more; here all methods that read views share the same crops.
 - A saved model has the memory after the last image. ``details`` give the share of images for which the saved
   model predicts the class that was predicted when the image came.
 
@@ -46,8 +46,8 @@ class DmnSettings(Checked):
         beta: sharpness of the weights of rows.
         factor: weight of the memory's probabilities; the probabilities by the text weigh 1.
         capacity: number of test images that a class remembers.
-        when_full: when an image replaces the image of highest entropy in a full class. ``higher_entropy``: if its
-            entropy is lower. ``always``: always, as in a benchmark of test-time methods.
+        when_full: when a new image replaces the image of highest entropy in a full class. ``higher_entropy``: if that
+            highest entropy exceeds the new image's. ``always``: always, as in a benchmark of test-time methods.
         views: views of each test image, the un-augmented one included.
         kept: share of the views, those of lowest entropy, whose mean predicts the image's class.
     """

@@ -12,7 +12,8 @@ No single rate fits a weak and a good text head, or ten and a thousand classes. 
 cross-validation on the support: the rate that is most accurate on held-out images; ties go to the smallest.
 
 If a class has a single image, this image cannot be held out. Then the rate is such that all steps together may move a
-class's unit vector by ``one_shot_move``. With a fixed rate, more classes would move it further: they give more steps.
+class's unit vector by ``one_shot_move``. With a fixed rate, a dataset of more classes would move the
+vectors further, because it gives more steps.
 The value of ``one_shot_move`` was chosen on sixteen datasets of drawn pictures, with one training image per class as
 the support, twenty steps, and fifteen other training images per class held out. Mean accuracy on these: 55.3 %
 zero-shot; 58.2, 63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the tiny tower's logit scale of 31.8.

@@ -10,7 +10,7 @@ Paper: arXiv:2405.02266. The unit features f_p of 64 views of a test image have 
 trained, and no other image is read. What differs from the official code:
 
 - A squared bandwidth below 1e-12 is set to 1e-12. Equal views would have a bandwidth of zero.
-- At least one neighbour counts.
+- A bandwidth is computed from at least one other view.
 
 Shape legend: N images, V views, C classes, D joint embedding width.
 """

@@ -1,4 +1,4 @@
-"""ProKeR: kernel ridge regression of what the text head misses, without training (Bendou et al., CVPR 2025).
+"""ProKeR: corrects the text head by kernel ridge regression, without training (Bendou et al., CVPR 2025).
 
 Paper: arXiv:2501.11175. The rows S are the unit features of A views of each support image, and Y their labels. The text
 head without its scale, g(f) = f T^T, is corrected by a kernel k(f, f') = exp(-beta (1 - f . f'))::

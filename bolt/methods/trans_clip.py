@@ -224,7 +224,8 @@ def adapt(task: Task, settings: TransClipSettings) -> Adapted:
         support = Labelled(unit_support_features(task, EVALUATION_VIEW).double(), onehot_NC, weight)
     solved = transduce(unit_nD, head_CD, scale, settings, support)
     changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
-    # The classifier is the exponent of z. It is linear in f: the term in f's square is the same for all classes.
+    # The logits are the exponent in the formula of z, without the term in f^2, which is equal for all classes. So they
+    # are linear in f.
     scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
     weight_CD = settings.exponent(support is not None) * scale * head_CD.double() + scaled_CD
     bias_C = -0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)

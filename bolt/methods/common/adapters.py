@@ -32,9 +32,9 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_fc": (("mlp.c_fc.weight", ""), ("mlp.fc1.weight", ""), ("mlp.fc1_g.weight", ""), ("mlp.fc1_x.weight", "")),
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
-"""Target, such as ``q`` -> (name, part): the names that the target's matrix has in the blocks of open_clip's and of
-timm's towers. If that is the fused query-key-value matrix, ``part`` is the target's sub-module of
-:class:`SplitProjection`: ``.q``, ``.k`` or ``.v``. Otherwise ``part`` is empty."""
+"""Target, such as ``q`` -> pairs (name, part), one for each way to name the target's matrix in a block of open_clip or
+timm. If this is the fused query-key-value matrix, ``part`` is the target's sub-module of :class:`SplitProjection`:
+``.q``, ``.k`` or ``.v``. Otherwise ``part`` is empty."""
 
 
 @dataclass(frozen=True)

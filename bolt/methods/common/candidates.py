@@ -72,7 +72,10 @@ def parse_candidate(text: str) -> Candidate:
         raise ValueError(form) from None
     method = METHODS[name.id]
     if "fewshot" not in method.tracks or method.meta_recipe is not None or hasattr(method.settings_class(), "recipes"):
-        raise ValueError(f"{method.name} cannot be a candidate: a candidate must be a few-shot method by itself")
+        raise ValueError(
+            f"{method.name} cannot be a candidate: it is no few-shot method, needs a meta-learned start, or chooses "
+            "among candidates itself"
+        )
     return Candidate(text, method, method.configure(changes))
 
 

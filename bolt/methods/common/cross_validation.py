@@ -123,9 +123,9 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a copy of a task whose support has only these rows (B,), in the same training order.
+    """Return a copy of a task whose support has only these rows (B,).
 
-    The copy reports no metrics.
+    An epoch visits these rows in the same order as in the whole support. The copy reports no metrics.
     """
     whole = task.support
     on_cpu = rows.cpu()

@@ -51,9 +51,9 @@ def choose_scale(
 ) -> ScaleChoice:
     """Return the best candidate scale; ties go to the smallest. A single candidate is returned without scoring.
 
-    Under the switch ``alpha_views: augmented``, each candidate is scored on a view of the support of its own: the
-    smallest scale on view 1, the next one on view 2. The BOLT authors' loader draws new augmentations for every
-    candidate, too.
+    Under the switch ``alpha_views: augmented``, every candidate is scored on another view of the support: the smallest
+    scale on view 1, the next one on view 2, and so on. The BOLT authors' loader also draws new augmentations for every
+    candidate.
 
     The test-time track has no labels. There, the scale with the highest mutual information on at most 1,000 of the test
     images is the best. Under the switch ``tta_alpha: test_labels``, the best scale is the one with the highest test
