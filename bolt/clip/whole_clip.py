@@ -25,6 +25,10 @@ _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", 
 _PREPROCESSING = {"resize_mode": "resize", "interpolation": "interpolation", "mean": "mean", "std": "std"}
 """open_clip's names of preprocessing steps -> the arguments of :meth:`bolt.clip.backbone.Backbone.from_open_clip`."""
 
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""The files in which transformers states the preprocessing. Since version 5, ``CLIPProcessor`` writes the second, with
+the preprocessing under the key ``image_processor``."""
+
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's number of an interpolation -> the interpolation's name. transformers states the number."""
 
@@ -99,9 +103,9 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
     """Return the preprocessing that the weights need: ``resize``, ``interpolation``, ``mean`` and ``std``.
 
     A value that equals CLIP's own is left out. For a pre-trained tag, open_clip lists the values. For a file,
-    ``open_clip_config.json`` or ``preprocessor_config.json`` beside the file states them. If both are missing, a value
-    is used if all tags of the architecture share it. open_clip itself takes OpenAI's values for any file, which is
-    wrong for SigLIP.
+    ``open_clip_config.json`` or a configuration of transformers' processor beside the file states them. If all are
+    missing, a value is used if all tags of the architecture share it. open_clip itself takes OpenAI's values for any
+    file, which is wrong for SigLIP.
 
     Args:
         config: open_clip's configuration of the model.
@@ -113,7 +117,8 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
     stated, listed = dict(config.get("preprocess_cfg") or {}), open_clip.list_pretrained_tags_by_model(model)
     folder = Path(weights) if Path(weights).is_dir() else Path(weights).parent
-    beside, processor = (folder / name for name in ("open_clip_config.json", "preprocessor_config.json"))
+    beside, *processors = (folder / name for name in ("open_clip_config.json", *_PROCESSORS))
+    processor = next(filter(Path.is_file, processors), beside)
     try:
         if weights in listed:
             stated |= open_clip.get_pretrained_cfg(model, str(weights))
@@ -121,7 +126,8 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
             stated |= dict(read_json(beside)).get("preprocess_cfg") or {}
             _check_preprocessing(stated)
         elif processor.is_file():
-            stated |= _processor(dict(read_json(processor)))
+            said = dict(read_json(processor))
+            stated |= _processor(said.get("image_processor", said))
             _check_preprocessing(stated)
         elif listed:
             first, *others = [open_clip.get_pretrained_cfg(model, tag) for tag in listed]
@@ -143,7 +149,7 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
 
 def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the preprocessing in transformers' ``preprocessor_config.json``, by open_clip's names.
+    """Return the preprocessing in a configuration of transformers' image processor, by open_clip's names.
 
     Raises ``ValueError`` for steps that a backbone does not have.
     """

@@ -31,7 +31,7 @@ from orchestrator.util.errors import UserError, explain_hub_error
 HUB = "hf:"
 """Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
 
-CONFIGURATIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json")
+CONFIGURATIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json")
 """The files of a repository that describe the architecture and the preprocessing of images."""
 
 GENERIC_NAMES = frozenset(

@@ -168,6 +168,15 @@ def test_the_preprocessing_beside_a_file_is_followed_or_refused(kind: str, given
     assert (entry.resize, entry.interpolation, entry.mean[0], entry.std[0]) == pytest.approx(expected)
 
 
+def test_the_preprocessing_in_the_file_of_transformers_5_is_read(tmp_path: Path) -> None:
+    """``CLIPProcessor`` writes no ``preprocessor_config.json`` any more; CLIP's mean was taken without a word."""
+    beside = _beside(tmp_path / "new", "processor_config.json", {"image_processor": PROCESSOR, "processor_class": "X"})
+    entry = backbone_entry(**beside, quick_gelu=False)
+    assert (entry.mean, entry.std) == ((0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    beside = _beside(tmp_path / "class", "processor_config.json", {"processor_class": "CLIPProcessor"})
+    assert backbone_entry(**beside, quick_gelu=False).mean is None
+
+
 @pytest.mark.parametrize("wrong", [{"interpolation": "random"}, {"resize_mode": "stretch"}, {"mean": [0.5]}])
 def test_open_clips_preprocessing_that_is_none_was_a_traceback(wrong: dict[str, Any], tmp_path: Path) -> None:
     beside = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {}, "preprocess_cfg": wrong})
