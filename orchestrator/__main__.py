@@ -30,7 +30,7 @@ def main() -> None:
     except UserError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
-            os._exit(2)  # does not wait for Ray's threads, which can wait forever for the lost cluster
+            os._exit(2)  # unlike sys.exit, does not wait for Ray's threads: they can wait forever for the lost cluster
         sys.exit(2)
     except BrokenPackage as error:
         print(f"error: {error}", file=sys.stderr)

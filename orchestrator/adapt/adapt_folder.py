@@ -53,7 +53,7 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 
     The console shows each step and the outcome. A second process for the same folder waits until the first has ended.
 
-    Raises ``UserError`` for whatever the user can correct, before long work where possible.
+    Raises ``UserError`` for a problem that the user can correct. The options are checked before any image is decoded.
     """
     started, say = time.perf_counter(), partial(print_line, console=console)
     layout = folder_layout(request.folder, tested=False)
@@ -81,7 +81,8 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
         head = CellInputs(plan.cells[0], loaded).artifacts.head
         build(with_inputs([head]), loaded, console, "class words")
         equal_classes = equal_classes_of(loaded.store, head)
-        # Before the candidates run: they learn from the class words, which the user may want to change first.
+        # The candidates learn from the class words. This note comes before they run, so that the user can stop the
+        # command and change the words.
         if equal_classes:
             say(f"  note: {equal_classes.sentence}")
         if images.folds:

@@ -72,9 +72,10 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return the best candidate's accuracy on the images by which it was chosen minus that on others, on average.
+    """Return how much higher, on average, the best candidate's accuracy is on drawn images than on images not drawn.
 
-    The result is a difference of accuracies, from 0 to 1.
+    In each draw, the best candidate is the one with the highest accuracy on the drawn images. The result is a
+    difference of accuracies, from 0 to 1.
     """
     candidates, images = correct_MN.shape
     if candidates == 1:

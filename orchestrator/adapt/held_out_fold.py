@@ -71,7 +71,7 @@ class HeldOut(NamedTuple):
     def scores_without(self, repeated: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return the highest probability of each image and whether its class was predicted.
 
-        The images at the positions ``repeated``, which are copies of others, are left out.
+        An image whose position in the training split is in ``repeated`` is a copy of another image and is left out.
         """
         kept_N = ~np.isin(self.positions_N, repeated)
         return self.probabilities_NC.max(axis=1)[kept_N], self.correct_N[kept_N]

@@ -44,8 +44,8 @@ class OwnImages:
 
     Attributes:
         entry: the catalog entry.
-        settings: the user's settings, with the catalog file of the working folder as the last one. The data root is a
-            folder of links to the user's images and to the images of the sources.
+        settings: the user's settings with two changes. The catalog file of the working folder is the last catalog
+            file. The data root is a folder of links to the user's images and to all that the user's data root holds.
         copies: groups of training images that show one picture, as positions in the training split, ascending.
         notes: remarks about the images, from the check that this or an earlier run made.
         given_parts: the name of each part that the user gives, and its path in the user's folder; see
@@ -138,7 +138,7 @@ def prepare_images(
     stamp = _stamp(request, name, parts)
     found = json.loads(checked.read_text("utf-8")) if checked.is_file() and catalog_file.is_file() else {}
     if found.get("stamp") != stamp:
-        checked.unlink(missing_ok=True)  # first, so that the next run repeats the check if this run is killed
+        checked.unlink(missing_ok=True)  # removed first: if this run is killed, the next run repeats the check
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # a broken image may have been repaired
         shutil.rmtree(root / name, ignore_errors=True)
@@ -178,8 +178,8 @@ def as_given(text: str, given_parts: Mapping[str, str]) -> str:
 def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     """Return a digest of the names, sizes and time stamps of the user's files, and of the options about images.
 
-    ``name``: the dataset's key. If a dataset of the catalog already has the folder's name, the key is another name and
-    is part of the digest.
+    ``name``: the dataset's key. It differs from ``request.name`` if a dataset of the catalog already has that name.
+    Only then is the key part of the digest.
     """
     options, files = request.images, []
     for part in parts.values():
@@ -189,7 +189,7 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # without ``--words``, the digest stays that of earlier versions
+    if options.words is not None:  # otherwise the digest equals the one that versions before ``--words`` made
         said.append(file_digest(options.words) if options.words.is_file() else "")
     if name != request.name:
         said.append(name)
