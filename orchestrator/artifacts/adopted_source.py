@@ -112,7 +112,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     """Read and convert a checkpoint, and check that it was fine-tuned from the pre-trained tower ``frozen``.
 
     Args:
-        path: as for :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
+        path: a file of the checkpoint or its folder, see :func:`bolt.clip.checkpoint_reading.read_checkpoint`.
         frozen: the pre-trained tower's tensors, by open_clip's visual names.
         shape: the shape of the pre-trained tower. The configuration of a Hugging Face checkpoint must agree with it.
 
@@ -158,7 +158,7 @@ def _check_config(path: Path, shape: TowerShape) -> None:
             raise UserError(
                 f"the checkpoint was made with {name} {theirs}, the backbone has {ours}",
                 where=str(found),
-                hint="adopt it for the backbone it was fine-tuned from; under this one its features differ",
+                hint="adopt it for the backbone it was fine-tuned from; with this one, its features are wrong",
             )
 
 

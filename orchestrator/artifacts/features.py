@@ -81,7 +81,7 @@ class TestViewFeatures(OfTestSplit):
     Attributes:
         seed: the seed of the random crops.
         family: how much of an image a crop keeps, and whether crops are mirrored.
-        views: the number of views, V, with view 0.
+        views: the number of views, V, including view 0.
     """
 
     title = "features of views of test images"

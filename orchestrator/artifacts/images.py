@@ -127,8 +127,8 @@ class Images(ArtifactSpec):
 class OfTestSplit(ArtifactSpec):
     """Base class of artifacts that a backbone computes from the images or the class names of a dataset's test split.
 
-    A subclass that overrides :attr:`images` reads another split. ``part`` is a short name for the computed values. It
-    is a part of the artifact's address.
+    A subclass that overrides :attr:`images` reads another split. ``part`` names the computed values in the address of
+    the artifact.
     """
 
     kind = "features"
@@ -157,7 +157,7 @@ class OfTestSplit(ArtifactSpec):
 def _no_validation_part(dataset: str) -> UserError:
     """Return the error for a dataset that lacks the validation part which the protocol asks for."""
     return UserError(
-        f"{dataset} has no validation part, and the protocol lets methods choose settings on one",
+        f"{dataset} has no validation part, on which methods choose settings under this protocol",
         where=f"dataset {dataset}",
         hint="leave the dataset out, or run it under a protocol with validation: none",
     )

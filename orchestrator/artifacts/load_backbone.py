@@ -191,7 +191,10 @@ def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
 
 
 def _architecture(entry: BackboneEntry) -> str:
-    """Return open_clip's name of the architecture. If a model-config file defines it, open_clip is told of it first."""
+    """Return the name by which open_clip knows the architecture of a backbone.
+
+    If a model-config file defines the architecture, open_clip is given this file first.
+    """
     import open_clip
 
     config = architecture_path(entry)
@@ -273,7 +276,8 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
             where="" if str(weights_path(entry)) in str(error) else str(weights_path(entry)),
             hint="name the architecture that the weights were made for" if isinstance(error, TensorMismatch) else "",
         ) from None
-    except Exception as error:  # for a wrong file, open_clip, torch, pickle and safetensors raise many classes
+    except Exception as error:
+        # For a wrong file, open_clip, torch, pickle and safetensors raise errors of many classes.
         raise _loading_error(entry, architecture, one_line(error, 160)) from None
 
 
@@ -291,7 +295,7 @@ def _hub_offline() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_level(logger: str | None, level: int) -> Iterator[None]:
-    """Hide records of a logger (``None``: the root logger) below ``level`` during the block."""
+    """Hide the records below ``level`` of a logger during the block. The name ``None`` means the root logger."""
     found = logging.getLogger(logger)
     before = found.level
     found.setLevel(level)

@@ -30,8 +30,8 @@ COOP_SMALLEST_CROP = 0.08
 SHOTS_STEP = 16
 VIEWS_STEP = 20
 TEST_VIEWS_STEP = 16
-"""Steps to whose multiples the numbers of shots, of views of a support and of views of a test image are rounded up.
-Rounding lets more cells share an artifact."""
+"""Steps for the numbers of shots, of views of a support image and of views of a test image. The number that a cell
+needs is rounded up to a multiple of the step, so that more cells share an artifact."""
 
 FEW_SHOTS = (1, 4)
 """Support features hold 1, 4 or all stored images per class: the smallest of these numbers that is enough for a cell's
@@ -75,19 +75,19 @@ class CellArtifacts:
     view_features: TestViewFeatures | None = None
 
     def features_of(self, dataset: DatasetRef) -> TestFeatures:
-        """Return the artifact of a scored dataset's test features. Its ``images`` is the artifact of the images."""
+        """Return the test features of a scored dataset as an artifact. Its ``images`` are the test images."""
         return next(features for features in self.test_features if features.dataset == dataset)
 
     @property
     def specs(self) -> tuple[ArtifactSpec, ...]:
-        """The artifacts without the sources."""
+        """The artifacts that the cell reads, without the sources and what is computed from them."""
         images = self.validation_images, self.whole_test_images, self.support_images
         optional = self.meta_start, *images, self.support_features, self.validation_features, self.view_features
         return self.head, *self.own_heads, *self.test_features, *(spec for spec in optional if spec is not None)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of all artifacts that the cell reads."""
+        """The addresses of :attr:`specs` and of the source models."""
         sources = (source_address(self.head.backbone.name, source) for source in self.sources)
         return *(spec.address for spec in self.specs), *sources
 
@@ -115,7 +115,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     )
     crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
     meta_start = None
-    if method.meta_recipe is not None:  # for such a method, the cell's sources are datasets to meta-learn on
+    if method.meta_recipe is not None:  # then the cell's sources are the datasets to meta-learn on
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = whole_test_images = None

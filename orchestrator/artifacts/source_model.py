@@ -92,7 +92,7 @@ class Source(ArtifactSpec):
 
 @dataclass(frozen=True)
 class SourceModel(Source):
-    """An image tower that this project fine-tunes. ``digest`` is the digest in its :class:`SourceRef`."""
+    """An image tower that this project fine-tunes. ``digest`` identifies it, see :meth:`SourceRecipe.source`."""
 
     title = "source models"
     gpu_share = 1.0

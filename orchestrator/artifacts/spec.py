@@ -38,7 +38,7 @@ TOWER_FILE = "tower.safetensors"
 """The file of an image tower in any artifact: its tensors, by open_clip's visual names."""
 
 TRAINING_FACTOR = 3.0
-"""Operations of a training step of all weights, forward and backward pass, divided by those of a forward pass."""
+"""Cost of a training step of all weights (forward and backward pass), in forward passes."""
 
 FLOAT_BYTES = 4
 """Bytes of a float32 number."""
@@ -290,7 +290,7 @@ class ArtifactCache:
             found: Value = values[key]
             return found
         while values and len(values) >= size:
-            values.popitem(last=False)  # before ``make``: memory may not hold the old and the new value
+            values.popitem(last=False)  # first, because memory may not have room for the old and the new value
         made = make()
         if size:
             values[key] = made
@@ -308,7 +308,7 @@ class ArtifactCache:
         entry = self.catalog.dataset(ref.name)
         if ref not in self._checked and dataset_ref(entry, self.data_root) != ref:
             raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
-        self._checked.add(ref)  # once per process, because a check may list all files of a folder
+        self._checked.add(ref)  # not checked again, because a check may list all files of a folder
         return entry
 
     def _load_backbone(self, tower: FrozenTower) -> Backbone:
@@ -356,7 +356,7 @@ def usable_device(settings: RunSettings) -> str:
 
     Raises ``UserError`` if this machine lacks the device.
     """
-    import torch  # not at the top, because `sources list` imports this module for the addresses of artifacts only
+    import torch  # imported here, because `sources list` needs only addresses from this module, and no PyTorch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = settings.device or ("cuda" if gpus else "cpu")
@@ -375,7 +375,7 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if cache.store.artifact(spec.address, spec.identity) is None:
         with cache.store.building(spec.address, spec.identity) as builder:
             spec.build(cache, builder)
-        return_freed_memory()  # otherwise this process would hold the build's memory during its next build
+        return_freed_memory()  # otherwise the process would hold the memory of this build during the next one
     return spec.address
 
 

@@ -72,7 +72,7 @@ class SourceDirections(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         backbone = catalog.backbone(self.source.backbone.name)
-        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # rows + columns of attention's and the MLP's matrices, in widths
+        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # rows + columns of a block's matrices (attention, MLP), in widths
         rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
 

@@ -74,7 +74,7 @@ class SupportImages(ArtifactSpec):
         try:
             if self.listed == "absent":
                 draw_files(dataset_folder(catalog.dataset(self.dataset.name), data_root), self.shots, self.seed)
-        except UserError as error:  # the message names the missing list of drawn images
+        except UserError as error:  # this error names the missing list of drawn images
             return error
         return None
 
