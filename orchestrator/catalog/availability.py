@@ -24,8 +24,8 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
 
     Drawn datasets and datasets of scikit-learn need no files. A folder dataset needs its folder under ``data_root``,
     with the sub-folders that its split recipe reads. A manifest needs its table. A dataset of the few-shot benchmark
-    needs its split file and its folder of images. Any other dataset needs the folder ``data_root/<name>``. It has all
-    images if it exists, because ``data prepare`` gives the folder this name at the very end.
+    needs its split file and its folder of images. Any other dataset needs the folder ``data_root/<name>``. If this
+    folder exists, it has all images, because ``data prepare`` gives it this name only after the last image.
     """
     route = entry.route
     if entry.is_bundled:

@@ -77,7 +77,7 @@ class DatasetEntry(StrictModel):
         licence: the terms of the images.
         gated: what the user must do before the images can be fetched (an account, an agreement), if anything.
         download_bytes: size of the download, exact or rounded.
-        source: address of the page that describes the images, if the route does not say it.
+        source: address of a page about the images, if the route has no address.
         note: points that are unconfirmed, or on which sources disagree.
         published_as: the dataset's name in the paper's result tables.
         published_classes: the number of classes that the paper states, if it is not ``classes``.
@@ -190,18 +190,21 @@ class DatasetEntry(StrictModel):
     def max_shots(self) -> int:
         """The number of training images of the smallest class.
 
-        If it is not known, the average number of training images per class, which is an upper limit.
+        If that number is not known, this is its upper limit: the average number of training images per class.
         """
         return self.smallest_class or self.sizes.train // self.classes
 
 
 def prompt_templates(entry: DatasetEntry) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
-    """Return the prompt templates of a dataset, with ``{}`` for a class's words; or a class's words -> sentences."""
+    """Return the prompt templates of a dataset, or a mapping from the words of each class to its sentences.
+
+    In a template, ``{}`` stands for the words of a class.
+    """
     return _open_clip_list(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
 
 
 def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
-    """Return the words for the classes of a dataset, in label order; or the data's own name -> words.
+    """Return the words for the classes of a dataset, in label order, or a mapping from the data's own names to words.
 
     ``None`` means that the data's own names are used.
     """
@@ -242,7 +245,7 @@ def excluded_file(name: str, data_root: Path) -> Path:
 
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
-    """Return origin -> reason of the excluded images. Raises ``UserError`` if their list cannot be read."""
+    """Return the excluded images of a dataset, as origin -> reason. Raises ``UserError`` for an unreadable list."""
     if data_root is None or entry.is_bundled:
         return {}
     path = excluded_file(entry.name, data_root)

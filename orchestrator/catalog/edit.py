@@ -25,7 +25,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         UserError: the file cannot be read or written, is no catalog file, has an entry of the same key already, or
             cannot be changed without changing the entries that are in it already.
     """
-    from ruamel.yaml import YAML  # takes 0.1 s to import, and most commands only read catalogs
+    from ruamel.yaml import YAML  # imported here: it takes 0.1 s, and most commands only read catalogs
 
     location = Location.of(path)
     text = read_text(path) if path.exists() else ""
@@ -47,7 +47,7 @@ def write_entries(path: Path, sections: Mapping[str, Mapping[str, Any]], *, repl
         wanted[section] = {**existing, **entries}
     stream = io.StringIO()
     yaml.dump(document, stream)
-    if not _reads_as(stream.getvalue(), wanted):  # ruamel breaks a long key with spaces across two lines
+    if not _reads_as(stream.getvalue(), wanted):  # ruamel broke a long key in two; a larger width prevents this
         yaml.width, stream = 2**20, io.StringIO()
         yaml.dump(document, stream)
     if not _reads_as(stream.getvalue(), wanted):
@@ -71,8 +71,8 @@ def _reads_as(text: str, wanted: Mapping[str, Any]) -> bool:
 def _quoted(value: Any) -> Any:
     """Return the value with quotes around each text that the catalog's reader would not read as text.
 
-    The reader follows YAML 1.1, in which ``no`` is false and ``1:20`` is the number 80. ruamel writes YAML 1.2. In it,
-    both are texts and need no quotes.
+    The reader follows YAML 1.1, in which ``no`` is false and ``1:20`` is the number 80. In YAML 1.2, which ruamel
+    writes, both are texts. So ruamel alone would write them without quotes.
     """
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -83,5 +83,5 @@ def _quoted(value: Any) -> Any:
     try:
         plain = not isinstance(value, str) or parse_yaml(value, "") == value
     except UserError:
-        plain = False  # a text with special characters, or one with two meanings
+        plain = False  # the text has special characters or two meanings
     return value if plain else DoubleQuotedScalarString(value)

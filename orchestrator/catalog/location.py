@@ -31,7 +31,7 @@ def display_path(path: Path) -> str:
     """Return the text of a path for messages: ``grids/...`` for a file of the project, otherwise the path as given."""
     try:
         return f"grids/{path.resolve().relative_to(grids_folder()).as_posix()}"
-    except (ValueError, OSError, RuntimeError):  # not in the folder, or a name or links that cannot be resolved
+    except (ValueError, OSError, RuntimeError):  # the path is outside of the folder or cannot be resolved
         return shorten(str(path))
 
 

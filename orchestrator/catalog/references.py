@@ -33,9 +33,9 @@ DRAWS_FOLDER = "split_fewshot"
 def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """Return the identity of a dataset: a digest of everything that decides its images, labels and prompts.
 
-    If the folder of a folder dataset exists, the relative paths and sizes of its files are part of the identity. A plan
-    made without the images therefore names other cells than a run with the images. The list of excluded images is part
-    of the identity too.
+    For class folders and for a table, the relative paths and sizes of all files in the dataset's folder are part of the
+    identity, and so is the content of the table. A plan that is made without these files therefore names other cells
+    than a run with the files. The list of excluded images is part of the identity too.
     """
     content: dict[str, Any] = {
         "loader": LOADER_VERSION,
@@ -58,7 +58,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         content["world"] = WORLD_VERSION
     if isinstance(entry.route, FolderRoute | ManifestRoute):
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
-    if isinstance(entry.route, ManifestRoute):  # a table of the same size may hold other labels
+    if isinstance(entry.route, ManifestRoute):  # paths and sizes do not show a change of labels
         table = dataset_folder(entry, data_root) / entry.route.file
         content["table"] = file_digest(table) if table.is_file() else None
     if isinstance(entry.route, DasslRoute):
@@ -124,7 +124,8 @@ def own_splits(entries: Iterable[DatasetEntry], data_root: Path | None) -> tuple
 def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     """Return the identity of a backbone: a digest of architecture, weights, preprocessing, activation and precision.
 
-    A file of weights counts by its content. Raises ``UserError`` if the model configuration cannot be read.
+    The digest covers the content of a user's weights file, and the name of weights that are fetched. Raises
+    ``UserError`` if the model configuration cannot be read.
     """
     weights: Any = {"pretrained": entry.weights.pretrained}
     if entry.weights.hub:

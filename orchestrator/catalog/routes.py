@@ -84,9 +84,9 @@ class ManifestRoute(StrictModel):
         file: name of the table in that folder: a CSV file with a header line, a parquet file, or tar files with images
             and labels, such as ``{000..099}.tar``.
         columns: ``path``, ``label`` and ``split`` -> the name of that column. A path is relative to the folder, or is
-            a file's name. A split is ``train``, ``test``, or ``val``, whose images are not used. Without a column for
-            the split, a split recipe divides the images. Without a column for the label, the table has a column of 0
-            and 1 for each class, and the 1 marks the class of the row.
+            a file's name. A split is ``train``, ``test`` or ``val``; the images of ``val`` are not used. Without a
+            column for the split, a split recipe divides the images. Without a column for the label, the table has a
+            column of 0 and 1 for each class, and the 1 marks the class of the row.
     """
 
     kind: Literal["manifest"]

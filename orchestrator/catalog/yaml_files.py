@@ -48,7 +48,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
     def construct_int64(self, node: yaml.Node) -> int:
-        """Return an integer. Raises an error beyond 64 bits, and for a text that has two meanings.
+        """Return an integer. Raises an error for a number beyond 64 bits, and for a text that has two meanings.
 
         Without the limit, a message could not show the number: Python refuses to print more than 4,300 digits.
         """
@@ -90,7 +90,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def _check_size(text: str) -> None:
     """Raise ``yaml.YAMLError`` if a text nests too deeply, has an alias to itself, or holds too many values."""
-    sizes: dict[str, int] = {}  # anchor -> number of values under it; 0 until its collection has ended
+    sizes: dict[str, int] = {}  # anchor -> number of values below it; 0 while its collection is open
     open_: list[tuple[str | None, int]] = []  # each enclosing collection's anchor and number of values so far
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
