@@ -96,6 +96,6 @@ def _sources_cache(cell: Cell, loaded: ArtifactCache) -> dict[Hashable, Any]:
     """
     cache: dict[Hashable, Any] = loaded.cached(_sources_cache, None, dict, size=1)
     if cache.get(_OWNER) != (owner := (cell.backbone, cell.method, cell.sources)):
-        cache.clear()  # not a new dictionary: kept sources of earlier cells would keep the values of the old one
+        cache.clear()  # not a new dictionary, because kept sources of earlier cells still refer to this one
         cache[_OWNER] = owner
     return cache

@@ -20,7 +20,8 @@ from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.splits import evaluation_split
 
 _OVERLAP = 0.2
-"""Length of the window in which a drifting stream brings the images of one class, see :func:`drifting_order`."""
+"""Length of the time window in which the images of one class come in a drifting stream. The windows of all classes
+start between the times 0 and 1; see :func:`drifting_order`."""
 
 
 def make_task(inputs: CellInputs) -> Task:
@@ -184,8 +185,8 @@ def drifting_order(labels_N: Tensor, generator: torch.Generator) -> Tensor:
     """Return an order of the images, (N,), in which the classes come one after another, in random order.
 
     Each image gets a random time in the window of its class, and the images are sorted by time. A window has the length
-    ``_OVERLAP``, and the windows of C classes begin 1 / C apart. So about a fifth of many classes come at a time. The
-    method sees the order of the images, but no labels.
+    ``_OVERLAP``, and the windows of C classes begin 1 / C apart. So with many classes, images of about a fifth of them
+    are mixed at any time. The method sees the order of the images, but no labels.
     """
     classes = int(labels_N.max()) + 1
     start_C = torch.randperm(classes, generator=generator) / classes

@@ -88,7 +88,7 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     try:
         loaded = artifact_cache(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
-    except Exception:  # the cell failed with this error too, and the caller records that failure
+    except Exception:  # the cell has failed with the same error, which the caller records
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
