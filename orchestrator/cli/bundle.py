@@ -68,7 +68,7 @@ def verify(file: BundlePath) -> None:
     if computed:
         print_line(f"computed again from the results: {pluralize(len(computed), 'table')}")
         if VERDICT not in computed:
-            print_line("its verdict follows an earlier rule, so it is not compared", style="yellow")
+            print_line("the bundle's verdict follows an earlier rule and is not compared", style="yellow")
     for name, what in bundle.problems.items():
         print_line(f"{name}: {what}", style="red")
     if bundle.version != __version__:

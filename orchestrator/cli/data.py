@@ -240,7 +240,7 @@ def _chosen(
 ) -> list[DatasetEntry]:
     """Return the entries of the datasets that the user asks for, each once.
 
-    ``names`` are datasets and domains. A domain stands for all of its datasets, and a grid for those that it reads.
+    ``names`` are datasets and domains. A domain stands for all of its datasets. A grid stands for all that it reads.
 
     Raises ``UserError`` for an unknown name, and if there is neither a name nor a grid.
     """

@@ -45,10 +45,10 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console, *, 
     with grid_lease(store.files, grid.name, partial(print_line, console=console, style="yellow")):
         plan = make_plan(grid, catalog, store, settings.data_folder, retry_failed=options.retry_failed)
         check_disk_space(plan, store, options.disk_budget)
-        check_inputs(plan)  # the inputs of all cells, although a race may measure only some cells
+        check_inputs(plan)  # checks the inputs of all cells, although a race may measure only some of them
         if plan.todo and not options.local:
             check_ray()
-        if options.address is None:  # a cluster's machines have other devices and caches than this one
+        if options.address is None:  # the machines of a cluster have their own devices and caches
             usable_device(settings)
             for name in sorted({cell.backbone.name for cell in plan.todo}):
                 fetch_weights(catalog.backbone(name), console, where=grid.name)

@@ -50,7 +50,8 @@ class Workspace:
     def results_plan(self, metric: MetricName | None = None) -> Plan:
         """Return the plan by which a command reads the grid's results.
 
-        If the last run was a race, so is the plan. A race stops measuring methods that can no longer be the best.
+        If the last run was a race, the plan has races too. A race stops measuring methods that cannot be the best any
+        more.
         ``metric``: the metric by which methods are compared; ``None`` for the metric of the grid or of its tracks.
         """
         from orchestrator.progress.status_file import was_raced

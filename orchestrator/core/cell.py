@@ -138,7 +138,7 @@ class Cell:
             seed=data["seed"],
             listed=data.get("listed"),
         )
-        hash(tuple(vars(cell).values()))  # raises TypeError for a field that is a list instead of a name
+        hash(tuple(vars(cell).values()))  # raises TypeError if a field that should hold a name holds a list
         return cell
 
 
@@ -158,5 +158,5 @@ def _same(sources: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
 
 
 def _frozen(value: Any) -> Any:
-    """Turn lists, which JSON has in place of tuples, back into tuples."""
+    """Return the value with its lists turned back into tuples, which JSON stores as lists."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
