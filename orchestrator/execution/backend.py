@@ -20,8 +20,8 @@ from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
 
 RUNNER = "orchestrator.cells.trial:run_and_record"
-"""The function that runs one cell and records its outcome. A worker resolves the name, so the driver does not
-import what a worker needs."""
+"""The function that runs one cell and records its outcome. Workers import it by this name, so that the driver need not
+import the modules that only workers use."""
 
 CELL_ATTEMPTS = 3
 """How often a cell is started if its worker process dies. A cell whose method raises is not started again."""
@@ -30,7 +30,7 @@ CELL_ATTEMPTS = 3
 class RunCells(Protocol):
     """Runs cells and reports every event to a listener. A cell that fails does not stop the others.
 
-    The listener may return some of the cells in the argument ``later``. They then run after the waiting cells.
+    The listener may return some of the cells in the argument ``later``. These cells then run after the waiting cells.
 
     Raises ``RunStopped`` when the store cannot be used.
     """
@@ -90,7 +90,8 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     """Return a backend on Ray. The connection lasts as long as the ``with`` block.
 
     ``address`` and ``cell_limit`` (seconds) are those of :class:`~orchestrator.execution.run.RunOptions`. ``packing``
-    computes what a cell requests. It learns of GPUs that join, and of cells that ran out of GPU memory.
+    computes the CPUs and the GPU share that a cell requests. It is told of GPUs that join, and of cells that ran out of
+    GPU memory.
     """
     from orchestrator.execution.cluster import connect
 

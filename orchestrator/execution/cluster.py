@@ -48,10 +48,9 @@ def connect(
     ``address``: ``None`` starts an instance; ``"auto"`` and ``"host:port"`` join a cluster. ``worker_env``: environment
     variables of every worker.
 
-    Yields the CPUs and GPUs that the autoscaler of a cluster can add; 0 for a local instance. At the end of the block
-    the connection ends, and a local instance with it. A local instance listens on the loopback interface only, has no
-    dashboard, and writes its workers' output to files. It may use ``cpus`` and ``gpus``, by default what the machine
-    has.
+    Yields the CPUs and GPUs that the autoscaler of a cluster can add; 0 for a local instance. The connection ends with
+    the block, and so does a local instance. A local instance listens on the loopback interface only, has no dashboard,
+    and writes its workers' output to files. It may use ``cpus`` CPUs and ``gpus`` GPUs, by default all of the machine.
 
     Raises ``UserError`` if there is no cluster at ``address``, or if it does not answer.
     """
@@ -61,7 +60,7 @@ def connect(
         if address is not None:
             stack.enter_context(environment_variables(token_mode()))  # Ray reads RAY_AUTH_MODE once, on its import
             check_address(address)
-        else:  # makes Ray listen on the loopback interface only, if Ray is not imported yet (_start_instance checks it)
+        else:  # Ray reads this on its import: it then listens on the loopback interface only; see _start_instance
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker
@@ -93,7 +92,7 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
         from ray._private import ray_constants
 
         ray_constants.ENABLE_RAY_CLUSTER = False
-    root = str(Path(__file__).resolve().parents[2])  # workers import this project from there, installed or not
+    root = str(Path(__file__).resolve().parents[2])  # workers import this project from this folder, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with delay_interrupt(), environment_variables({**worker_env, **own_token(), "PYTHONPATH": python_path}):
         ray.init(
@@ -134,7 +133,7 @@ def _abandon() -> None:
     """Kill the Ray processes that this process started, because Ray's shutdown hangs."""
     import ray
 
-    atexit.unregister(ray.shutdown)  # otherwise the interpreter would wait for the shutdown again at its end
+    atexit.unregister(ray.shutdown)  # else the interpreter would call the shutdown again when it ends
     with contextlib.suppress(Exception):  # private names
         from ray._private import worker
 

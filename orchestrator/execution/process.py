@@ -82,9 +82,9 @@ def standard_error_to(file: int) -> Iterator[None]:
 
 
 def worker_log() -> str:
-    """Return the file this worker's output goes to, as ``HOST:PATH`` where the driver is on another machine.
+    """Return the path of the file that holds this worker's output; empty if the output does not go to a file.
 
-    Empty when the output does not go to a file.
+    If the driver is on another machine, the path has the form ``HOST:PATH``.
     """
     with contextlib.suppress(OSError):
         target = os.readlink("/proc/self/fd/2")

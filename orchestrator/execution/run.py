@@ -45,8 +45,8 @@ class RunOptions:
         retry_failed: whether to run cells again that have a failure on record.
         disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
         raced: whether to stop measuring methods that cannot be the best any more.
-        cell_limit: seconds after which a cell's worker is ended and the cell counts as failed, if not ``local``; 0 for
-            no limit.
+        cell_limit: seconds after which a cell's worker is ended and the cell counts as failed; 0 for no limit. With
+            ``local``, there is no limit.
     """
 
     local: bool = False
@@ -104,7 +104,7 @@ def execute(
         return next_of_race(event) if plan.raced else []
 
     def after_cells() -> Plan:
-        """Return the plan of what is left to do.
+        """Return the plan of the remaining work.
 
         If a remote store does not answer, try again for a while: an error would end the run, and cells may be running.
         """

@@ -35,11 +35,11 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     As a ``Stopper``, it also tells Tune when to stop. As a ``TrialProgressCallback``, it takes the place of the
     callback that Tune otherwise adds. Tune's callback prints trials and keeps all of them in memory.
 
-    Tune itself never repeats a trial. A cell that is started again goes back to the queue ``waiting`` and is a new
-    trial, which can have another request. The other arguments are those of ``driver.run_cells``.
+    Tune itself never repeats a trial. A cell that is started again goes back to the queue ``waiting``. It becomes a new
+    trial, which can request more CPUs or GPUs. The other arguments are those of ``driver.run_cells``.
 
     Attributes:
-        error: why no worker can start, why the store cannot be used, or what Tune itself has raised.
+        error: the error that ends the run: no worker can start, the store cannot be used, or Tune itself has failed.
         stop_requested: ends Tune's run once it is true.
     """
 
@@ -142,8 +142,8 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
         """Start a cell that ran out of memory once more, with a whole GPU or with all CPUs of the largest node.
 
-        Returns ``False``, without a new start, if this was the cell's second start for lack of memory, or if the cell
-        already had the whole GPU or all of these CPUs.
+        Returns ``False``, without a new start, if the cell was started again for lack of memory before, or if it had
+        the whole GPU or all of these CPUs already.
         """
         number, request = trial.config["cell"], _request(trial)
         if problem == "gpu_memory":
@@ -158,7 +158,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         return True
 
     def _advice(self, trial: Trial, problem: str, error: str) -> str:
-        """Return the error of a cell that ran out of memory, extended by what was tried and what can be done."""
+        """Return the error of a cell that ran out of memory, with a note on what was tried and what can be done."""
         last = _request(trial)
         first = self._first_request.get(trial.config["cell"], last)
         if problem == "gpu_memory":

@@ -23,7 +23,7 @@ _ROUNDING = 1e-6
 
 
 _Cell = tuple[int, Resources]
-"""The number of a cell, and what it requests."""
+"""The number of a cell, and the CPUs and GPUs that it requests."""
 
 
 class CellQueue(Searcher):  # type: ignore[misc]
@@ -34,20 +34,20 @@ class CellQueue(Searcher):  # type: ignore[misc]
     - A worker can be reused only for a cell with the same request, and starting a worker takes seconds. So when a cell
       ends, a cell with the same request follows, if there is one among the next :data:`WINDOW`.
     - Otherwise the next cell is one with the request whose share of the cluster is furthest below its share of the
-      waiting work. So cells with different requests run side by side from the first cell to about the last, and the
-      cells with one request need not all end before those with another start.
+      waiting work. So cells with different requests run side by side from the first cell to about the last. No cell
+      waits until all cells with another request have ended.
     - Near the end, the longest waiting cell comes first if it takes longer than the others would take together on the
       slots in use. So no worker ends with a long cell while the others wait.
-    - A cell's request is computed when the cell is given out, from what has been measured by then.
+    - A cell's request is computed when the cell is given out, so that it follows from all measurements so far.
     - Capacity is counted over the whole cluster, so the free capacity may be spread over several GPUs. A cell that is
       given out may then wait a moment until smaller cells leave one GPU.
 
     Args:
         numbers: the numbers of the cells, in their order.
-        request_of: what a cell requests now.
-        capacity: the CPUs and GPUs that the cluster has, or can grow to. It is called again every
+        request_of: returns the current request of a cell, by its number.
+        capacity: returns the CPUs and GPUs that the cluster has, or can grow to. It is called again every
             :data:`REFRESH_SECONDS`, so that nodes that join are used.
-        work_of: number of operations of a cell. A cell with more operations is assumed to take longer.
+        work_of: returns the number of operations of a cell. A cell with more operations is assumed to take longer.
 
     Attributes:
         more_to_come: whether :meth:`add` may still be called, so that the queue is not finished when it is empty.
@@ -72,7 +72,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
         self._refreshed = float("-inf")
-        self._full_at: int | None = None  # ``_added`` at the time when no waiting cell fitted; None if one may fit
+        self._full_at: int | None = None  # the ``_added`` at which no waiting cell fitted; None if a cell may fit
         self._stopped = False
 
     @property
@@ -175,12 +175,12 @@ class CellQueue(Searcher):  # type: ignore[misc]
         return number, request
 
     def _share(self, request: Resources) -> float:
-        """Return the share of the cluster's CPUs that a request takes, or that of its GPUs if this is larger."""
+        """Return the share of the cluster's CPUs or of its GPUs that a request takes, whichever is larger."""
         return max(request.cpus / max(self._size.cpus, 1.0), request.gpus / max(self._size.gpus, 1.0))
 
     def _fits(self, request: Resources) -> bool:
         if not self._running:
-            return True  # while no cell runs, every cell is given out: Ray waits for a node that can run it
+            return True  # if no cell runs, any cell is given out: Ray waits for a node that can run it
         cpus = self._size.cpus - sum(running.cpus for running in self._running.values()) + _ROUNDING
         gpus = self._size.gpus - sum(running.gpus for running in self._running.values()) + _ROUNDING
         return (not request.cpus or request.cpus <= cpus) and (not request.gpus or request.gpus <= gpus)

@@ -52,17 +52,18 @@ def run_cells(
     """Run cells on the Ray instance this process is connected to, nearly in the order given.
 
     Args:
-        cells: what to run. A worker keeps what it has loaded, so neighbours should share backbone and data.
-        request: what a cell requests when it is given out. Workers are reused among cells with the same request.
+        cells: the cells to run. A worker keeps what it has loaded, so neighbours should share backbone and data.
+        request: returns the CPUs and GPUs that a cell gets, when it is given to a worker. A worker is reused only for
+            cells with the same request.
         on_event: called in the thread that called ``run_cells``, one event at a time. It may return cells of ``later``,
             which then run too.
         later: cells that ``on_event`` may return. The workers are kept for them.
         max_attempts: how often a cell is started if its worker dies or its runner raises. The loss of a whole node
             does not count, unless it happens to one cell ten times. A cell that runs out of memory is started once
             more: with a whole GPU or, for main memory, alone on a node.
-        capacity: what the cluster has, or can grow to; by default what it has now.
+        capacity: returns the CPUs and GPUs that the cluster has or can grow to; by default, those that it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
-        work: number of operations of a cell. Near the end, a waiting cell with many operations runs first.
+        work: returns the number of operations of a cell. Near the end, a waiting cell with many operations runs first.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
         runner: the function that runs one cell, as ``module:function``.
 
@@ -139,7 +140,7 @@ def _pass_events_on(
         if event is None:
             return
         if event.kind == "failed" and not event.recorded:
-            check_alive()  # a dying cluster ends its workers, which is no failure of their cells
+            check_alive()  # raises if the cluster is dying: then the cell itself has not failed
         on_event(event)
 
 
@@ -154,7 +155,7 @@ def _run_tune(trainable: type[tune.Trainable], waiting: CellQueue, callback: Tun
             search_alg=waiting,
             scheduler=NewestFirstScheduler(),
             reuse_actors=True,
-            max_failures=0,  # the callback decides what is started again
+            max_failures=0,  # the callback decides which cells are started again
             raise_on_failed_trial=False,
             stop=callback,
             callbacks=[callback],

@@ -19,12 +19,12 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
        Here a free worker gets the newest trial. This is the cell that the queue has just chosen, because the queue adds
        a trial only when a slot becomes free.
     3. With ``reuse_actors``, the controller keeps the worker of a finished trial only if another trial with the same
-       resource request waits, or if none waits at all. Often the only trial that waits is one whose worker is starting,
-       because the queue adds one trial at a time. If the worker of a finished trial has another request than this
-       trial, Tune would end the worker. Here the controller may keep the worker until it asks for the next trial.
+       resource request waits, or if none waits at all. The queue adds one trial at a time, so often the only waiting
+       trial is one whose own worker is starting. If this trial has another request, the controller would end the worker
+       of the finished trial. Here it keeps that worker until it has asked this scheduler for the next trial.
 
-    The controller's private attributes were tried with Ray 2.60. A Ray that lacks one of them wastes memory, or starts
-    workers more often; the cells run all the same.
+    This class uses private attributes of the controller, as Ray 2.60 has them. If a version of Ray lacks one of them,
+    cells still run, but memory is wasted or workers are started more often.
     """
 
     def __init__(self) -> None:

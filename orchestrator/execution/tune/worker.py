@@ -22,7 +22,8 @@ from orchestrator.util.errors import one_line
 _DIED = ("The actor died unexpectedly", "The actor died because")
 
 CHUNK = 128
-"""Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
+"""Cells are sent to workers in chunks of this size. A worker holds one chunk, and fetches another one when it gets a
+cell of that chunk."""
 
 
 class Worker(tune.Trainable):  # type: ignore[misc]
@@ -45,7 +46,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         self._fetched, self._cells = -1, list[Cell]()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take another cell. It has the same request, or Tune would not have reused this worker for it."""
+        """Take another cell. Tune reuses a worker only for cells that request the same CPUs and GPUs."""
         self._number = int(new_config["cell"])
         return True
 
