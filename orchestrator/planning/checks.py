@@ -125,7 +125,7 @@ def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> Non
     raise UserError(
         f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started\n" + "\n".join(lines),
         where=where,
-        hint="--only and --set make the plan smaller, --store puts it on another disk",
+        hint="--only and --set make the plan smaller; --store can name a folder on another disk",
     )
 
 

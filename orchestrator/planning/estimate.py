@@ -19,7 +19,7 @@ CORE_TFLOPS = 0.02
 """Assumed speed of one CPU core, in 10^12 operations a second, as measured on two server cores."""
 
 _TOWER_GFLOPS = 35.0
-"""10^9 operations of ViT-B/16 for an image. The speed of a GPU of a known kind is taken in a tower of this size."""
+"""10^9 operations of ViT-B/16 for an image. For a GPU of a known kind, the speed in a tower of this size is used."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:

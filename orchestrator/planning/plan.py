@@ -35,7 +35,7 @@ class Plan:
     """A grid compared with a store: what is finished, what has failed, what remains to do.
 
     Attributes:
-        catalog, data_root: what the grid was read with.
+        catalog, data_root: the catalog and the data root with which the grid was read.
         cells: every cell of the grid, in the order they will run.
         sources: the artifact behind every source model of the grid.
         retry_failed: whether cells with a recorded failure run again.
@@ -46,8 +46,8 @@ class Plan:
         done: results of the finished cells.
         failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
-        artifacts: what the cells in ``todo`` require, and what a race will require for its next looks; inputs first.
-        missing: those of ``artifacts`` that must be built.
+        artifacts: the artifacts that the cells in ``todo`` and the next looks of a race require, inputs first.
+        missing: the members of ``artifacts`` that must be built.
     """
 
     grid: Grid
@@ -226,9 +226,9 @@ def _artifacts_to_have(plan: Plan) -> tuple[ArtifactSpec, ...]:
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
     """Return cells sorted by backbone, domain, dataset, method and seed, so that a worker rarely loads things again.
 
-    All cells of a method on a dataset share what the method makes of the sources. All k of a seed share the images of
-    the support. Methods that train a tower come first, and so do large k. Otherwise a worker could end with a long cell
-    while the others wait.
+    All cells of a method on a dataset share the values that the method computes from the sources. All k of a seed share
+    the images of the support. On a dataset, methods that train a tower come first. Of a seed, large k come first.
+    Otherwise a worker could end with a long cell while the others wait.
     """
 
     def key(cell: Cell) -> tuple[str, str, str, bool, str, str, int, int, str]:

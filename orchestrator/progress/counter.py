@@ -133,7 +133,7 @@ class ProgressCounter:
         )
 
     def extend(self, race: str, cells: Iterable[Cell], artifacts: Mapping[str, float] | None = None) -> None:
-        """Add what a race runs next. ``race``: what it has decided so far, in one line."""
+        """Add the cells and artifacts that a race runs next. ``race``: its decisions so far, in one line."""
         with self._lock:
             self._race = race
             self._add(cells, artifacts or {})

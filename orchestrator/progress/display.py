@@ -87,7 +87,7 @@ class ProgressDisplay:
         print_line(line, self._console)
 
     def _run(self) -> None:
-        """Look at machine and builders, write the status file, and print plain lines when due, until the run ends."""
+        """Read memory, GPUs and builders' progress, write the status file and print plain lines, until the run ends."""
         start = time.monotonic()
         next_update = next_line = 0.0
         while not self._end.wait(TICK_SECONDS):

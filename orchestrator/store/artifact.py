@@ -110,7 +110,7 @@ class Artifact(BaseModel, strict=True, frozen=True):
             if self._store.is_local:
                 changed = size <= HASHED_BYTES and file_digest(self._store.path_inside(stored)) != digest
             elif changed := found.tag != self.tags.get(name, found.tag):
-                with node_cache().scratch() as folder:  # not from the cache, which may have an older copy
+                with node_cache().scratch() as folder:  # not read from the cache, which may have an older copy
                     self._store.download(stored, folder / name)
                     changed = file_digest(folder / name) != digest
             if changed:

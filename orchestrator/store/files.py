@@ -170,7 +170,7 @@ class Files:
         """
         with translate_errors(self.url):
             if self.is_local:
-                size = self.local_path(name).stat().st_size  # a missing file raises here, before links are followed
+                size = self.local_path(name).stat().st_size  # raises for a missing file, before the check for links
                 self.path_inside(name)
                 if size > LARGEST:
                     what = f"{self.location(name)} has {size / 2**20:.0f} MiB, far more than a file of this kind has"
@@ -378,5 +378,5 @@ def _link(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # reserves the name; the file is empty for a moment
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # reserves the name; this empty file is then replaced
         os.replace(source, target)

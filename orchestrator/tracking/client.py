@@ -31,7 +31,7 @@ PROXY_SCHEME = "mlflow-artifacts"
 """The URL scheme of artifacts that a tracking server stores for its clients."""
 
 _TAGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Tags of a new experiment: MLflow's web interface then opens on the table of runs."""
+"""Tags of a new experiment. They make MLflow's web interface open on the table of runs."""
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -58,7 +58,7 @@ def open_client(uri: str) -> MlflowClient:
     _silence_loggers()
     from mlflow.tracking import MlflowClient
 
-    _silence_loggers()  # again, because the import of MLflow has set the levels of these loggers
+    _silence_loggers()  # once more, because importing MLflow sets the levels of these loggers
     if uri.startswith(SQLITE):
         database = database_file(uri)
         _use_write_ahead_log()
@@ -101,9 +101,9 @@ def _create_database(path: Path, lock: int) -> None:
 
 @functools.cache
 def _use_write_ahead_log() -> None:
-    """Switch SQLite connections to write-ahead logging, which syncs the disk less often: a run takes six commits.
+    """Switch SQLite connections to write-ahead logging, so that the six commits of a run sync the disk less often.
 
-    A power cut can lose the last few runs, which ``sync`` writes again.
+    A power cut can lose the last few runs. ``sync`` then writes them again.
     """
     from sqlalchemy import Engine, event
 

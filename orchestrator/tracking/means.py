@@ -78,8 +78,8 @@ def _tests(result: Result) -> set[str]:
 def _place_text(cell: Cell, about: str, k: int) -> str:
     """Return the parameter ``place`` of a verdict's runs, such as ``k 4 · glyphs · few-shot · tiny-clip · strict``.
 
-    Whoever groups runs by it in MLflow sees it as the title of a group. k comes first, because MLflow cuts off the end
-    of such titles. ``about``: the dataset or domain of the verdict; empty for all domains.
+    If runs are grouped by ``place`` in MLflow, the text is the title of a group. k comes first, because MLflow cuts off
+    the end of such titles. ``about``: the dataset or domain of the verdict; empty for all domains.
     """
     track = stored_track(cell.track).title
     parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)
