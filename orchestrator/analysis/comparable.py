@@ -1,4 +1,7 @@
-"""Selects the rows that are compared: no ablations and no changed protocols. Finds methods without a seed."""
+"""Selects the rows that verdicts compare, and finds methods without a seed.
+
+Rows of changed protocols and of ablations, which are variants on a part of the datasets, are not compared.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 _SHORT_SETTINGS = {"top_k": "rank"}
-"""Settings for which display names use the papers' word."""
+"""Setting -> the papers' word for it, which display names use."""
 
 
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:

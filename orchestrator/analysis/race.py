@@ -3,8 +3,8 @@
 There is a race for each place: a track, protocol, backbone, domain and k. Its datasets are measured in a fixed order,
 first under one seed, then under the others. From time to time there is a planned look: the rule of ``best_set`` tests
 the methods that are left, on the scores up to this look. A rule that promises 95 % for one test breaks its promise if
-it is applied at many looks. So each look has its own level, and all looks together spend ``RACE_LEVEL`` (Lan and
-DeMets, Biometrika 70, 1983). The last look tests all scores of the place, with the level that is left.
+it is applied at many looks. So each look has its own significance level, and all looks together spend ``RACE_LEVEL``
+(Lan and DeMets, Biometrika 70, 1983). The last look tests all scores of the place, with the level that is left.
 ``benchmarks/race_promise.py`` measures how often the promise holds, and ``benchmarks/race.py`` measures what a race
 saves; docs/race.md has the figures.
 
@@ -30,11 +30,11 @@ from orchestrator.analysis.comparison import LEVEL, eliminate
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, Ints
 
 Spending = Callable[[float], float]
-"""``share of the information, 0 to 1 -> share of the level that is spent by then``."""
+"""``share of the information, 0 to 1 -> share of the significance level that is spent by then``."""
 
 RACE_LEVEL = 0.03
-"""The level that all looks spend together. It is below the 0.045 of a verdict, because with many rivals the looks are
-less correlated than :func:`_levels` assumes."""
+"""The significance level that all looks spend together. It is below the 0.045 of a verdict, because looks are less
+correlated with many rivals than :func:`_levels` assumes."""
 SEED_PART = 0.5
 """Assumed variance of a difference between seeds, divided by its variance between datasets. This ratio only decides how
 the level is distributed over the looks."""
@@ -84,7 +84,7 @@ class Race:
 
 
 def evenly(share: float) -> float:
-    """Return ``share`` itself: the part of the level that is spent is equal to the share of the information."""
+    """Return ``share`` itself: the significance level is spent in proportion to the information."""
     return share
 
 

@@ -93,7 +93,7 @@ def _loss(verdicts: Sequence[Verdict]) -> str:
 
 
 def _close(verdict: Verdict) -> list[str]:
-    """Return the methods of the best set that are close to the first one. An unknown difference is not close."""
+    """Return the first method, and the methods of the best set that are known to be close to it."""
     comparison = verdict.comparison
     return [
         score.method
