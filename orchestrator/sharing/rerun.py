@@ -31,10 +31,11 @@ class Rerun:
     """One cell measured again.
 
     Attributes:
-        accuracy, accuracy_now: the accuracy in the bundle and that measured now, on the first test split, in per cent.
-        other_predictions: number of test images whose prediction differs; ``None`` without stored predictions.
+        accuracy, accuracy_now: accuracy on the first test split in the bundle and now, in per cent. ``accuracy_now`` is
+            ``None`` if the cell could not be measured.
+        other_predictions: number of test images whose prediction differs; ``None`` without stored or new predictions.
         same: whether all scores and predictions are equal.
-        versions: name -> (then, now) of the packages, device and threads that differ.
+        versions: what differs of packages, device and threads: name -> (value in the bundle, value now).
         error: one line that says why the cell could not be measured; empty if it was.
     """
 
