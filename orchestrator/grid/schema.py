@@ -147,7 +147,7 @@ class GridFile(StrictModel):
     """A grid file. The blocks are checked one by one later, so that messages can name a block.
 
     Attributes:
-        title: the name of the grid in texts.
+        title: the title of the grid in reports and on the terminal.
         description: the purpose of the grid, in a sentence or two.
         include: names of grids, or paths relative to this file; the cells of these grids are part of this grid.
         protocol: how cells are measured: ``strict``, ``published``, or ``{name: strict, SWITCH: VALUE}``.
