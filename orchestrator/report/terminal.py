@@ -109,7 +109,7 @@ def _whole_series(grid: GridResults, series: VerdictSeries) -> Iterator[Renderab
 def _rich_table(table: Table, columns: Sequence[str] = ()) -> RichTable:
     """Return the table for the terminal: all columns, or only those named in ``columns``.
 
-    Gains are left out, so that five k fit into 80 characters.
+    Gains are left out, so that the columns of five k fit into 80 characters.
     """
     rich = RichTable(header_style="dim")
     shown = [i for i, title in enumerate(table.header) if not columns or title in columns]

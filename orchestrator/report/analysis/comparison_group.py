@@ -66,7 +66,7 @@ class ComparisonGroup:
         curves: Mapping[str, Sequence[float]],
         of_changed_protocol: bool,
     ) -> None:
-        """``curves``: accuracy on the target's test split after each epoch, by cell id, for cells that have it."""
+        """``curves``: id of a cell that was scored after every epoch -> the accuracies on the target's test split."""
         self.key, self.title, self.rows, self.of_changed_protocol = key, title, tuple(rows), of_changed_protocol
         self._curves = curves
         self.ks: tuple[int, ...] = tuple(sorted({row.k for row in rows} - {0})) or (0,)
