@@ -48,7 +48,7 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
     where = f"dataset {entry.name}, field class_names"
     if isinstance(given, tuple):
         if len(given) != len(from_data):
-            raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
+            raise UserError(f"{len(given)} names are given, but the data has {len(from_data)} classes", where=where)
         _check_order(given, from_data, where)
         return given
     renamed = entry.renamed if given is None else given

@@ -1,7 +1,7 @@
 """Read a table that lists images and their labels: CSV, parquet, or the samples in tar files.
 
-A path in the table leads from the table's folder to an image. If paths do not lead to files, they are read as names of
-files anywhere below the folder, with or without suffix, or as paths that begin in a folder above the table's folder.
+A path in the table usually leads from the table's folder to an image. It may also be the name of a file anywhere below
+that folder, with or without suffix, or it may begin in a folder above that folder.
 """
 
 from __future__ import annotations
