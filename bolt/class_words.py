@@ -116,7 +116,8 @@ def _decoded(name: str) -> str:
 def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the texts without numbers that only count the classes, and a note on each guess: ``12_cat -> cat``.
 
-    It is a guess that a number only counts the classes if the numbers have gaps, and no 0 or point says so.
+    A number is dropped on a guess if all classes have different numbers that do not run from 0 or 1 without a gap, and
+    this number neither begins with 0 nor has a point behind it.
     """
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)

@@ -121,7 +121,7 @@ def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | Non
         if images < len(pairs) and pairs[images][0] == last:
             continue  # a threshold accepts all images with equal scores
         right, wrong = correct[images] / DEPENDENT, (images - correct[images]) / DEPENDENT
-        # The binomial probability of at least this many correct images, which betainc extends to fractions of images.
+        # betainc is the binomial probability of at least this many correct images, also for fractions of images.
         if not right or betainc(right, wrong + 1, wanted) > LEVEL:
             break
         found = Threshold(last if images < len(pairs) else 0.0, images, correct[images])

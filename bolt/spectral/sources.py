@@ -41,8 +41,8 @@ class PooledBasis:
 class Sources(Interface):
     """Task vectors of the source models: the models fine-tuned on datasets other than the target.
 
-    An implementation leaves out the target's model and, under the protocol's switch ``leave_group_out``, the models of
-    all datasets in the target's group.
+    An implementation leaves out the target's model. Under the rule ``leave_group_out`` of a grid, it also leaves out
+    the models of the datasets in the target's group.
     """
 
     @property
@@ -140,8 +140,8 @@ class BasisRecipe:
         whitening_epsilon: the epsilon of ``whitening``.
         basis: what the columns of the basis are. ``sources``: the sources' directions, made a basis as
             ``orthogonalisation`` says. ``pretrained`` and ``pretrained_trailing``: the leading or trailing singular
-            directions of the pre-trained weight. ``random``: random columns. Every choice gives a
-            matrix's basis the same number of columns.
+            directions of the pre-trained weight. ``random``: random columns. Every choice gives a matrix's
+            basis the same number of columns.
         seed: seed of the columns of a ``random`` basis.
     """
 

@@ -72,7 +72,7 @@ class Classifier(ABC):
         return {name: float(value) for name, value in vars(self).items() if isinstance(value, int | float)}
 
     def to(self, device: torch.device | str) -> Self:
-        """Copy to the device."""
+        """Return a copy on the device."""
         return replace(self, **{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
@@ -115,7 +115,8 @@ class LinearClassifier(Classifier):
 class CacheClassifier(Classifier):
     """Text head and Tip-Adapter cache: ``scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) value_i``, for unit f.
 
-    With ``channels_q``, the cache compares only these q entries of f, normalised again, with keys of q entries.
+    If ``channels_q`` is given, the cache reads only these q entries of f and normalises them again. A key then has q
+    entries.
 
     Attributes:
         head_CD: unit text embeddings, T.

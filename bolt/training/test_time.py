@@ -109,7 +109,7 @@ class TwoStreams:
 def unlabelled_losses(
     task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: TrainingRecipe, start: ImageTower | None
 ) -> Losses:
-    """Return the UFM loss on batches of two streams, and the order of their rows.
+    """Return the UFM loss of a training on batches of two streams, and the order of its rows.
 
     Args:
         unlabelled: the task's unlabelled images.
