@@ -28,8 +28,9 @@ _FILTER_RADIUS = 2.0
 _MOST_BITS = 22
 _WEIGHT_LIMIT = 2.0**15
 _MOST_PIXELS = 32 * 3 * 600 * 600
-"""Largest count of numbers in a batch of padded crops, three for each pixel. A larger batch is resized in parts. So the
-crops take at most 280 MB in float64, unless one crop alone takes more. The results do not depend on the parts."""
+"""Largest number of values in a batch of padded crops, at three values for each pixel. A larger batch is resized in
+parts. So the crops take at most 280 MB in float64, unless one crop alone takes more. The results do not depend on the
+parts."""
 
 
 def resize_crops(images: Sequence[Tensor], boxes: Sequence[Box], size: int) -> Tensor:

@@ -94,7 +94,7 @@ def convert_image_tower(
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
     if kinds:
         notes.append(f"{' and '.join(kinds)} numbers were converted to float32")
-    # A copy depends neither on the memory-mapped file nor on the memory of the frozen tower.
+    # Tensors are copied, so that they need neither the memory-mapped file nor the frozen tower any more.
     ordered = {
         name: converted[name].detach().to("cpu", torch.float32, copy=True, memory_format=torch.contiguous_format)
         for name in state

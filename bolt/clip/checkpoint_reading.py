@@ -143,7 +143,7 @@ def _named(value: Any, name: str, above: set[int], depth: int = 0) -> Iterator[t
 
 def _plain_name(name: str) -> str:
     """Return a tensor's name without the parts that wrappers add."""
-    name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # peft's parts for a fully trained module
+    name = re.sub(r"\bmodules_to_save\.\w+\.", "", name)  # peft adds this for a module trained in full
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 

@@ -116,7 +116,7 @@ def _trained_whole(rest: Mapping[str, Tensor], pretrained: Mapping[str, Tensor])
 
 
 def _own_name(name: str, pretrained: Mapping[str, Tensor]) -> str | None:
-    """Return the name of a tensor without prefix, if the pre-trained tower has such a tensor."""
+    """Return ``name`` without its prefix if ``pretrained`` has a tensor of that name; otherwise ``None``."""
     parts = name.split(".")
     return next((own for i in range(len(parts)) if (own := ".".join(parts[i:])) in pretrained), None)
 

@@ -87,7 +87,7 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
 
 
 def _kind_of(content: bytes) -> str:
-    """Say what a file is that Pillow does not recognise."""
+    """Return what kind of file this is, or that Pillow cannot read it. Pillow has not recognised the file."""
     found = (what for pattern, what in _OTHER_KINDS if re.search(pattern, content[:200], re.DOTALL))
     return next(found, "Pillow cannot read this kind of file")
 

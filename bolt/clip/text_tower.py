@@ -31,7 +31,7 @@ class TextTower(nn.Module):
     """A causal text transformer: token embeddings (P, L, W) -> raw joint embeddings (P, D).
 
     Attributes:
-        precision: number format of the products; copies inherit it. ``None`` is the device's default.
+        precision: number format of the matrix products; copies inherit it. ``None`` is the device's default.
         prompts: learned tokens (J, K, W), K for each of the first J blocks. They replace the words behind the start
             token. ``None`` if there are no learned tokens, as in CLIP.
         block_names: prefix of the tensor names of a block, before the block's number.

@@ -101,7 +101,7 @@ class ImageTower(nn.Module):
     """A vision transformer: normalised images (B, 3, S, S) -> raw joint embeddings (B, D).
 
     Attributes:
-        precision: number format of the products; copies inherit it. ``None`` is the device's default.
+        precision: number format of the matrix products; copies inherit it. ``None`` is the device's default.
         prompts: learned tokens (J, K, W), K for each of the first J blocks (deep visual prompts, Jia et al., 2022,
             arXiv:2203.12119). They follow the patches. ``None`` if there are no learned tokens, as in CLIP.
         block_names: prefix of the tensor names of a block, before the block's number.
