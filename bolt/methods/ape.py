@@ -1,4 +1,4 @@
-"""APE: a cache of the support on those channels of the features that tell classes apart (Zhu et al., ICCV 2023).
+"""APE: a cache of the support that reads only the feature channels that tell classes apart (Zhu et al., ICCV 2023).
 
 Paper: arXiv:2304.01195. A channel is a coordinate of the joint embedding. The samples of a class are its text embedding
 and the features of its images. For every pair of samples of different classes, the two values in a channel are
@@ -62,8 +62,8 @@ class ApeSettings(CacheSettings):
 def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> Tensor:
     """Return the similarity of every channel, (D,): the mean product of two samples of different classes.
 
-    The samples of a class are its text and its images. With s_c, the sum of the samples of class c in a channel, the
-    products of all pairs of samples of different classes add up to ``(sum_c s_c)^2 - sum_c s_c^2``.
+    The samples of a class are its text and its images. Let s_c be the sum of the samples of class c in a channel. Then
+    the products of all pairs of samples of different classes add up to ``(sum_c s_c)^2 - sum_c s_c^2``.
     """
     sums_CD = head_CD + onehot_NC.T @ keys_ND
     counts_C = 1 + onehot_NC.sum(dim=0)

@@ -191,10 +191,11 @@ class Method:
         )
 
     def run(self, task: Task, settings: Any) -> Adapted:
-        """Adapt to the task: with these settings or, under ``config_selection: best_on_test``, with the best candidate.
+        """Adapt to the task with these settings, or with the best candidate under ``config_selection: best_on_test``.
 
-        In the second case, the task's oracle scores every candidate. The best one, at a tie the first, then runs once
-        more and reports its metrics. ``details`` name its settings.
+        A candidate is one of the settings that ``candidates`` returns. The task's oracle scores the result of every
+        candidate. The method then runs once more with the best one (at a tie, the first) and reports its metrics.
+        ``details`` name the settings in which the candidates differ.
 
         Raises ``ValueError`` if candidates have to be scored and the task has no oracle.
         """

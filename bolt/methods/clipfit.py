@@ -64,7 +64,7 @@ def with_trained_biases(frozen: TextTower) -> TextTower:
 
 
 def trainable(task: Task, settings: ClipFitSettings) -> tuple[Trainable, TrainedText]:
-    """Return both towers with their loss as one trainable model, and the text tower by itself.
+    """Return both towers with their loss as one trainable model, and the text tower alone.
 
     Raises ``UnsupportedTower`` for an image tower without named tensors, and for a text tower that is not causal.
     """

@@ -43,7 +43,7 @@ class ConsensusSettings(MergingSettings):
 
 
 def users(total: Mapping[str, Tensor], vectors: Iterable[Mapping[str, Tensor]], strength: float) -> dict[str, Tensor]:
-    """Return, by tensor, how many tasks use each entry (uint8). The task vectors are read one at a time."""
+    """Return name -> uint8 tensor: how many tasks use each entry. The task vectors are read one at a time."""
     counts = {name: torch.zeros_like(tensor, dtype=torch.uint8) for name, tensor in total.items()}
     for vector in vectors:
         for name, count in counts.items():

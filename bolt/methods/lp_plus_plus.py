@@ -243,7 +243,7 @@ def _train(task: Task, settings: LpPlusPlusSettings, blend: Blend, step: Step, v
 
 
 def _finite(losses: Sequence[Tensor]) -> list[float]:
-    """Return the losses as numbers; the GPU is waited for once. Raises ``Diverged`` if one is NaN or infinite."""
+    """Return the losses as numbers, after one wait for the GPU. Raises ``Diverged`` if a loss is NaN or infinite."""
     numbers: list[float] = torch.stack(list(losses)).tolist()
     for step, loss in enumerate(numbers):
         if not math.isfinite(loss):

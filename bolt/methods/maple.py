@@ -67,7 +67,7 @@ def initial_maps(task: Task, text_JKW: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trainable(task: Task, settings: MapleSettings) -> tuple[Trainable, TrainedText]:
-    """Return both towers as one trainable model, and the text tower by itself. The tokens and the maps are trained.
+    """Return both towers as one trainable model, and the text tower alone. The tokens and the maps are trained.
 
     Raises the errors of :func:`bolt.methods.common.deep_prompts.prompted_towers`.
     """

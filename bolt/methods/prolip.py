@@ -84,7 +84,7 @@ def train_projection(
     weight = 1 / shots if settings.regularisation is None else settings.regularisation
 
     def loss_of_rows(step: int, rows: Tensor) -> Tensor:
-        features_NW = views_NW[(step + 1) % len(views_NW)]  # step 0 reads the second view, as officially
+        features_NW = views_NW[(step + 1) % len(views_NW)]  # step 0 reads the second view, as in the official code
         distance = (projection_WD - start_WD).square().sum()
         return cross_entropy(classify(features_NW @ projection_WD), labels_N) + weight * distance
 

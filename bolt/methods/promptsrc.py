@@ -94,7 +94,7 @@ def losses(
 
 
 def trainable(task: Task, settings: PromptSrcSettings) -> tuple[Trainable, TrainedText]:
-    """Return both towers with their loss as one trainable model, and the text tower by itself. The tokens are trained.
+    """Return both towers with their loss as one trainable model, and the text tower alone. The tokens are trained.
 
     Raises the errors of :func:`bolt.methods.common.deep_prompts.prompted_towers`.
     """

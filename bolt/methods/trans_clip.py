@@ -158,7 +158,7 @@ def _start_means(unit_nD: Tensor, z_nC: Tensor) -> Tensor:
 
 
 def _gaussians(unit_nD: Tensor, z_nC: Tensor, old_CD: Tensor, support: Labelled | None) -> tuple[Tensor, Tensor]:
-    """Return the new means and variance, in which the test images together weigh 1."""
+    """Return the new means and variance. In their sums, all test images together have the weight 1."""
     unit_MD, weight_MC = unit_nD, z_nC / len(z_nC)
     if support is not None:
         unit_MD = torch.cat([unit_nD, support.unit_ND])

@@ -7,7 +7,7 @@ ViT-L/14. The text head and the biases stay frozen.
 
 A and B are drawn as in ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed
 ``projection_prng_key``. The defaults need no labels to tune by: the paper's rank of 256, no weight decay, and a rate of
-4e-3. This is near the rates that the authors tuned per dataset for their vision transformers. What differs:
+4e-3. This rate is near those that the authors tuned per dataset for their vision transformers. What differs:
 
 - All weight matrices change. The paper's vision transformers change query and value only.
 - The fused query-key-value matrix is one matrix with one b and one d.
@@ -84,7 +84,7 @@ def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tu
 
 
 def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> ScaledProjection:
-    """Return the untrained change, zero, of a weight matrix (m, n). ``a`` and ``b`` are the whole random matrices."""
+    """Return the untrained change of a weight matrix (m, n): zero. ``a`` and ``b`` are the whole random matrices."""
     m, n = weight.shape
     scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device)
     scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device)

@@ -57,7 +57,7 @@ class Blend(BlendClassifier):
 
 
 def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all images and, for a stack of classifiers, over all of these."""
+    """Return the mean cross-entropy over all images and, for a stack, over all its classifiers."""
     return cross_entropy(logits_NC.flatten(0, -2), labels_N.flatten())
 
 
@@ -67,7 +67,7 @@ def excess(logits_NC: Tensor, onehot_NC: Tensor) -> Tensor:
 
 
 def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
-    """Return the untrained classifier: w is a class's mean or summed features, b is 0, alpha is equal for all.
+    """Return the untrained classifier: w is a class's mean or summed features, b is 0, all classes have equal alpha.
 
     alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image has w = 0
     and is left out of that mean. Features (F, N, D) and labels (F, N) give a stack of F classifiers.

@@ -62,7 +62,7 @@ class Composition:
             groups: name -> the group of each entry, int64 in 0 ... K - 1, of the tensor's shape. With groups, the
                 stacks are sorted in place.
             group_count: K.
-            tied: all tensors share their coefficients.
+            tied: whether all tensors share their coefficients.
             bounds: coefficients are clamped to this range before they are used; outside the range they get no gradient.
 
         Raises:

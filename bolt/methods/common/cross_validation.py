@@ -27,7 +27,7 @@ NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
 """The text in a method's ``details`` if no image could be held out to choose a setting."""
 _NUMBERS_AT_ONCE = 2**24
 """Largest count of numbers that training on a stack of folds keeps in memory: 64 MiB in float32. A fold that needs more
-is a stack by itself."""
+is the only one of its stack."""
 
 
 class FoldStack(NamedTuple):
@@ -112,7 +112,7 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
 
 
 def summed(correct: Iterable[Tensor]) -> list[int]:
-    """Return the sum over all stacks of folds of the counts that :meth:`FoldStack.correct` returned for each stack."""
+    """Return the sums over all stacks of folds. ``correct``: each stack's result of :meth:`FoldStack.correct`."""
     total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
     return total
 

@@ -70,7 +70,7 @@ class CacheSettings(Checked):
 
 @dataclass(frozen=True, eq=False)
 class FeatureCache(CacheClassifier):
-    """A text head with a cache beside it, whose alpha, beta or keys are still being chosen."""
+    """A text head and a cache. The alpha, the beta or the keys of the cache are still being chosen."""
 
     def adapted(self, trained: int, details: Mapping[str, str]) -> Adapted:
         """Return the method's result, with alpha, beta and ``details`` as the details."""

@@ -33,7 +33,7 @@ class LowRankLinear(nn.Module):
         self.scaling = scaling
         self.dropout = dropout
         a, b = torch.empty(rank, frozen.in_features), torch.empty(frozen.out_features, rank)
-        for factor in (a, b, a):  # peft draws A, then B, then A again, so this order gives the same A for a seed
+        for factor in (a, b, a):  # as in peft, so that a seed gives the same A: A, then B, then A again
             nn.init.kaiming_uniform_(factor, a=math.sqrt(5))
         self.lora_A = nn.Parameter(a.to(frozen.weight))
         self.lora_B = nn.Parameter(torch.zeros_like(b).to(frozen.weight))
@@ -67,7 +67,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """Return the weight (m, n) of a plain linear module that computes what this module computes in evaluation.
+        """Return the weight (m, n) of a plain linear module that has this module's outputs in evaluation mode.
 
         The weight is a new tensor.
         """
