@@ -39,7 +39,7 @@ def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
 
 
 def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """Return the protocol in ``present`` that ``name`` is a changed version of: its base.
+    """Return the base of a changed protocol: a protocol in ``present`` that lacks some or all of its changes.
 
     The base of ``strict+sigma_sign=relu``, for example, is ``strict``. If ``present`` has several bases, the one that
     differs least from ``name`` is returned; ``None`` if it has none.

@@ -39,7 +39,7 @@ class Images:
 
 
 def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | None:
-    """Return the k at which a method's mean score equals the mean of ``target_N``.
+    """Return the k, with an interval, at which a method's mean score equals the mean of ``target_N``.
 
     Args:
         ks: the k of the method, increasing.

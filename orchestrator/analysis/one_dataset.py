@@ -252,7 +252,7 @@ def best_set_on_dataset(
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
     def more(place: int, rivals: int) -> tuple[int | None, None]:
-        """Return how many more seeds would settle the pair at ``place``, as an estimate; and ``None`` for datasets."""
+        """Return an estimate of the further seeds that settle the pair at ``place``; ``None`` for ``more_seeds``."""
         pair = parts[place]
         return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None, None
 

@@ -33,8 +33,8 @@ Spending = Callable[[float], float]
 """``share of the information, 0 to 1 -> share of the significance level that is spent by then``."""
 
 RACE_LEVEL = 0.03
-"""The significance level that all looks spend together. It is below the 0.045 of a verdict, because looks are less
-correlated with many rivals than :func:`_levels` assumes."""
+"""The significance level that all looks spend together. With many rivals, the looks are less correlated than
+:func:`_levels` assumes. So this level is below the 0.045 of a verdict."""
 SEED_PART = 0.5
 """Assumed variance of a difference between seeds, divided by its variance between datasets. This ratio only decides how
 the level is distributed over the looks."""

@@ -18,8 +18,8 @@ import numpy as np
 from orchestrator.analysis.paired_tests import Floats, hall_t, rounded
 
 ALL_FLIPS_UP_TO = 12
-"""Up to this many datasets n, all 2^n flips are used. With more datasets, 2^12 flips are used: the identity and random
-flips."""
+"""With n datasets, all 2^n flips are used if n is at most this number. With more datasets, 2^12 flips are used: the
+identity and random flips."""
 _TIE = 1e-9
 """Statistics with a smaller relative difference count as equal."""
 
