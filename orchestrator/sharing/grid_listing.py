@@ -97,7 +97,7 @@ def write_listing(
 
 
 def namesake(source: str, settings: RunSettings) -> str:
-    """Return the path of another grid file with this grid's name, if that file was the last to run in the store.
+    """Return the path of another grid file with this grid's name, if the last run under this name was of that file.
 
     Otherwise return ``""``. ``source``: the name or path of this grid.
     """
