@@ -62,9 +62,9 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
 
 
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
-    """Make the table of methods x references: how many images per class a reference needs for a method's score.
+    """Make the table of methods x references: with how many images per class a reference has a method's score.
 
-    The score is that of the method at the largest k. The references are methods that may be the best. ``None`` if no
+    A method's score here is its score at the largest k. The references are methods that may be the best. ``None`` if no
     number can be given.
     """
     last = group.ks[-1]
