@@ -44,7 +44,7 @@ class DatasetOptions:
         mirrorable: whether a mirrored image keeps its class.
         licence: the terms of the images.
         exclude_broken: whether unreadable images are listed as excluded, so that the other images can be used.
-        replace: whether an entry of this name in the user's catalog file is replaced, for example after new images.
+        replace: whether an entry of this name in the user's catalog file is replaced, such as after its images changed.
         tested: whether the user gives test images. If not, training images serve as test images too, and only the
             training part is decoded.
         words: a table of words and sentences for the classes; see :func:`class_words`.

@@ -124,7 +124,7 @@ def _by_plain(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def letters_of(name: str) -> str:
-    """Return the letters and digits of a name in lower case, which two spellings of one name have in common."""
+    """Return the letters and digits of a name in lower case. Two spellings of one name have them in common."""
     return "".join(letter for letter in unicodedata.normalize("NFC", name).casefold() if letter.isalnum())
 
 

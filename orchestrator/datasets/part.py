@@ -17,7 +17,7 @@ from orchestrator.util.errors import UserError
 
 @dataclass(frozen=True)
 class Part:
-    """Labelled images, decoded one at a time. :func:`make_part` and :func:`file_part` make one.
+    """Labelled images, decoded one at a time. :func:`make_part` and :func:`file_part` make parts.
 
     Attributes:
         labels: class of each image, (N,).

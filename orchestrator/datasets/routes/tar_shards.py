@@ -31,7 +31,7 @@ _Sample = tuple[dict[str, Callable[[], ImageSource]], dict[str, str]]
 
 
 class TarMember(tarfile.TarInfo):
-    """A tar member that reports a truncated archive; plain ``tarfile`` takes an invalid block for its end."""
+    """A tar member that reports a truncated archive; plain ``tarfile`` takes an invalid block for the end mark."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
