@@ -87,7 +87,7 @@ class Adaptation:
 
     @property
     def level(self) -> tuple[Trial, ...]:
-        """The candidates whose accuracy cannot be told apart from the chosen candidate's."""
+        """The other candidates that are, by their accuracy, not clearly worse than the chosen candidate."""
         return tuple(self.trials[number] for number in self.choice.level)
 
 

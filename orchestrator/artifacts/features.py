@@ -1,4 +1,5 @@
-"""Kinds of artifacts with features of the frozen tower: of test and validation images, of their views, and of supports.
+"""Kinds of artifacts that hold features of the frozen tower: of test images and their views, of validation images, and
+of supports.
 
 A support is the labelled images that a method learns from.
 

@@ -283,7 +283,10 @@ def _loading(entry: BackboneEntry, architecture: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hub_offline() -> Iterator[None]:
-    """Make the hub's library fail at once instead of fetching. It reads ``HF_HUB_OFFLINE`` only when it is imported."""
+    """Make the hub's library fail at once instead of fetching, during the block.
+
+    Setting ``HF_HUB_OFFLINE`` would have no effect, because the library reads it only when it is imported.
+    """
     from huggingface_hub import constants
 
     before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True

@@ -120,7 +120,7 @@ class SourceModel(Source):
         return training_mib(catalog.backbone(self.backbone.name), self.recipe.batch_size) + KEPT_BYTES / 2**20
 
     def build(self, cache: ArtifactCache, builder: Builder) -> None:
-        """Fine-tune the image tower into ``tower.safetensors``; record its test accuracy and the frozen tower's.
+        """Fine-tune the image tower into ``tower.safetensors``; record its test accuracy and that of the frozen tower.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """

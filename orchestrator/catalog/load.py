@@ -85,15 +85,15 @@ class Catalog:
     checkpoints: Mapping[tuple[str, str], CheckpointEntry]
 
     def dataset(self, name: str, where: Location | str = "") -> DatasetEntry:
-        """Return the dataset of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
+        """Return the dataset with the key ``name``. Raises ``UserError`` with the nearest keys if there is none."""
         return _look_up("dataset", name, self.datasets, where)
 
     def domain(self, name: str, where: Location | str = "") -> DomainEntry:
-        """Return the domain of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
+        """Return the domain with the key ``name``. Raises ``UserError`` with the nearest keys if there is none."""
         return _look_up("domain", name, self.domains, where)
 
     def backbone(self, name: str, where: Location | str = "") -> BackboneEntry:
-        """Return the backbone of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
+        """Return the backbone with the key ``name``. Raises ``UserError`` with the nearest keys if there is none."""
         return _look_up("backbone", name, self.backbones, where)
 
     def datasets_of(self, domain: str, where: Location | str = "") -> tuple[DatasetEntry, ...]:

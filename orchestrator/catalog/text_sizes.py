@@ -51,7 +51,7 @@ def download_bytes(entry: BackboneEntry) -> int:
 
 @cache
 def text_sizes(entry: BackboneEntry) -> TextSizes:
-    """Return the sizes of a backbone's text tower. A size that the configuration does not state is ViT-B's."""
+    """Return the sizes of a backbone's text tower. Sizes that its configuration lacks are those of ViT-B."""
     package = importlib.util.find_spec("open_clip")
     assert package is not None
     assert package.origin is not None

@@ -24,7 +24,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "ray", "mlflow", "scikit-
 
 
 def machine(store_url: str) -> dict[str, str]:
-    """Return a line on each of Python, packages, processors, memory, accelerators and the store."""
+    """Return name -> a line about Python, packages, processors, memory, accelerators and the store."""
     import psutil
 
     from orchestrator.util.machine import usable_processors

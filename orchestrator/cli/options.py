@@ -77,7 +77,7 @@ def check_device(device: str | None) -> str | None:
 
 
 def image_reading(bands: str | None, range_: str | None) -> Reading:
-    """Return how ``--bands`` and ``--range`` want images to be read. Raises ``UserError`` for invalid text."""
+    """Return how images are to be read, given ``--bands`` and ``--range``. Raises ``UserError`` for invalid text."""
     from bolt.clip.image_files import Reading
 
     reading, where, hint = Reading(), "--bands", "give three bands (red, green, blue) or one, from 1, such as 4,3,2"
