@@ -12,7 +12,7 @@ HEALTH_CHECK_SECONDS = 2.0
 """Interval of the health check while the driver waits and nothing happens."""
 
 ANSWER_SECONDS = 20.0
-"""Seconds without an answer after which a control service counts as lost. After 60 s, Ray would end this process
+"""Seconds without an answer after which Ray's control service counts as lost. After 60 s, Ray would end this process
 without a Python exception."""
 
 

@@ -40,8 +40,8 @@ _TOKEN = secrets.token_hex(32)
 """The token of all Ray instances that this process starts. One is enough, because Ray reads the token once."""
 
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
-"""Matches versions of Ray and Python in the error that Ray raises if the cluster's versions are not this process's. The
-first match has the cluster's versions, the second match this process's."""
+"""Matches versions of Ray and Python in the error that Ray raises if the cluster and this process have different
+versions. The first match has the versions of the cluster, the second match those of this process."""
 
 
 def token_mode() -> dict[str, str]:

@@ -108,7 +108,7 @@ class Plan:
         )
 
     def _weight(self, cells: Sequence[Cell]) -> str:
-        """Return, as text, the share of all counted operations that cells need, and the time that one worker needs.
+        """Return, as text, which share of the grid's operations is in ``cells``, and how long one worker runs them.
 
         The time is the sum for those cells whose time can be predicted from finished cells.
         """

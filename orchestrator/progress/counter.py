@@ -38,7 +38,7 @@ _CELLS = ""
 
 
 class Prediction(NamedTuple):
-    """How many seconds some work should take, and which share of these seconds (0 to 1) rests on measurements."""
+    """The predicted seconds of some work, and the share of these seconds (0 to 1) that rests on measurements."""
 
     seconds: float
     measured: float

@@ -49,7 +49,7 @@ def database_uri(file: Path) -> str:
 
 
 def database_file(uri: str) -> Path:
-    """Return the file of the URI of a SQLite database, as SQLAlchemy reads the URI."""
+    """Return the file that SQLAlchemy opens for the URI of a SQLite database."""
     return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0]))
 
 

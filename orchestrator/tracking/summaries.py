@@ -89,7 +89,7 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
 
 
 def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
-    """Return ``mean`` and ``std``, the sample standard deviation. One value has no ``std``; no value has neither."""
+    """Return ``mean`` and ``std``, the sample standard deviation. ``std`` needs two values, ``mean`` needs one."""
     found = {"mean": rounded(fmean(values))} if values else {}
     return found | ({"std": rounded(stdev(values))} if len(values) > 1 else {})
 
