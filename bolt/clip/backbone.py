@@ -208,8 +208,12 @@ class Backbone:
         https://arxiv.org/abs/2209.03320). The class embedding is then the mean over these sentences. In templates and
         sentences, the class name replaces ``{}``.
 
-        Raises ``ValueError`` if a list is empty, a template has no ``{}``, or a class has no sentences.
+        Raises ``ValueError`` if a list is empty, a template has no ``{}``, a class has no sentences, or a text is given
+        in place of a list.
         """
+        lists = templates.values() if isinstance(templates, Mapping) else [templates]
+        if alone := next((each for each in lists if isinstance(each, str)), None):
+            raise ValueError(f"prompts are given as lists: [{alone!r}]")
         if isinstance(templates, Mapping):
             if missing := [name for name in class_names if not templates.get(name)]:
                 raise ValueError(f"no sentences are given for the class {missing[0]!r}")

@@ -34,7 +34,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,6 +166,8 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     remarks: tuple[str, ...]
     if isinstance(source, Image.Image):
         source.load()  # turns a TIFF
+        if _INFO in source.info:  # read before, so its values are 0 to 255
+            reading = replace(reading, bands=None, range=None)
         image, remarks = source, ()
     else:
         image, remarks = load_picture(source)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -35,8 +35,10 @@ def used_precision(precision: Precision | None, device: torch.device | str) -> P
 
 
 def check_precision(precision: Precision | None, device: torch.device | str) -> None:
-    """Raise ``UnsupportedPrecision`` if the device cannot compute in this number format."""
+    """Raise ``UnsupportedPrecision`` if the number format is unknown, or if the device cannot compute in it."""
     where = torch.device(device)
+    if precision is not None and precision not in get_args(Precision):
+        raise UnsupportedPrecision(f"a number format is {', '.join(get_args(Precision))}, not {precision!r}")
     needs_ampere = precision == "tf32" or (precision == "bfloat16" and where.type == "cuda")
     if needs_ampere and not _has_tf32(where):
         raise UnsupportedPrecision(

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from bolt.class_words import check_distinct, class_words
 from bolt.clip.backbone import Backbone
-from bolt.clip.image_files import open_named
+from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.whole_clip import clip_from_file, file_activation, preprocessing
 from bolt.image_folders import (
     class_folders,
@@ -154,6 +156,7 @@ def adapt(
     mirror: bool = True,
     initial: Mapping[str, Tensor] | None = None,
     precision: Precision | None = None,
+    reading: Reading = UPRIGHT,
     **settings: Any,
 ) -> Model:
     """Adapt a backbone to a few images with any registered method.
@@ -176,15 +179,21 @@ def adapt(
         initial: tensors of a meta-learned image tower, for the method that starts from such a tower.
         precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default the format
             of ``backbone``. The returned model uses this format too, and a saved model does not remember it.
+        reading: bands and range of measured images, see :class:`bolt.clip.image_files.Reading`. The model reads images
+            in the same way, and a saved model remembers it. Photographs are turned upright in any case.
         settings: settings of the method, by name.
 
     Raises:
         bolt.methods.UnknownName: for an unknown method or setting; the message has the most similar name.
-        ValueError: if labels and images do not fit, if a class has no image, if labels or sources that the method needs
-            are missing, or if a setting has an invalid value.
+        TypeError: if ``class_names`` is no list, or an image is no image.
+        ValueError: if labels are no whole numbers or do not fit the images, if a class has no image, if labels or
+            sources that the method needs are missing, or if a setting has an invalid value.
         bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
     backbone = backbone.at(precision)
+    if isinstance(class_names, str | Mapping):
+        raise TypeError("class_names is a list of names, in the order of the labels")
+    class_names = [*map(str, class_names)]
     chosen = METHODS[method]
     wanted = ("fewshot",) if labels is not None else ("tta", "tta_stream")
     track = next((name for name in wanted if name in chosen.tracks), "")
@@ -196,7 +205,8 @@ def adapt(
     if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _check_labels(labels, len(images), len(class_names))
-    in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror)
+    reading = replace(reading, upright=True)
+    in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, reading=reading)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_shared_vectors(head_CD, class_names)
     task = Task(
@@ -213,7 +223,7 @@ def adapt(
     )
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}
-    return Model.from_adapted(backbone, adapted, class_names, notes=notes)
+    return Model.from_adapted(backbone, adapted, class_names, notes=notes, reading=reading)
 
 
 def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:
@@ -229,9 +239,13 @@ def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None
 
 def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: int) -> Tensor:
     """Return the labels (N,), int64; empty if ``labels`` is ``None``."""
-    labels_N = torch.as_tensor([] if labels is None else labels, dtype=torch.int64)
     if labels is None:
-        return labels_N
+        return torch.empty(0, dtype=torch.int64)
+    given = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+    if given.ndim != 1 or given.dtype.kind not in "biuf" or (given % 1).any():
+        what = "labels are whole numbers from 0, one for each image: positions in class_names"
+        raise ValueError(f"{what}; the labels given are {given.dtype} {given.shape}, such as {given.flat[:1]}")
+    labels_N = torch.from_numpy(given.astype(np.int64))
     if len(labels_N) != images or not images:
         raise ValueError(f"{images} images and {len(labels_N)} labels")
     if int(labels_N.min()) < 0 or int(labels_N.max()) >= classes:

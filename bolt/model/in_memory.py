@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bolt.clip.augment import SUPPORT_CROP, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
-from bolt.clip.image_files import open_named
+from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.preprocess import rgb_pixels
 from bolt.model.model import ImageInput, refuse_no_image
 from bolt.seeds import torch_generator
@@ -31,17 +31,20 @@ class InMemoryImages:
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
         name, seed: the name of the data, and the seed, for the random numbers of views and orders.
         mirror: whether augmented views may be mirrored.
+        reading: how files of measured images are read.
     """
 
     def __init__(
-        self, backbone: Backbone, images: Sequence[ImageInput], *, name: str, seed: int, mirror: bool = True
-    ) -> None:
+        self, backbone: Backbone, images: Sequence[ImageInput], *, name: str, seed: int, mirror: bool = True,
+        reading: Reading = UPRIGHT,
+    ) -> None:  # fmt: skip
         self._backbone, self._name, self._seed = backbone, name, seed
         self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
         for image in images:
             refuse_no_image(image)
         self._images = [
-            image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image))) for image in images
+            image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(open_named(image, reading)))
+            for image in images
         ]
 
     def __len__(self) -> int:

@@ -105,7 +105,9 @@ def _about(index: Mapping[str, Any], folder: Path) -> About:
     """Return the metadata of a model. Raises ``UnreadableModel`` for values that would give wrong predictions."""
     stated = dict(index["about"])
     listed = {name: tuple(stated[name]) for name in ("class_names", "mean", "std")}
+    listed |= {name: tuple(stated[name]) for name in ("bands", "range") if stated.get(name)}
     about = About(**{field.name: stated[field.name] for field in fields(About) if field.name in stated} | listed)
+    _ = about.reading
     numbers = {name: isinstance(stated[name], list) and len(stated[name]) == 3 for name in ("mean", "std")}
     can_be = {
         "class_names": isinstance(stated["class_names"], list) and all(type(name) is str for name in about.class_names),

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
-from bolt.clip.image_files import open_named
+from bolt.clip.image_files import UPRIGHT, Reading, open_named
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.model.parts import About, ModelParts
@@ -67,8 +67,9 @@ class Model(ModelParts):
 
     @classmethod
     def from_adapted(
-        cls, backbone: Backbone, adapted: Adapted, class_names: Sequence[str], *, notes: Mapping[str, Any] | None = None
-    ) -> Model:
+        cls, backbone: Backbone, adapted: Adapted, class_names: Sequence[str], *,
+        notes: Mapping[str, Any] | None = None, reading: Reading = UPRIGHT,
+    ) -> Model:  # fmt: skip
         """Build a model from the result of a method.
 
         Raises ``bolt.task.classifiers.UnknownClassifier`` if the classifier is a plain function, which cannot be saved.
@@ -87,6 +88,8 @@ class Model(ModelParts):
             backbone.input_size.resize,
             backbone.input_size.interpolation,
             dict(notes or {}),
+            reading.bands,
+            reading.range,
         )
         return cls(adapted.tower or backbone.tower, adapted.classify, about, backbone.tower, adapted.change)
 
@@ -104,13 +107,15 @@ class Model(ModelParts):
         refuse_no_image(image)
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
-        return torch.from_numpy(evaluation_pixels(open_named(image), size))
+        return torch.from_numpy(evaluation_pixels(open_named(image, self.about.reading), size))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Return the logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
-        if pixels_B3SS.dtype != torch.uint8 or pixels_B3SS.ndim != 4:
-            raise TypeError(f"pixels are uint8 (B, 3, S, S), not {pixels_B3SS.dtype} {tuple(pixels_B3SS.shape)}")
+        side = self.tower.shape.image_size
+        if pixels_B3SS.dtype != torch.uint8 or pixels_B3SS.shape[1:] != (3, side, side):
+            found = f"{pixels_B3SS.dtype} {tuple(pixels_B3SS.shape)}"
+            raise TypeError(f"pixels are uint8 (B, 3, {side}, {side}), not {found}; a list takes images of any size")
         about, parts = self.about, []
         with torch.inference_mode():
             for batch in torch.split(pixels_B3SS, _BATCH):

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bolt.clip.image_files import Reading
 from bolt.clip.input_size import Interpolation, Resize
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_changes import changed_tensors
@@ -29,6 +30,7 @@ class About:
         logit_scale: the factor by which the CLIP multiplies a cosine to get a logit.
         mean, std: normalisation per channel, for pixels in [0, 1].
         resize, interpolation: the way in which images are resized, see :class:`bolt.clip.input_size.InputSize`.
+        bands, range: how measured images are read, see :class:`bolt.clip.image_files.Reading`.
         notes: free-form notes, such as the method, its accuracy or the licence of the data.
     """
 
@@ -41,6 +43,13 @@ class About:
     resize: Resize = "shortest"
     interpolation: Interpolation = "bicubic"
     notes: Mapping[str, Any] = field(default_factory=dict)
+    bands: tuple[int, ...] | None = None
+    range: tuple[float, float] | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How the model reads images. Raises ``ValueError`` for invalid bands and for an invalid range."""
+        return Reading(bands=self.bands, range=self.range)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,7 +122,8 @@ def adapt_folder(request: Request, console: Console) -> Adaptation:
 def _save(done: Adaptation, inputs: CellInputs, adapted: Adapted, support: Support) -> None:
     """Write the page, then the model. Raises ``UserError`` if the model's logits differ after it is read back."""
     request = done.request
-    model = Model.from_adapted(inputs.backbone, adapted, done.images.class_names, notes=model_notes(done))
+    names, reading = done.images.class_names, done.images.entry.reading
+    model = Model.from_adapted(inputs.backbone, adapted, names, notes=model_notes(done), reading=reading)
     staged = request.model.with_name(f".{request.model.name}.checking")
     with writing(f"the model {request.model}", "-o", KEPT):
         request.page.parent.mkdir(parents=True, exist_ok=True)

@@ -147,4 +147,4 @@ def model_of(result: Result, adapted: Adapted, loaded: ArtifactCache) -> Model:
     }
     names = Images(cell.dataset, "test", loaded.image_size(cell.backbone)).class_names(loaded)
     backbone = loaded.backbone(cell.backbone)
-    return Model.from_adapted(backbone, adapted, names, notes=notes)
+    return Model.from_adapted(backbone, adapted, names, notes=notes, reading=entry.reading)

@@ -176,7 +176,10 @@ def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
     if folder is None:
         return None
     try:
-        return load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
+        model = load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
+        entry = loaded.catalog.dataset(cell.dataset.name)
+        # Adapters of earlier versions lack the reading.
+        return replace(model, about=replace(model.about, bands=entry.bands, range=entry.range))
     except (UnreadableModel, BackboneMismatch, BasisMismatch):
         return None  # the adapter is damaged or of another format: the cell can be run again
 

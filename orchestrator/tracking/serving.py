@@ -43,7 +43,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
         """Return a row of ``label`` and ``score`` for each image. Raises ``BadImage``, which names the row."""
         if COLUMN not in model_input.columns:
             raise BadImage(f"the input has no column {COLUMN!r} of image files in base64")
-        images = [_decode(text, row) for row, text in enumerate(model_input[COLUMN])]
+        images = [self._decode(text, row) for row, text in enumerate(model_input[COLUMN])]
         found = self._model.predict(images)
         table: dict[str, list[Any]] = {
             "label": [prediction.label for prediction in found],
@@ -53,17 +53,14 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
             table["scores"] = [dict(prediction.scores) for prediction in found]
         return pd.DataFrame(table)
 
+    def _decode(self, text: Any, row: int) -> Image.Image:
+        """Return the image of one row. Raises ``BadImage`` if the text is not an image file in base64."""
+        from bolt.clip.image_files import UNREADABLE, open_image
 
-def _decode(text: Any, row: int) -> Image.Image:
-    """Return the image of one row. Raises ``BadImage`` if the text is not an image file in base64."""
-    from bolt.clip.image_files import UNREADABLE
-
-    try:
-        image: Image.Image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)))
-        image.load()
-    except (binascii.Error, TypeError, *UNREADABLE) as error:
-        raise BadImage(f"row {row} is not an image file in base64: {error}") from None
-    return image
+        try:
+            return open_image(io.BytesIO(base64.b64decode(text, validate=True)), self._model.about.reading)
+        except (binascii.Error, TypeError, *UNREADABLE) as error:
+            raise BadImage(f"row {row} is not an image file in base64: {error}") from None
 
 
 mlflow.models.set_model(ImageClassifier())

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import bolt
 from bolt.clip.backbone import Backbone
+from bolt.clip.image_files import Reading, open_image
 from bolt.clip.input_size import InputSize
 from bolt.clip.preprocess import evaluation_pixels, normalise
 from bolt.clip.tensor_names import matrix_names
@@ -146,6 +147,8 @@ def test_what_is_no_image_is_refused_and_not_taken_for_a_dark_one(backbone: Back
         bolt.adapt(backbone, [IMAGES[0], image], [0, 1], NAMES[:2], method="zero_shot")
     with pytest.raises(TypeError, match="uint8"):
         adapted(backbone, "zero_shot").predict(torch.rand(2, 3, SIZE, SIZE))
+    with pytest.raises(TypeError, match="a list takes images of any size"):
+        adapted(backbone, "zero_shot").predict(torch.zeros(1, 3, SIZE // 2, SIZE * 2, dtype=torch.uint8))
 
 
 def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) -> None:
@@ -191,6 +194,11 @@ def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, s
     [
         (IMAGES, LABELS[1:], {}, "12 images and 11 labels"),
         (IMAGES, [3, *LABELS[1:]], {}, "labels are 0 to 2"),
+        (IMAGES, [0.9, *LABELS[1:]], {}, "labels are whole numbers"),
+        (IMAGES, [NAMES[label] for label in LABELS], {}, "labels are whole numbers"),
+        (IMAGES, np.eye(3)[LABELS], {}, "labels are whole numbers"),
+        (IMAGES, LABELS, {"prompts": {name: f"a {name}" for name in NAMES}}, r"lists: \['a red things'\]"),
+        (IMAGES, LABELS, {"precision": "float16"}, "not 'float16'"),
         (IMAGES[:8], LABELS[:8], {}, "class 2 has no image"),
         (IMAGES, LABELS, {"method": "bolt"}, "sources=bolt.load_sources"),
         (IMAGES, LABELS, {"method": "layer_norm"}, "without labels only"),
@@ -199,10 +207,23 @@ def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, s
     ],
 )
 def test_what_cannot_be_adapted_to_is_said(
-    images: Sequence[Image.Image], labels: list[int] | None, arguments: dict[str, str], message: str, backbone: Backbone
+    images: Sequence[Image.Image], labels: list[int] | None, arguments: dict[str, Any], message: str, backbone: Backbone
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        bolt.adapt(backbone, images, labels, NAMES, **{"method": "linear_probe", **arguments})  # type: ignore[arg-type]
+        bolt.adapt(backbone, images, labels, NAMES, **{"method": "linear_probe", **arguments})
+
+
+def test_names_and_labels_may_be_arrays_but_no_text_and_no_mapping(backbone: Backbone) -> None:
+    import pandas as pd
+
+    labels = pd.Series(LABELS, index=range(5, 17))
+    model = bolt.adapt(backbone, IMAGES, labels, np.array(NAMES), method="tip_adapter")  # type: ignore[arg-type]
+    expected = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="tip_adapter")
+    assert torch.equal(model.logits(IMAGES), expected.logits(IMAGES))
+    assert model.about.class_names == tuple(NAMES)
+    for names in ("rgb", dict.fromkeys(range(3), "red")):
+        with pytest.raises(TypeError, match="class_names is a list"):
+            bolt.adapt(backbone, IMAGES, LABELS, names, method="zero_shot")  # type: ignore[arg-type]
 
 
 def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path) -> None:
@@ -483,6 +504,23 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
             load_model(tmp_path / name)
 
 
+def test_a_saved_model_reads_measured_images_as_those_it_learned_from(backbone: Backbone, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    for number, path in enumerate(paths):
+        Image.fromarray(np.linspace(0, 3000, 64 * 64).reshape(64, 64).astype(np.uint16) // (number + 1)).save(path)
+    reading = Reading(range=(0, 3000))
+    model = bolt.adapt(backbone, paths, [0, 0, 1, 1], ["a", "b"], method="tip_adapter", reading=reading)
+    as_read = bolt.adapt(backbone, [open_image(path, reading) for path in paths], [0, 0, 1, 1], ["a", "b"],
+                         method="tip_adapter", reading=reading)  # fmt: skip
+    model.save(tmp_path / "model", "state_dict")
+    again = load_model(tmp_path / "model")
+    assert again.about.reading == reading
+    assert again.pixels(paths[:1]).max() > 250
+    for images in (paths, [Image.open(path) for path in paths], [open_image(path, reading) for path in paths]):
+        assert torch.equal(again.pixels(images), model.pixels(paths))
+        assert torch.equal(again.logits(images), as_read.logits(paths))
+
+
 def test_of_classes_with_equal_names_the_highest_score_is_kept(backbone: Backbone) -> None:
     model = adapted(backbone, "zero_shot")
     model = replace(model, about=replace(model.about, class_names=("one", "two", "two")))
@@ -507,6 +545,8 @@ def test_of_classes_with_equal_names_the_highest_score_is_kept(backbone: Backbon
         ("resize", "crop", "resize cannot be 'crop'"),
         ("interpolation", "nearest", "interpolation cannot be 'nearest'"),
         ("notes", [1], "notes cannot be"),
+        ("bands", [0, 1, 2], "bands must be three numbers"),
+        ("range", [3000, 0], "a range must be"),
     ],
 )
 def test_an_index_that_was_edited_wrongly_gives_no_predictions(

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import bolt
+from bolt.clip.image_files import Reading
 from bolt.model.model import Model
 from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, summary_lines
@@ -121,6 +122,16 @@ def test_a_model_with_learned_tokens_is_read_back_without_its_backbone(tmp_path:
 
 
 @pytest.mark.slow
+def test_the_model_reads_measured_images_in_the_stated_range(tmp_path: Path) -> None:
+    for name, value in (("dark", 100), ("light", 3000)):
+        (tmp_path / "ware" / name).mkdir(parents=True)
+        for number in range(2):
+            Image.fromarray(np.full((6, 6), value + number, np.uint16)).save(tmp_path / "ware" / name / f"{number}.png")
+    adapt(tmp_path, ("zero_shot",), images=DatasetOptions(reading=Reading(range=(0, 3000))))
+    model = bolt.load_model(tmp_path / "model")
+    assert model.pixels([tmp_path / "ware" / "light" / "0.png"]).unique().tolist() == [255]
+
+
 def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path, Adaptation], tmp_path: Path) -> None:
     """With the labels of the test images permuted, only the accuracy on them changes."""
     folder, done = with_test

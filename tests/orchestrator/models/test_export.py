@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -277,6 +278,21 @@ def test_the_error_for_a_bad_image_names_its_row(world: World) -> None:
             served.predict(None, pd.DataFrame({"image": [good, bad]}))
     with pytest.raises(BadImage, match="no column 'image'"):
         served.predict(None, pd.DataFrame({"picture": [good]}))
+
+
+@pytest.mark.filterwarnings("ignore:.*type hint")  # MLflow's own, when it is imported
+def test_a_served_model_reads_measured_images_as_files(world: World, tmp_path: Path) -> None:
+    import pandas as pd
+
+    from orchestrator.tracking.serving import ImageClassifier
+
+    model = restore_model(finished(world, "zero_shot"), world.loaded).model
+    served, path = ImageClassifier(), tmp_path / "a.png"
+    served._model = replace(model, about=replace(model.about, range=(0, 3000)))
+    Image.fromarray(np.linspace(0, 3000, 1024).reshape(32, 32).astype(np.uint16)).save(path)
+    answer = served.predict(None, pd.DataFrame({"image": [base64.b64encode(path.read_bytes()).decode()]}))
+    assert answer["score"][0] == pytest.approx(served._model.predict([path])[0].score)
+    assert answer["score"][0] != pytest.approx(model.predict([path])[0].score)
 
 
 def test_an_untracked_cell_cannot_be_registered(tracked: tuple[TrackingLocation, Result], tmp_path: Path) -> None:
