@@ -16,8 +16,8 @@ Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 ALL_SKEW_FROM = 16
-"""With this many datasets or more, corrections use the whole sample skewness. With a smaller number n, they use n / 16
-of the sample skewness.
+"""With this many datasets or more, corrections for skew use the whole sample skewness. With a smaller number n, they
+use n / 16 of it.
 
 Few datasets estimate the skewness badly, and a correction for all of it costs power.
 """

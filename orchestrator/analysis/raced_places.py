@@ -138,7 +138,7 @@ def raced_places(
 
     Args:
         cells: all planned cells; ``labels`` has their labels, by id.
-        scores: the score of each cell that a verdict would count, by the cell's id; higher is better.
+        scores: cell id -> the score that a verdict would count; higher is better.
         ended: ids of the cells that have a result, or will have none.
         smallest_difference: in points; methods that differ by less are level.
     """
