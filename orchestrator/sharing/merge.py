@@ -2,7 +2,7 @@
 
 The files of a cell are copied in the order in which a run writes them: the adapter, the predictions, and the result
 last. So a merge that is killed leaves no result without its other files, and the same command continues the merge. The
-other store is only read. No result of this store is overwritten.
+other store is only read. No intact result of this store is overwritten.
 """
 
 from __future__ import annotations
