@@ -151,10 +151,11 @@ def model_folder(text: str, name: str | None, home: Path) -> tuple[Path, Path, s
 
 
 def _check_config(folder: Path, shape: TowerShape) -> None:
-    """Raise ``UserError`` if a configuration beside the weights has another number of heads or epsilon than ``shape``.
+    """Raise ``UserError`` if a configuration beside the weights contradicts ``shape``.
 
-    The shapes of the tensors do not depend on these two numbers, so the weights alone cannot show the difference. A
-    configuration that describes no CLIP is ignored. The activation is compared elsewhere.
+    Only the number of heads and the epsilon are compared. The tensors' shapes do not depend on them, so the weights
+    alone cannot show the difference. The activation is compared elsewhere. A configuration that describes no CLIP is
+    ignored.
     """
     ours, theirs = folder / "open_clip_config.json", folder / "config.json"
     try:
