@@ -88,7 +88,7 @@ class FieldNumber:
     Attributes:
         source: the key of the publication in ``field.yaml``.
         method: the name in print.
-        dataset: key of the catalog, or one of ``AVERAGES``.
+        dataset: key of a dataset in the catalog, or one of ``AVERAGES``.
         validation: which labels chose the method's settings: none, those of a validation set that is drawn like the
             support (``drawn``), those of a whole validation split (``whole``), those of the test set (``test``), or
             unknown ones (``not stated``).
