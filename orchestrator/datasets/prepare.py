@@ -66,7 +66,7 @@ class FetchJob:
 def plan_preparation(
     entries: Iterable[DatasetEntry], data_root: Path
 ) -> tuple[list[str], list[FetchJob], list[DatasetEntry]]:
-    """Return three lists: lines on the datasets that are there, the datasets to fetch, and those to fetch by hand.
+    """Return three lists: lines on the datasets that are complete, the datasets to fetch, and those to fetch by hand.
 
     Servers are asked for sizes that the catalog does not state. If a dataset is complete, its partial folder is
     removed.
