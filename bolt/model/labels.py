@@ -22,6 +22,7 @@ from typing import IO, BinaryIO
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.clip.image_files import UNREADABLE
 from bolt.image_folders import iterate_images
@@ -40,7 +41,8 @@ class Row:
     """The prediction for one image.
 
     Attributes:
-        label, second_label: names of the most probable and the second most probable class.
+        label, second_label: names of the most probable and the second most probable class. A model of one class has no
+            second one; the name is then empty.
         score: probability of ``label``.
         margin: probability of ``label`` minus that of ``second_label``.
         error: the reason why the file cannot be read, or empty. A row with a reason has no prediction.
@@ -108,7 +110,9 @@ def _rows(model: Model, batch: list[tuple[str, Future[Tensor]]]) -> list[Row]:
         logits_BC = model.logits(torch.stack([image for _, image in pixels]))
         if not torch.isfinite(logits_BC).all():
             raise CannotLabel("the model gives NaN or infinite scores, so its weights are damaged")
-        top, names = logits_BC.softmax(dim=-1).topk(2), model.about.class_names
+        names = *model.about.class_names, ""
+        padded_BC = F.pad(logits_BC, (0, int(len(names) == 2)), value=-torch.inf)  # a model of one class has no second
+        top = padded_BC.softmax(dim=-1).topk(2)
         for (path, _), scores, classes in zip(pixels, top.values.tolist(), top.indices.tolist(), strict=True):
             rows[path] = Row(path, names[classes[0]], scores[0], names[classes[1]], scores[0] - scores[1])
     return [rows[path] for path, _ in batch]

@@ -5,7 +5,8 @@ Shape legend: N images of a split, B batch, C classes, D embedding width, S imag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -109,13 +110,25 @@ def target_labels(inputs: CellInputs, images: Images) -> Tensor:
         return labels
     if any(head.dataset == images.dataset for head in inputs.artifacts.own_heads):
         return labels + len(inputs.head_CD)
-    number = {name: index for index, name in enumerate(target.class_names(inputs.loaded))}
     names = images.class_names(inputs.loaded)
-    unknown = [name for name in names if name not in number]
+    numbers = class_numbers(names, target.class_names(inputs.loaded))
+    unknown = [name for name, number in zip(names, numbers, strict=True) if number is None]
     if unknown:
         variant, of = images.dataset.name, target.dataset.name
         raise UserError(f"{variant} has classes that {of} does not have: {', '.join(unknown[:5])}")
-    return torch.tensor([number[name] for name in names])[labels]
+    return torch.tensor(numbers)[labels]
+
+
+def class_numbers(names: Sequence[str], target_names: Sequence[str]) -> list[int | None]:
+    """Return the position of each name in ``target_names``; ``None`` for a name that is not there.
+
+    If classes have equal names, such as the two classes ``missile`` of ImageNet, the first gets the position of the
+    target's first, the second that of its second.
+    """
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position in reversed(range(len(target_names))):
+        positions[target_names[position]].append(position)
+    return [positions[name].pop() if positions[name] else None for name in names]
 
 
 def _validation_split(inputs: CellInputs, validation: Images, classes: range, name: str) -> EvaluationSplit:

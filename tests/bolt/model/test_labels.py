@@ -93,6 +93,12 @@ def test_every_image_has_its_row_and_what_is_no_image_is_named(model: tuple[Path
     assert "is there already" in run(folder, "pics", "-o", "labels.csv").stderr
 
 
+def test_a_model_of_one_class_has_no_second_label(backbone: Backbone, pictures: Path) -> None:
+    bolt.adapt(backbone, [picture(0)], [0], ["red"], method="zero_shot").save(pictures / "one", "state_dict")
+    (row,) = read_csv(run(pictures / "one", "pics/0.png").stdout)
+    assert row == {"path": "pics/0.png", "label": "red", "score": "1.0", "second_label": "", "margin": "1.0"}
+
+
 def test_a_list_of_paths_may_name_files_folders_and_nothing(model: tuple[Path, Model], pictures: Path) -> None:
     raw = os.fsdecode(b"pics/\xff.png")
     picture(1).save(pictures / raw)

@@ -3,6 +3,7 @@
 from statistics import harmonic_mean, mean
 
 import numpy as np
+import open_clip
 import pytest
 import torch
 import yaml
@@ -15,6 +16,7 @@ from orchestrator.artifacts.images import Images
 from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.inputs import CellInputs
 from orchestrator.cells.measure import measure, model_of
+from orchestrator.cells.splits import class_numbers
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from tests.helpers.built_artifacts import BuiltArtifacts
@@ -175,3 +177,11 @@ def accuracy(world: World, name: str, dataset: str) -> float:
 def test_the_mean_accuracy_is_above_that_of_the_text_head(targets: World, name: str) -> None:
     gains = [accuracy(targets, name, dataset) - accuracy(targets, "zero_shot", dataset) for dataset in TARGETS]
     assert mean(gains) > 8, gains
+
+
+def test_classes_with_equal_names_keep_their_own_numbers_on_a_variant() -> None:
+    """ImageNet has two classes ``missile``. On its variants, the images of the first counted as those of the second."""
+    names = open_clip.IMAGENET_CLASSNAMES
+    assert names[657] == names[744] == "missile"
+    assert class_numbers(names, names) == [*range(1000)]
+    assert class_numbers(["dog", "fox", "cat"], ["cat", "dog"]) == [1, None, 0]
