@@ -2,7 +2,7 @@
 
 Start with :func:`load_backbone`, :func:`adapt` and :func:`load_model`. The adaptation methods are in
 :mod:`bolt.methods`. A folder imports only folders to its right: model > methods > training > task > spectral > clip. No
-module reads configuration files, and none needs an experiment tracker or a cluster. Every name in ``__all__`` is
+module reads a grid or a catalog, and none needs an experiment tracker or a cluster. Every name in ``__all__`` is
 imported on first use, so ``import bolt`` is cheap.
 """
 

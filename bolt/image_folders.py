@@ -103,7 +103,7 @@ def is_system(name: str) -> bool:
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """List the sub-folders by name, without hidden folders, system folders and links to an enclosing folder."""
+    """List the sub-folders, sorted, without hidden folders, system folders and links to an enclosing folder."""
     found = (path for path in folder.iterdir() if path.is_dir() and not is_system(path.name))
     return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
 
