@@ -118,7 +118,7 @@ class Backbone:
 
     @property
     def precision(self) -> Precision | None:
-        """Number format of the towers' products, see :mod:`bolt.clip.precision`; ``None`` is the device's default."""
+        """Number format of the matrix products, see :mod:`bolt.clip.precision`; ``None`` is the device's default."""
         return self.tower.precision
 
     def at(self, precision: Precision | None) -> Backbone:

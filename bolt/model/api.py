@@ -177,10 +177,10 @@ def adapt(
         seed: a number; equal names and seeds give bit-identical results.
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
         initial: tensors of a meta-learned image tower, for the method that starts from such a tower.
-        precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default the format
-            of ``backbone``. The returned model uses this format too, and a saved model does not remember it.
+        precision: number format of the towers' matrix products, ``float32``, ``tf32`` or ``bfloat16``; by default the
+            format of ``backbone``. The returned model uses this format too, but a saved model does not state it.
         reading: bands and range of measured images, see :class:`bolt.clip.image_files.Reading`. The model reads images
-            in the same way, and a saved model remembers it. Photographs are turned upright in any case.
+            in the same way, and a saved model states it. Photographs are turned upright in any case.
         settings: settings of the method, by name.
 
     Raises:

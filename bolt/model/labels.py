@@ -181,7 +181,7 @@ def _beginning(path: str) -> bytes:
 
 
 def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshold: float | None) -> None:
-    """Write rows as CSV or JSON lines. With a threshold, there is a column ``unsure``."""
+    """Write the rows without an error as CSV or JSON lines. With a threshold, there is a column ``unsure``."""
     readable = (asdict(row) for row in rows if not row.error)
     records = ({key: value for key, value in record.items() if key != "error"} for record in readable)
     if threshold is not None:

@@ -64,7 +64,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         FileExistsError: if the folder exists and is not empty.
         ValueError: if the form is unknown or does not fit the model. ``adapter`` does not fit a model that was loaded
             without its backbone. The other forms do not fit a tower without layers to train, such as a ResNet.
-            ``huggingface`` does not fit towers of timm and towers with learned tokens.
+            ``huggingface`` does not fit a tower of timm, a tower with learned tokens, or images that are padded.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
