@@ -6,10 +6,10 @@ equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::
     logits_c = scale cos(f, w_c)
     loss = cross-entropy + (1 / C) sum_c lambda_c |w_c - e_c|^2
 
-lambda_c is the mean zero-shot probability of class c over the support images of c, computed once before training. A
-class that the text head classifies well gets a larger lambda, so its prototype stays closer to the text. Without the
-penalty the method is ZS-LP, the paper's zero-shot initialised linear probe: ``constraint: none``, or the preset
-``zs_lp``.
+lambda_c is the mean zero-shot probability of class c over all views of the support images of c, computed once before
+training. A class that the text head classifies well gets a larger lambda, so its prototype stays closer to the text.
+Without the penalty the method is ZS-LP, the paper's zero-shot initialised linear probe: ``constraint: none``, or the
+preset ``zs_lp``.
 
 The recipe is made for tasks without validation data. The defaults are the official ones: SGD with momentum 0.9, rate
 0.1, no weight decay, 300 epochs, last epoch kept. Twenty augmented views of every image form one pool. An epoch takes

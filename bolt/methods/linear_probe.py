@@ -12,11 +12,11 @@ No single rate fits a weak and a good text head, or ten and a thousand classes. 
 cross-validation on the support: the rate that is most accurate on held-out images; ties go to the smallest.
 
 If a class has a single image, this image cannot be held out. Then the rate is such that all steps together may move a
-class's unit vector by ``one_shot_move``. With a fixed rate, a dataset of more classes would move the
-vectors further, because it gives more steps.
-The value of ``one_shot_move`` was chosen on sixteen datasets of drawn pictures, with one training image per class as
-the support, twenty steps, and fifteen other training images per class held out. Mean accuracy on these: 55.3 %
-zero-shot; 58.2, 63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the tiny tower's logit scale of 31.8.
+class's unit vector by ``one_shot_move``. With a fixed rate, the vectors would move further the more classes there are,
+because more classes give more steps. The value of ``one_shot_move`` was chosen on sixteen datasets of drawn pictures,
+with one training image per class as the support, twenty steps, and fifteen other training images per class held out.
+Mean accuracy on these: 55.3 % zero-shot; 58.2, 63.5, 67.2 and 60.8 % with moves of 0.05, 0.16, 0.47 and 1.57, at the
+tiny tower's logit scale of 31.8.
 
 The best move depends little on the logit scale. With CLIP's scale of 100 in place of 31.8, on fifteen of these datasets
 and two draws, moves of 0.15, 0.3, 0.5 and 0.9 give 62.9, 67.4, 67.2 and 64.6 %; with batches of four images they give

@@ -12,7 +12,7 @@ differs from the authors' code:
 - beta and lambda are chosen by leave-one-out, in closed form. Each image is predicted without any of its views.
   The authors choose on a labelled validation split. If the protocol gives validation images, they are used here too.
   If a class has a single image, or there are more than 3,000 images, beta and lambda are the values that the authors
-  give for ImageNet at this number of shots.
+  give for ImageNet with as many images per class.
 - There are at most 3,000 rows, because the time of a solution grows with the cube of their number. A large support has
   fewer views of each image.
 - The logits are multiplied by CLIP's scale, so that their softmax gives probabilities.

@@ -4,9 +4,9 @@ Paper: "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021, ar
 images come in batches, once. Every batch gives one step of Adam on the mean entropy of its softmax. No label, no source
 image and no augmentation is used.
 
-The official code adapts the scales and shifts of batch norms, which a vision transformer does not have. There, the
-usual counterpart are the gains and biases of the layer norms: 39,936 numbers in ViT-B, 102,400 in ViT-L/14. A layer
-norm keeps no batch statistics, so nothing else changes, and batches of any size work. The text head stays frozen.
+The official code adapts the scales and shifts of batch norms. A vision transformer has none, so the gains and biases of
+its layer norms are adapted instead, as is usual: 39,936 numbers in ViT-B, 102,400 in ViT-L/14. A layer norm keeps no
+batch statistics, so nothing else changes, and batches of any size work. The text head stays frozen.
 
 As in the official example, the optimiser is Adam with a constant rate of 1e-3, without weight decay, for one pass over
 the test images. Batches have 64 images instead of 200, which bounds the memory.

@@ -13,8 +13,8 @@ Two defaults were chosen on held-out training images of sixteen datasets of draw
 
 - ``alpha_max``, the end of the search grid. With an end of 10, the median of the official per-dataset configurations,
   the search chose the last alpha for a quarter of the sixteen datasets. Mean accuracy with ends of 10, 30 and 50: 61.0,
-  64.8, 64.4 % at 4 images a class, 65.8, 66.6, 66.9 % at 8. The step of the grid grows with its end. So 30 is used, the
-  second largest of the official ends.
+  64.8 and 64.4 % at 4 images a class; 65.8, 66.6 and 66.9 % at 8. The step of the grid grows with its end. So 30 is
+  used, the second largest of the official ends.
 - ``one_shot_alpha`` is 3, the mean of the official initial values of eleven datasets (1.17 to 10). Mean accuracy over
   the sixteen datasets: 55.3 % zero-shot, 55.8 % with the paper's alpha of 1, 56.8 % with 3, 58.3 % with 10.
 

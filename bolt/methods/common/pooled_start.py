@@ -53,8 +53,8 @@ class PooledStartSettings(Checked):
             more, the switch changes nothing.
         basis: the columns of the basis: directions of the ``sources``, the leading singular directions of the
             ``pretrained`` weights, their trailing directions (``pretrained_trailing``), or ``random`` orthonormal
-            directions, drawn with the task's seed. All four give equally many coefficients, which start at the
-            projection of the sources' mean task vector onto the basis. The last three are controls.
+            directions, drawn with the task's seed. All four have equally many columns, and the sources' coefficients
+            are pooled in the same way. The last three are controls.
     """
 
     top_k: AtLeast1 = 12
