@@ -213,7 +213,7 @@ class Backbone:
         """
         lists = templates.values() if isinstance(templates, Mapping) else [templates]
         if alone := next((each for each in lists if isinstance(each, str)), None):
-            raise ValueError(f"prompts are given as lists: [{alone!r}]")
+            raise ValueError(f"prompts must be a list, such as [{alone!r}], not a text")
         if isinstance(templates, Mapping):
             if missing := [name for name in class_names if not templates.get(name)]:
                 raise ValueError(f"no sentences are given for the class {missing[0]!r}")

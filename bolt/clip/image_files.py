@@ -166,7 +166,7 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     remarks: tuple[str, ...]
     if isinstance(source, Image.Image):
         source.load()  # turns a TIFF
-        if _INFO in source.info:  # read before, so its values are 0 to 255
+        if _INFO in source.info:  # the image was read before, so its values are 0 to 255
             reading = replace(reading, bands=None, range=None)
         image, remarks = source, ()
     else:

@@ -41,8 +41,8 @@ def centre(length: int, size: int) -> int:
     If ``size`` exceeds ``length``, pixels have to be added. The position is then minus the number of pixels to add at
     the front.
 
-    Halves round to even, as in torchvision. If an odd number of pixels has to be added, the last one is added behind
-    the image, as in open_clip.
+    Halves round to even, as in torchvision. If an odd number of pixels has to be added, one more is added behind the
+    image than in front of it, as in open_clip.
     """
     return round((length - size) / 2) if length >= size else -((size - length) // 2)
 

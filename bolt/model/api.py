@@ -179,8 +179,9 @@ def adapt(
         initial: tensors of a meta-learned image tower, for the method that starts from such a tower.
         precision: number format of the towers' matrix products, ``float32``, ``tf32`` or ``bfloat16``; by default the
             format of ``backbone``. The returned model uses this format too, but a saved model does not state it.
-        reading: bands and range of measured images, see :class:`bolt.clip.image_files.Reading`. The model reads images
-            in the same way, and a saved model states it. Photographs are turned upright in any case.
+        reading: bands and range of images of measured values, such as satellite images; see
+            :class:`bolt.clip.image_files.Reading`. The model reads images in the same way, and so does a saved model.
+            Photographs are always turned upright.
         settings: settings of the method, by name.
 
     Raises:

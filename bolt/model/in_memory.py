@@ -31,7 +31,7 @@ class InMemoryImages:
         images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
         name, seed: the name of the data, and the seed, for the random numbers of views and orders.
         mirror: whether augmented views may be mirrored.
-        reading: how files of measured images are read.
+        reading: how files of measured values, such as satellite images, are read.
     """
 
     def __init__(

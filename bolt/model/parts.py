@@ -30,7 +30,8 @@ class About:
         logit_scale: the factor by which the CLIP multiplies a cosine to get a logit.
         mean, std: normalisation per channel, for pixels in [0, 1].
         resize, interpolation: the way in which images are resized, see :class:`bolt.clip.input_size.InputSize`.
-        bands, range: how measured images are read, see :class:`bolt.clip.image_files.Reading`.
+        bands, range: how images of measured values, such as satellite images, are read; see
+            :class:`bolt.clip.image_files.Reading`.
         notes: free-form notes, such as the method, its accuracy or the licence of the data.
     """
 
