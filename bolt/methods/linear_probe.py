@@ -151,7 +151,7 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
 
 
 def _clip_each(heads_FCE: Sequence[Tensor], norm: float) -> None:
-    """Clip the gradient of each head by itself, as :func:`bolt.training.loop.clip_gradient` would for one head."""
+    """Clip the gradient of each head separately, as :func:`bolt.training.loop.clip_gradient` would for one head."""
     for head_FCE in heads_FCE:
         assert head_FCE.grad is not None
         norms_F11 = head_FCE.grad.flatten(1).norm(dim=1)[:, None, None]

@@ -205,6 +205,6 @@ def _basis_of_sources(sources: Sources, recipe: BasisRecipe, matrix: str, shape:
             basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
         else:
             basis = orthonormal_basis(directions, (m, n))
-    if padding and not whitening:  # whitening would give zero columns for the missing sources, without an effect
+    if padding and not whitening:  # whitening would only add columns of zeros
         basis = padded_basis(basis, per_source * room, torch_generator("padding", matrix))
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))
