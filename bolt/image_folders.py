@@ -35,11 +35,11 @@ _FOLDERS_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") fo
 _LIKE_PARTS = re.compile(
     r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"
     r"|prediction|predictions|unlabell?ed|entrenamiento|entra[iî]nement|apprentissage|treino|treinamento|addestramento"
-    r"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|((?:fold|split)[\W_]*\d+)"
+    r"|trainingsdaten|testdaten|validierung|pruebas?|teste|обучение|тест)(?![^\W\d_])|((?:fold|split|batch|chunk|shard|images?(?:[\W_]*part)?)[\W_]*\d+)"
     r"|(训练|訓練|学習|학습|훈련)|(测试|測試|テスト|테스트)|(验证|驗證|検証|검증)"
 )
-"""Pattern of a folder's name that suggests a part: words such as ``train`` in several languages, or a numbered fold or
-split such as ``fold_1``."""
+"""Pattern of a folder's name that suggests a part: words such as ``train`` in several languages, or a numbered fold,
+split or portion, such as ``fold_1`` and ``images_001``."""
 
 _PICTURES = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos", "rgb"})
 _ABOUT_PICTURES = frozenset({
@@ -48,6 +48,9 @@ _ABOUT_PICTURES = frozenset({
 })  # fmt: skip
 """Names of folders with labels or masks, in datasets for detection and segmentation. Only the letters of a name are
 compared, in lower case."""
+
+_MASK = re.compile(r"(?<=.)[\W_](mask|seg|segmentation|label|gt|groundtruth|annotation)s?([\W_]*\d+)?$", re.I)
+"""Ending of the name of an image's mask, whose file is beside that of the image."""
 
 _SYSTEM_FOLDERS = frozenset({
     "__macosx", "__pycache__", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",
@@ -73,6 +76,7 @@ ARCHIVES = frozenset({".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz
 
 _NOT_READ = ": not used, because Pillow does not read them; "
 _KINDS = {
+    "mask": ("image", " named as the mask of another beside it: used like any other; move masks out of the folders"),
     "loose": ("image", " beside the folders of the classes: not used"),
     "hidden": ("image", " in hidden or system folders: not used"),
     "linked": ("link", " to folders: not used; give the linked folder itself"),
@@ -246,8 +250,9 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
             elif not path.name.startswith("."):
                 unused["loose" if is_image(path) else _kind_of_other(path)] += 1
     for top in (path for root in roots for path in class_folders(root)):
-        for _ in iterate_images(top, unused):
-            pass
+        stems = {path.with_suffix("") for path in iterate_images(top, unused)}
+        masks = (path for path in stems if _MASK.search(path.name))
+        unused["mask"] += sum(path.with_name(_MASK.sub("", path.name)) in stems for path in masks)
     return notes + unused_lines(unused)
 
 

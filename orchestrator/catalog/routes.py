@@ -81,8 +81,8 @@ class ManifestRoute(StrictModel):
 
     Attributes:
         folder: path under the data root of the folder with the table and the images.
-        file: name of the table in that folder: a CSV file with a header line, a parquet file, or tar files with images
-            and labels, such as ``{000..099}.tar``.
+        file: name of the table in that folder: a CSV file with a header line, a JSON or parquet file, or tar files with
+            images and labels, such as ``{000..099}.tar``.
         columns: ``path``, ``label`` and ``split`` -> the name of that column. A path is relative to the folder, or is
             a file's name. A split is ``train``, ``test`` or ``val``; the images of ``val`` are not used. Without a
             column for the split, a split recipe divides the images. Without a column for the label, the table has a
@@ -91,7 +91,7 @@ class ManifestRoute(StrictModel):
 
     kind: Literal["manifest"]
     folder: Inside
-    file: Annotated[Inside, Field(pattern=r"(?i)\.(csv|tsv|txt|parquet|tar)$")] = "manifest.csv"
+    file: Annotated[Inside, Field(pattern=r"(?i)\.(csv|tsv|txt|jsonl?|parquet|tar)$")] = "manifest.csv"
     columns: dict[Literal["path", "label", "split"], str] = Field(
         default={"path": "path", "label": "label", "split": "split"}
     )

@@ -32,7 +32,7 @@ from orchestrator.datasets.routes.tar_shards import folder_of
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import listed
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".tar")
+TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".tar")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "path": ("path", "file_path", "filepath", "image_path", "file", "filename", "file_name", "image", "image_name",
              "img", "image_id", "id"),
@@ -43,6 +43,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """What a column holds -> its usual names, in lower case with underscores. The first name that a table has is used."""
 
 SHOWN = 6
+
+_TO_PARQUET = "write it as parquet first: datasets.load_from_disk(FOLDER)['train'].to_parquet(FILE)"
 
 _MARKS_PART = re.compile(r"(is[\s._-]?)?(train|test|val)(ing)?([\s._-]?(set|image|img|split|flag))?", re.I)
 _YES_NO = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
@@ -106,11 +108,15 @@ def _advice(folder: Path) -> str:
 
     The advice names a table in the folder, if there is one, because it may list the classes of the images.
     """
-    files = (
+    files = [
         path for place in (folder, *class_folders(folder)) if os.access(place, os.R_OK) for path in place.iterdir()
-    )
-    table = min((path for path in files if path.suffix.lower() in (".csv", ".tsv", ".parquet")), default=None)
-    return how_to_lay_out(folder) + (f"; if {table.name} has their classes: data add {table}" if table else "")
+    ]
+    kinds = {path.suffix.lower() for path in files}
+    tables = (path for path in files if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"))
+    table = min(tables, key=lambda path: ("train" not in f"{path.parent.name}/{path.name}", path), default=None)
+    advice = _TO_PARQUET if ".arrow" in kinds else how_to_lay_out(folder)
+    advice += f"; if it is a shard of WebDataset, give all shards: data add {folder}/*.tar" * (".tar" in kinds)
+    return advice + (f"; if {table.name} has their classes: data add {table}" if table else "")
 
 
 def folder_layout(given: Path, *, tested: bool = True) -> Layout:
@@ -190,6 +196,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
             where=str(path),
             hint="unpack it, and give the folder"
             if path.suffix.lower() in ARCHIVES
+            else _TO_PARQUET
+            if path.suffix.lower() == ".arrow"
             else "save a spreadsheet as CSV in UTF-8",
         )
     folder = folder_of(path)
@@ -207,6 +215,8 @@ def _of_table(path: Path, given: Mapping[str, str]) -> Layout:
     if validation := parts.count("val"):
         notes.append(f"rows of the validation split: {validation}, not used")
     names = sorted({label for label, part in zip(labels, parts, strict=True) if part != "val"})
+    for name in [name for name in names if len(inner := re.split(r"[\s|;,+]+", name)) > 1 and {*inner} <= {*names}][:1]:
+        notes.append(f"the label {name!r} may name several classes, and is read as a class of its own")
     file = path.relative_to(folder).as_posix()
     route = {"kind": "manifest", "folder": folder.name, "file": file, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"

@@ -12,7 +12,7 @@ _NOT_WESTERN = re.compile(r"\0|[^\x00-\x7f]{3}|[^\x00-\x7fÀ-ÿ\u0152-\u017e\u20
 """Pattern of a text that was wrongly decoded as Windows-1252: it has a NUL character, three characters beyond ASCII in
 a row, or a character that Western languages do not use."""
 
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
 def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
@@ -20,15 +20,18 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[str]]:
 
     Commas, semicolons, tabs and bars are tried in this order. The separator is the first that divides all rows into the
     same number of fields, at least two. If none does, it is the one that divides the first line into the most fields.
-    A first line ``sep=X``, which Excel writes, states the separator instead.
+    Spaces separate the columns if the first line has none of these. A first line ``sep=X``, which Excel writes, states
+    the separator instead.
 
     Raises ``OSError`` if the file cannot be read, ``ValueError`` if its encoding is not known, ``csv.Error`` if it is
     no table.
     """
     text, notes = _decoded(path.read_bytes())
-    text = re.sub("\r\n?", "\n", text)
+    text = re.sub("\r\n?", "\n", text).lstrip("\n")
     first, _, rest = text.partition("\n")
-    marks = list(_SEPARATORS)
+    *marks, space = _SEPARATORS
+    if space in first.strip() and not any(mark in first for mark in marks):
+        marks = [space]
     if directive := re.fullmatch(r'"?sep=(.)"?', first.strip()):  # a line that Excel writes and reads
         marks, text = [directive[1]], rest
     for separator in marks:

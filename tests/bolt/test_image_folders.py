@@ -180,6 +180,15 @@ def test_the_library_reads_what_the_commands_read(tmp_path: Path) -> None:
     assert "owl/ holds no images" in said
 
 
+def test_masks_beside_their_images_are_counted(tmp_path: Path) -> None:
+    """They became images of the class, without a word."""
+    fill(tmp_path / "with_mask", "a (1).png", "a (1)_mask.png", "a (1)_mask_1.png", "b-seg.png", "c_mask.png")
+    fill(tmp_path / "mask", "mask.png", "_mask.png", "b_2.png", "b.png")
+    assert [note for note in unused_notes(tmp_path, [tmp_path]) if "mask" in note] == [
+        "2 images named as the mask of another beside it: used like any other; move masks out of the folders"
+    ]
+
+
 @pytest.mark.parametrize("inner", ["train test", "Training val Testing", "images masks"])
 def test_parts_inside_the_classes_are_not_mixed(inner: str, tmp_path: Path) -> None:
     """The test images of CLASS/test/ became training images."""

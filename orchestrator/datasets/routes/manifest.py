@@ -1,4 +1,4 @@
-"""Read a table that lists images and their labels: CSV, parquet, or the samples in tar files.
+"""Read a table that lists images and their labels: CSV, JSON, parquet, or the samples in tar files.
 
 A path in the table usually leads from the table's folder to an image. It may also be the name of a file anywhere below
 that folder, with or without suffix, or it may begin in a folder above that folder.
@@ -7,6 +7,7 @@ that folder, with or without suffix, or it may begin in a folder above that fold
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shlex
 import unicodedata
@@ -21,7 +22,7 @@ from bolt.image_folders import images_below, is_image, part_of, why_no_classes
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
 from orchestrator.datasets.part import Part, file_part, make_part
-from orchestrator.datasets.routes.parquet import Shards, names_in
+from orchestrator.datasets.routes.parquet import SHARD, Shards, names_in
 from orchestrator.datasets.routes.tar_shards import read_shards
 from orchestrator.datasets.text_tables import read_rows
 from orchestrator.util.errors import UserError, shorten
@@ -90,25 +91,44 @@ def _part_of_readers(readers: Sequence[Callable[[], ImageSource]], labels: Seque
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV file with a header line, a parquet file, or tar files. Raises ``UserError`` when it cannot be read."""
+    """Read a CSV file with a header line, a JSON or parquet file, or tar files.
+
+    Raises ``UserError`` when the table cannot be read, or is one of several files.
+    """
+    if path.suffix.lower() == ".parquet" and (shard := SHARD.search(path.name)) and int(shard["count"]) > 1:
+        what = f"is one of {int(shard['count'])} files, and its images alone would be used"
+        raise UserError(what, where=str(path), hint="write one file of all, or an entry with the route huggingface")
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
     try:
         if path.suffix.lower() == ".parquet":
             return _read_parquet_table(path)
+        if path.suffix.lower() in (".json", ".jsonl"):
+            return _read_json_table(path)
         rows, notes = read_rows(path)
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
     names, *rows = rows or [[]]
     if image := next((name for name in names if is_image(Path(name))), None):
         what = f"the first line has the image {image}, not names of columns"
-        raise UserError(what, where=str(path), hint="write a first line such as path,label")
+        raise UserError(what, where=str(path), hint="write one such as path,label, with the sign between columns")
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise UserError(f"has two columns {twice[0]!r}", where=str(path), hint="rename one of them")
     uneven = next((number for number, row in enumerate(rows, start=1) if len(row) != len(names)), None)
     if uneven is not None:
         raise UserError(f"row {uneven} has not as many fields as the header", where=str(path))
     return Table({name: [row[index] for row in rows] for index, name in enumerate(names)}, notes)
+
+
+def _read_json_table(path: Path) -> Table:
+    """Read a list of objects, or one object a line. Each object is a row."""
+    text = path.read_text(encoding="utf-8-sig")
+    lines = (line for line in text.split("\n") if line.strip())
+    rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("it needs an object for each image")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Table({name: [_text(row.get(name)) for row in rows] for name in names}, [])
 
 
 def _read_parquet_table(path: Path) -> Table:
@@ -141,7 +161,7 @@ def _read_parquet_table(path: Path) -> Table:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
+    return "" if value is None or value != value else str(value).strip()  # NaN is no label
 
 
 def paths_and_labels(
@@ -168,9 +188,11 @@ def paths_and_labels(
             column = counts[min(counts) if key == "label" else max(counts)] if counts else "NAME"
             option = shlex.join(["--column", f"{key}={column}"])
             raise UserError(
-                f"has no column {name!r}, only {', '.join(columns) or 'an empty first line'}",
+                f"has no column {name!r}, only {listed([*columns], SHOWN) or 'an empty first line'}",
                 where=str(table),
-                hint=f"say which column has each image's {key}, such as {option}; the first line names the columns",
+                hint=f"say which column has each image's {key}, such as {option}; the first line names the columns"
+                if table.suffix != ".tar"
+                else "samples need members .cls, .txt or .json; if its folders are classes, unpack it",
             )
         if not columns[name]:
             raise UserError("lists no images", where=str(table))

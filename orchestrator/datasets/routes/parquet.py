@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
+SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 
 KEPT_GROUPS = 2
 """Row groups per part whose encoded images are kept. A row group has 100 to 1,000 images."""
@@ -71,7 +71,7 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     found = sorted(path for path in paths if (fnmatchcase(path, given) if given else re.fullmatch(pattern, path)))
     if not found:
         raise UserError(f"there is no parquet file of the split {split!r}" + (f" ({given})" if given else ""))
-    if counted := [match for match in map(_SHARD.search, found) if match]:
+    if counted := [match for match in map(SHARD.search, found) if match]:
         there = {int(match["number"]) for match in counted}
         if absent := sorted(set(range(max(int(match["count"]) for match in counted))) - there):
             count = f"{len(found)} of {counted[0]['count']} are there"
