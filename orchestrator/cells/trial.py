@@ -88,6 +88,8 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     try:
         loaded = artifact_cache(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
+        if cell.sources:  # the cell reads some of the directions and sums of task vectors
+            addresses += tuple(loaded.store.addresses("spectra"))
     except Exception:  # the cell has failed with the same error, which the caller records
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]

@@ -277,14 +277,24 @@ def test_a_cell_that_fails_is_recorded_with_its_reason(world: World, name: str, 
 
 
 @pytest.mark.usefixtures("broken_methods")
-def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "file"),
+    [
+        ("tip_adapter", "features/*glyph-inks*support*/*/features.safetensors"),
+        ("bolt", "spectra/*glyph-digits.top*/*/directions.safetensors"),
+        ("bolt", "spectra/*total*/*/total.safetensors"),
+    ],
+)
+def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(
+    world: World, tmp_path: Path, method: str, file: str
+) -> None:
     """A failure by a damaged artifact is retried, because the cell did not cause it. A method's bug is not retried."""
     made = replace(world.settings, store_url=str(tmp_path / "store"))
     shutil.copytree(world.settings.store_url, made.store_url)
-    store, cell = Store(made.store_url), world.pick("tip_adapter")
+    store, cell = Store(made.store_url), world.pick(method)
     raises = replace(cell, method=MethodRef("raises", 1, world.pick("zero_shot").method.settings))
-    features = next((tmp_path / "store").glob("features/*glyph-inks*support*/*/features.safetensors"))
-    os.truncate(features, features.stat().st_size // 2)
+    damaged = next((tmp_path / "store").glob(file))
+    os.truncate(damaged, damaged.stat().st_size // 2)
     for each in (cell, raises):
         assert run_and_record(each, made).kind == "failed"
     assert {name: failure.retryable for name, failure in store.read_failures().items()} == {
@@ -294,7 +304,7 @@ def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(world: World, 
     plan = make_plan(world.grid, world.catalog, store)
     assert cell in plan.todo
     (missing,) = plan.missing
-    assert missing.address == str(features.parent.parent.relative_to(made.store_url))
+    assert missing.address == str(damaged.parent.parent.relative_to(made.store_url))
     build(missing, made)
     assert run_and_record(cell, made).kind == "finished"
     assert cell.id not in store.read_failures()
