@@ -48,9 +48,10 @@ def class_words(names: Sequence[str]) -> ClassWords:
 
     - A WordNet id becomes the name of its class. An id in front of words is dropped.
     - A number in front is dropped if it only counts the classes: if it begins with 0 (``01_cat``), if a point follows
-      it, or if every class has a different number. A number with a meaning stays: before words that another class has
-      too (``2_door`` beside ``4_door``), before no letters (``747-400``), and before a hyphen (``18-wheeler``) unless
-      the numbers run from 0 or 1 without a gap.
+      it, or if every class has a different number.
+    - A number stays if another class has the same words behind its number (``2_door``, ``4_door``), or if no words
+      follow it (``747-400``). A number before a hyphen stays too (``18-wheeler``), unless it begins with 0 or the
+      numbers of all classes run from 0 or 1 without a gap.
     - Underscores, points, hyphens and CamelCase boundaries become spaces. A hyphen beside a single letter or a number
       stays (``t-shirt``, ``C-130``).
     - URL codes such as ``%20`` are decoded. A letter and its accent become one character. The words are in lower case,

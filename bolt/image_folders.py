@@ -257,7 +257,7 @@ def unused_notes(folder: Path, used: Iterable[Path]) -> list[str]:
 
 
 def _kind_of_other(path: Path) -> str:
-    """Return how a file that is no image is counted: a picture by its suffix, others as ``archive`` or ``other``."""
+    """Return the kind of a file that is not read: the suffix of a picture, or ``archive``, or ``other``."""
     suffix = path.suffix.lower()
     return suffix if suffix in _UNREAD else "archive" if suffix in ARCHIVES else "other"
 

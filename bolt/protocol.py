@@ -51,8 +51,8 @@ class Protocol:
         tta_alpha: on the ``tta`` track, alpha is chosen ``unsupervised``, or by the accuracy on the test split
             (``test_labels``).
         task_count_basis: the width of BOLT's basis if there are few sources. ``follow``: fewer sources make a narrower
-            basis. ``padded``: random directions widen it to the width for as many sources as the method's setting
-            ``padded_sources`` states. The authors widen it in their ablation only.
+            basis. ``padded``: random directions widen it to the width that ``padded_sources`` sources would give, a
+            setting of the method. The authors widen it in their ablation only.
         support_draw: how the support is drawn. ``nested``: with one dataset and seed, a support of larger k contains
             the one of smaller k. ``fresh``: another draw for every k, with one generator for all classes, as in the
             authors' sampler. ``listed``: read from files beside the data. Any other value names published code, whose

@@ -164,7 +164,7 @@ def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) ->
 def _target(name: str, base: Mapping[str, Tensor], whole: bool) -> str | None:
     """Return the name in ``base`` of the matrix that a LoRA calls ``name``; ``None`` if ``base`` does not have it.
 
-    With ``whole``, only the whole ``name`` is looked up. Otherwise its leading parts are dropped one by one until
+    With ``whole``, only the full ``name`` is looked up. Otherwise its leading parts are dropped one by one until
     ``base`` has the rest.
     """
     parts = name.split(".")

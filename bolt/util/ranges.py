@@ -38,7 +38,7 @@ EACH_ONCE = Range("a list that names nothing twice", lambda value: len(set(value
 
 
 def some_of(words: Collection[str]) -> Range:
-    """Return the range of lists of at least one word, with no word that is not in ``words``."""
+    """Return the range of lists of one or more words, all of them from ``words``."""
     return Range(f"some of {', '.join(words)}", lambda value: bool(value) and set(value) <= set(words))
 
 
