@@ -62,7 +62,7 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
     if grid is None:
         return {"store": store.url, "runs": [shown for name in store.files.records("status") if (shown := run(name))]}
     listing = list_grid(grid, settings, results_overrides(grid, settings, set_))
-    results, failed, _ = store.read_outcomes(listing.labels)
+    results, failed, damaged = store.read_outcomes(listing.labels)
     return {
         "store": store.url,
         "grid": listing.name,
@@ -73,6 +73,7 @@ def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[st
             "failed": len(failed),
             "open": len(listing.labels) - len(results) - len(failed),
         },
+        "damaged": damaged,
         "failures": [{"id": each.id, "error": each.error, "log": each.log} for each in failed],
         "run": run(listing.name),
     }

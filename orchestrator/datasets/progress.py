@@ -37,7 +37,7 @@ def show_progress(
     """
     if console.is_terminal:
         counts = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
-        columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counts, TimeRemainingColumn())
         with Progress(*columns, console=console, transient=not in_bytes) as bar:
             task = bar.add_task(name, total=None, completed=start)
             yield lambda done, of: bar.update(task, completed=done, total=of)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.analysis import CostKind
+from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import validated
@@ -39,7 +40,7 @@ class Grid:
         datasets: the datasets whose images are read: targets, scored datasets, and the datasets of source models that
             are fine-tuned here.
         labels: cell -> the name of its method in reports: the label after ``as``, the method's name, or
-            ``name[setting=value]``.
+            ``name[setting=value]``, with what else tells the cells of a row apart (``labels_of``).
         smallest_difference: the smallest difference between two methods that matters, in points of the metric.
         saves: the kind of cost that is compared when the cheapest of the best methods is recommended. Methods that
             need no source models come first, whatever they cost.
@@ -115,8 +116,10 @@ def load_grid(
                 f"the same cell ({cell.id}) is asked for twice, with {names}",
                 f"the other entry is in {first.location}; a label after 'as' does not make a new cell",
             )
-    overrides.check_used(sorted({cell.method.name for cell in planned}))
-    labels = cell_labels(planned)
+    fine_tunes = any(isinstance(plan.recipe, SourceRecipe) for plan in resolver.plans.values())
+    overrides.check_used(sorted({cell.method.name for cell in planned}), fine_tunes=fine_tunes)
+    unique = labels_of(planned, cell_labels(planned).__getitem__)
+    labels = {cell: unique[cell.id] for cell in planned}
     cells = select_cells(tuple(planned), only, labels.__getitem__)
     if limit is not None:
         if limit < 1:

@@ -85,6 +85,8 @@ class Overrides:
                 parsed.methods.setdefault(group, {})[name] = value
             else:
                 raise unknown_name("method or field", group, [*_GROUPS, *METHODS], where=where)
+        if parsed.fields.keys() >= {"datasets", "domains"}:
+            raise OPTION.error("a block has either datasets or domains", "give one of them")
         return parsed
 
     def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,8 +106,13 @@ class Overrides:
                 changed.pop("domains" if name == "datasets" else "datasets", None)
         return changed
 
-    def check_used(self, methods: Sequence[str]) -> None:
-        """Raise ``UserError`` for an override of a method or field that the grid does not have."""
+    def check_used(self, methods: Sequence[str], *, fine_tunes: bool) -> None:
+        """Raise ``UserError`` for an override of a method or field that the grid does not have.
+
+        ``fine_tunes``: whether the grid has source models that are fine-tuned here.
+        """
+        if self.fine_tuning and not fine_tunes:
+            raise (OPTION / "fine_tuning").error("no method of this grid has fine-tuned source models")
         for method in self.methods:
             if method not in methods:
                 raise (OPTION / method).unknown_name("method of this grid", method, methods)

@@ -17,7 +17,10 @@ def count_cells(total: int, done: int, todo: int, failed: int, damaged: Sequence
         damaged: ids of the cells whose damaged results were set aside.
     """
     line = f"{pluralize(total, 'cell')}: {done} done, {todo} to do, {failed} failed"
-    if damaged:
-        named = listed(damaged, SHOWN_DAMAGED)
-        line += f"\n{pluralize(len(damaged), 'damaged result')} set aside, to be measured again: {named}"
-    return line
+    return "\n".join(filter(None, (line, damaged_sentence(damaged))))
+
+
+def damaged_sentence(damaged: Sequence[str]) -> str:
+    """Return a sentence about the cells whose damaged results were set aside; empty if there are none."""
+    what = f"{pluralize(len(damaged), 'damaged result')} set aside, to be measured again"
+    return f"{what}: {listed(damaged, SHOWN_DAMAGED)}" if damaged else ""

@@ -28,6 +28,7 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
             "failed": len(plan.failed),
             "to_do": len(plan.todo),
         },
+        "damaged": list(plan.damaged),
         "methods": [
             {"track": track, "backbone": backbone, "method": method, "cells": count, "to_do": to_do[group]}
             for group, count in groups.items()

@@ -15,6 +15,7 @@ from orchestrator.analysis.raced_places import RacedPlace, grid_races
 from orchestrator.analysis.rows import Row, frame_of, row_list
 from orchestrator.analysis.scores import check_scored, scores_of, unscored_sentence
 from orchestrator.core.settings import RunSettings
+from orchestrator.planning.cell_counts import damaged_sentence
 from orchestrator.progress.status_file import set_values, was_raced
 from orchestrator.sharing.grid_listing import expand_grid, list_grid
 from orchestrator.store import Store
@@ -90,7 +91,7 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened, listing = Store(store), list_grid(*_asked(store, grid, catalog, data_root, set_))
-    by_cell = opened.read_predictions(finished_results(opened, os.fspath(grid), listing.labels))
+    by_cell = opened.read_predictions(finished_results(opened, os.fspath(grid), listing.labels)[0])
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
 
@@ -144,14 +145,14 @@ def _asked(
     return os.fspath(grid), settings, set_values(Store(store).files, grid, set_)
 
 
-def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> list[Result]:
-    """Return the results of a grid's finished cells, in the order of ``cell_ids``.
+def finished_results(store: Store, grid: str, cell_ids: Collection[str]) -> tuple[list[Result], str]:
+    """Return the results of a grid's finished cells, in the order of ``cell_ids``, and a sentence about damaged ones.
 
     Raises ``UserError`` if there are none.
     """
-    done, _ = store.read_results(cell_ids)
+    done, damaged = store.read_results(cell_ids)
     check_finished(done, grid, store)
-    return done
+    return done, damaged_sentence(damaged)
 
 
 def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
@@ -163,26 +164,27 @@ def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
 def result_rows(
     grid: str, settings: RunSettings, overrides: Sequence[str] = (), metric: MetricName | None = None
 ) -> tuple[list[Row], str]:
-    """Return the rows of a grid's finished cells, and a sentence about the cells without a score, or ``""``.
+    """Return the rows of a grid's finished cells, and what is to say about results that are not among them, or ``""``.
 
     ``overrides``: values of ``--set``; ``metric``: by default the metric of the grid or, if it has none, of each track.
 
     Raises ``UserError`` if no cell has finished, or if no finished cell has a score.
     """
     listing, store = list_grid(grid, settings, overrides), Store(settings.store_url)
-    done, chosen = finished_results(store, grid, listing.labels), metric or listing.metric
+    done, damaged = finished_results(store, grid, listing.labels)
+    chosen = metric or listing.metric
     scores = scores_of(done, chosen, store.read_predictions)
     rows = row_list(done, listing.labels, scores=scores)
     check_scored(rows, chosen, listing.name)
     unscored = [one.cell.id for one in done if (one.cell.id, one.evaluations[0].dataset) not in scores]
-    return rows, unscored_sentence(unscored)
+    return rows, "; ".join(filter(None, (damaged, unscored_sentence(unscored))))
 
 
 def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -> tuple[Records, str]:
-    """Return the metrics of all stored predictions, and a sentence about the results without predictions.
+    """Return the metrics of all stored predictions, and a sentence about results that are not among them.
 
-    The metrics have a record for each finished cell and test split. The sentence is empty if no result lacks
-    predictions.
+    The metrics have a record for each finished cell and test split. The sentence is about damaged results and those
+    without predictions; it is empty if there are none.
 
     Raises ``UserError`` if no cell has finished, or if no finished cell has predictions.
     """
@@ -190,7 +192,7 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
 
     store = Store(settings.store_url)
     listing = list_grid(grid, settings, overrides)
-    done = finished_results(store, grid, listing.labels)
+    done, damaged = finished_results(store, grid, listing.labels)
     predictions = store.read_predictions(done)
     rows = {(row.cell_id, row.evaluated_on): row for row in row_list(done, listing.labels)}
     check_scored(predictions, None, listing.name)
@@ -203,7 +205,8 @@ def metric_records(grid: str, settings: RunSettings, overrides: Sequence[str] = 
         for split in splits
         for answers in (Answers.of(split),)
     ]
-    return records, unscored_sentence([one.cell.id for one in done if one.cell.id not in predictions])
+    unscored = [one.cell.id for one in done if one.cell.id not in predictions]
+    return records, "; ".join(filter(None, (damaged, unscored_sentence(unscored))))
 
 
 def _with_intervals(answers: Answers) -> dict[str, float]:

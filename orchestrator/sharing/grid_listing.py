@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import dataset_ref, load_catalog
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
@@ -69,7 +68,7 @@ def list_grid(grid: str, settings: RunSettings, overrides: Sequence[str] = ()) -
         ):
             return found
     loaded, _ = expand_grid(grid, settings, overrides)
-    labels = dict(labels_of(loaded.cells, loaded.label))
+    labels = {cell.id: loaded.label(cell) for cell in loaded.cells}
     return GridListing(name=loaded.name, title=loaded.title, labels=labels, metric=loaded.metric)
 
 
@@ -86,7 +85,7 @@ def write_listing(
     listing = GridListing(
         name=grid.name,
         title=grid.title,
-        labels=dict(labels_of(grid.cells, grid.label)),
+        labels={cell.id: grid.label(cell) for cell in grid.cells},
         options=_options(source, settings, overrides),
         files={str(path.absolute()): _state(path) for path in files},
         datasets=_identities((entry for entry in grid.datasets.values() if not entry.is_bundled), settings),

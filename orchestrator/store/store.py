@@ -100,12 +100,13 @@ class Store:
 
         Files that have not changed since this object read them are not read again. If a result is damaged, or if its
         predictions are missing or damaged, the result is renamed to ``results/<id>.json.damaged``. Its cell is then
-        unfinished again. In a remote store, only the size of predictions is checked here.
+        unfinished again, and its id is returned by every call until it has been measured. In a remote store, only the
+        size of predictions is checked here.
         """
-        listed = self.files.versions("results")
+        listed, asked = self.files.versions("results"), [*cell_ids]
         wanted = {
             cell_id: (listed[f"{cell_id}.json"], listed.get(f"{cell_id}.npz"))
-            for cell_id in cell_ids
+            for cell_id in asked
             if f"{cell_id}.json" in listed
         }
         read = {name: self._results[name] for name in wanted if name in self._results}
@@ -113,7 +114,7 @@ class Store:
             name: result for name, (versions, result) in read.items() if versions == wanted[name] and versions[0].tag
         }
         unread = [name for name in wanted if name not in found]
-        damaged = []
+        damaged = [name for name in asked if name not in wanted and f"{name}.json.damaged" in listed]
         for start in range(0, len(unread), BATCH):
             batch = unread[start : start + BATCH]
             contents = read_small_files(self.files, "results", [f"{name}.json" for name in batch], listed)
@@ -174,7 +175,7 @@ class Store:
     def _set_aside(self, cell_id: str) -> None:
         """Rename a damaged result, so that its cell is unfinished."""
         self._results.pop(cell_id, None)
-        with suppress(FileNotFoundError):  # another process has done so
+        with suppress(OSError):  # another process has done so, or the store is only read
             self.files.move(f"results/{cell_id}.json", f"results/{cell_id}.json.damaged")
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:

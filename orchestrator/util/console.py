@@ -26,7 +26,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 class Console(rich.console.Console):
-    """Rich's console, with :func:`printable` applied to every text."""
+    """Rich's console, with :func:`printable` applied to every text. A name such as ``gda[k=1]`` is no markup."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Render as rich does. Rich's own control codes are separate segments, which stay unchanged."""

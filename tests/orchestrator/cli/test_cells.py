@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from orchestrator.catalog import load_catalog
@@ -80,6 +81,17 @@ def test_the_table_has_whole_ids_and_errors(
     lines = capsys.readouterr().out.splitlines()
     assert all(cell.id in line for cell, line in zip(grid.cells, lines[1:], strict=False))
     assert "ValueError: no" in lines[2]
+
+
+def test_a_name_in_brackets_is_printed_as_it_is(tmp_path: Path) -> None:
+    """Rich would take it for markup: drop it, or fail at one that closes nothing."""
+    methods = ["gda", {"linear_probe": {"epochs": 2}}, {"linear_probe": {"epochs": 3}}, {"lora": {"as": "a [/b] :x:"}}]
+    block = {"track": "fewshot", "backbones": "tiny-clip", "datasets": ["glyph-kinds"], "shots": 1, "seeds": 1}
+    path = tmp_path / "brackets.yaml"
+    path.write_text(yaml.safe_dump({"title": "Brackets", "blocks": [{**block, "methods": methods}]}))
+    for name in ("cells", "plan"):
+        said = CliRunner().invoke(app, [name, str(path), "--store", str(tmp_path)], catch_exceptions=False).stdout
+        assert all(label in said for label in ("linear_probe[epochs=2]", "linear_probe[epochs=3]", "a [/b] :x:"))
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "automation.md").read_text()

@@ -85,6 +85,12 @@ def test_labels_name_what_varies(load: LoadGrid) -> None:
     assert labels(load(text)) == {"plain", "trained[mode=slow,ranks=1/2]", "trained[mode=fast,ranks=4]"}
 
 
+def test_cells_of_one_label_with_other_sources_are_told_apart_wherever_the_grid_is_read(load: LoadGrid) -> None:
+    block = GRID.partition("blocks:\n")[2]
+    grid = load(GRID + block.replace("  - track: fewshot", "  - track: fewshot\n    sources: leave_group_out", 1))
+    assert labels(grid) == {"plain", "trained [leave_one_out]", "trained [leave_group_out]"}
+
+
 def test_a_label_is_no_part_of_the_identity(load: LoadGrid) -> None:
     assert load(GRID.replace("- trained", "- trained: {as: mine}")).cells == load().cells
 

@@ -91,6 +91,8 @@ def test_set_overrides(load: LoadGrid, options: list[str], check: Callable[[Cell
         ({"set_": ["fine_tuning.epoch=1"]}, "--set: fine_tuning", ("'epoch'", "'epochs'")),
         ({"set_": ["track=tba"]}, "--set: track", ("'tba'", "'tta'")),
         ({"set_": ["evaluate_on=[one]"]}, "--set: evaluate_on", ("no block",)),
+        ({"set_": ["datasets=[one]", "domains=[little]"]}, "--set", ("either datasets or domains",)),
+        ({"set_": ["fine_tuning.epochs=1", "methods=[plain]"]}, "--set: fine_tuning", ("no method",)),
         ({"set_": ["datasets=[oen]"]}, "--set: datasets[0]", ("'oen'", "'one'")),
         ({"limit": 0}, "--limit", ("0",)),
     ],

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -302,6 +303,24 @@ def test_a_truncated_result_is_set_aside_and_its_cell_is_open_again(tmp_path: Pa
     assert store.read_results([cell.id]) == ([], [cell.id])
     assert store.result_ids() == frozenset()
     assert [p.name for p in path.parent.iterdir()] == [f"{cell.id}.json.damaged"]
+    assert Store(tmp_path).read_results([cell.id]) == ([], [cell.id])  # every command names it, not only the first
+    store.write_result(samples.result(cell))
+    assert Store(tmp_path).read_results([cell.id]) == ([samples.result(cell)], [])
+
+
+def test_a_damaged_result_of_a_store_that_is_only_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*names: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    store, cells = Store(tmp_path), [samples.cell(seed) for seed in (1, 2)]
+    for cell in cells:
+        store.write_result(samples.result(cell))
+    (tmp_path / "results" / f"{cells[0].id}.json").write_text("{}")
+    monkeypatch.setattr(shutil, "move", refused)  # root, as tests may run, may write everywhere else
+    for _ in range(2):
+        assert store.read_results([cell.id for cell in cells]) == ([samples.result(cells[1])], [cells[0].id])
 
 
 def test_an_edited_result_is_not_taken_for_the_cell(tmp_path: Path) -> None:
