@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ class Store:
             if content is None:  # removed in the meantime
                 continue
             try:
-                failure = Failure.from_json(content)
+                failure = self._with_log_here(Failure.from_json(content))
                 if _failure_file(failure.id) != _failure_file(name):  # would mark another cell as failed
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
@@ -215,16 +216,20 @@ class Store:
     def read_failure(self, failure_id: str) -> Failure | None:
         """Return one failure record; ``None`` if it is missing or damaged."""
         try:
-            found = Failure.from_json(self.files.read(_failure_file(failure_id)))
+            found = self._with_log_here(Failure.from_json(self.files.read(_failure_file(failure_id))))
         except (FileNotFoundError, ValueError):
             return None
         return found if found.id == failure_id else None
 
     def write_log(self, failure_id: str, text: str) -> str:
         """Store the log of a failed cell or artifact, and return its path or URL."""
-        name = f"logs/{failure_id.replace('/', '.')}.log"
-        self.files.write(name, text.encode())
-        return self.files.location(name)
+        self.files.write(_log_file(failure_id), text.encode())
+        return self.files.location(_log_file(failure_id))
+
+    def _with_log_here(self, failure: Failure) -> Failure:
+        """Return a failure with the place where its log is now: the store may have been moved or copied."""
+        name = _log_file(failure.id)
+        return replace(failure, log=self.files.location(name)) if failure.log.endswith(name) else failure
 
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
         """Remove the failure records of these ids, as far as they exist. One listing finds the existing records."""
@@ -235,3 +240,7 @@ class Store:
 def _failure_file(failure_id: str) -> str:
     """Return the name of a failure's file. Slashes of an artifact's address become dots."""
     return f"failures/{failure_id.replace('/', '.')}.json"
+
+
+def _log_file(failure_id: str) -> str:
+    return f"logs/{failure_id.replace('/', '.')}.log"

@@ -340,6 +340,16 @@ def test_a_damaged_failure_record_is_shown(tmp_path: Path) -> None:
     assert "damaged" in store.read_failures()["some-cell"].error
 
 
+def test_the_log_of_a_failure_is_where_the_store_is(tmp_path: Path) -> None:
+    store = Store(tmp_path / "before")
+    for name in ("a-cell", "images/one"):
+        store.write_failure(Failure(name, "ValueError: no", "", store.write_log(name, f"of {name}"), 1, ""))
+    moved = Store((tmp_path / "before").rename(tmp_path / "after"))
+    for name, failure in moved.read_failures().items():
+        assert Path(failure.log).read_text() == f"of {name}"
+        assert moved.read_failure(name) == failure
+
+
 def test_results_are_read_again_when_their_files_are_others(tmp_path: Path) -> None:
     store, cells = Store(tmp_path), [samples.cell(seed) for seed in range(3)]
     for cell in cells:
