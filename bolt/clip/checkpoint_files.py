@@ -27,6 +27,13 @@ FOLDER_WEIGHTS = (
 """File names under which transformers, open_clip and peft save weights, in order of preference (safetensors first)."""
 
 
+_IN_SHARDS = {
+    "*.distcp": "join its shards: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER NEW.pt",
+    "zero_to_fp32.py": "join the shards of DeepSpeed with its zero_to_fp32.py",
+}
+"""Pattern of a file in a folder of sharded weights, which FSDP and DeepSpeed write -> what makes one file of them."""
+
+
 class UnreadableCheckpoint(ValueError):
     """A checkpoint cannot be read, or reading it could run code. The message says what to do."""
 
@@ -79,7 +86,8 @@ def _file_in_folder(folder: Path) -> Path:
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} checkpoints ({', '.join(f.name for f in found[:3])}, ...)" if found else "no checkpoint"
-    raise UnreadableCheckpoint(f"the folder {folder} holds {what}; name one file")
+    ways = (way for name, way in _IN_SHARDS.items() if next(folder.glob(name), None))
+    raise UnreadableCheckpoint(f"the folder {folder} holds {what}; {next(ways, 'name one file')}")
 
 
 def _part_files(index: Path) -> tuple[Path, ...]:

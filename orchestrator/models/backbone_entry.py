@@ -58,7 +58,10 @@ def backbone_entry(
     activation that is unknown or contradicts the weights, and a file that does not fit.
     """
     if (pretrained is None) == (file is None):
-        raise UserError("a backbone needs weights of open_clip or a file", hint="give --pretrained TAG or --file PATH")
+        raise UserError(
+            "a backbone needs weights of open_clip or a file",
+            hint="give --pretrained TAG or --file PATH, or hf:OWNER/NAME",
+        )
     model, config = _architecture(architecture, pretrained)
     tower = meta_tower(config, architecture)
     shape = tower.shape
@@ -259,5 +262,6 @@ def _single_file(path: Path) -> Path:
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where="--file") from None
     if len(files) > 1:
-        raise UserError("these weights are in several files, but a backbone needs a single file", where="--file")
+        what = "these weights are in several files, but a backbone needs a single file"
+        raise UserError(what, where="--file", hint="save one: model.save_pretrained(FOLDER, max_shard_size='100GB')")
     return files[0]

@@ -306,6 +306,8 @@ UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
     "empty folder": ({}, "no checkpoint"),
     "two in a folder": ({"a.pt": b"", "b.pt": b""}, "2 checkpoints.*name one file"),
     "index that leaves": ({"model.safetensors.index.json": INDEX}, "elsewhere.safetensors"),
+    "shards of FSDP": ({"__0_0.distcp": b"", ".metadata": b""}, "dcp_to_torch FOLDER NEW.pt"),
+    "shards of DeepSpeed": ({"zero_to_fp32.py": b"", "latest": b""}, "with its zero_to_fp32.py"),
     "another kind": ({"x.zip": b""}, "it is empty"),
 }  # fmt: skip
 """Case -> the files of a checkpoint (a single file is named ``x``), and the expected message."""
