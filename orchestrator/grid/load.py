@@ -185,6 +185,8 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
             raise UserError(f"there is no grid file {shorten(str(path))}", where=where, hint=hint)
         return path
     if text not in grid_names():
+        if os.path.isfile(file := folder / f"{text}.yaml"):
+            raise UserError(f"unknown grid {text!r}", where=where, hint=f"to name the file {file}, give {text}.yaml")
         raise unknown_name("grid", text, grid_names(), where=where)
     return grids_folder() / f"{text}.yaml"
 

@@ -85,6 +85,7 @@ MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ),
     ("    shots:", "    evaluate_on: [two]\n    shots:", "blocks[0].evaluate_on", ("ood",)),
     ("title: Test", "title: Test\ninclude: [demoo]", "include[0]", ("'demoo'", "'demo'")),
+    ("title: Test", "title: Test\ninclude: [g]", "include[0]", ("unknown grid 'g'", "give g.yaml")),
     ("title: Test", "title: Test\ninclude: [no/such.yaml]", "include[0]", ("no/such.yaml",)),
     ("title: Test", "title: Test\ninclude: [g.yaml]", "include[0]", ("circle", "g -> g")),
     ("- trained", "- trained\n      - trained: {as: again}", "blocks[0].methods[2]", ("twice", "no label", "'again'")),
