@@ -93,8 +93,9 @@ def test_files_and_make_targets_of_a_page_exist(page: Path) -> None:
     blocks = "\n".join(re.findall(r"^```(?:sh|bash)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     typed = {*re.findall(r"`make ([a-z]+)`", text), *re.findall(r"^\$? ?make ([a-z]+)", blocks, re.MULTILINE)}
     assert typed <= targets
-    scripts = re.findall(r"\b((?:benchmarks|examples|docs|tests|grids)/[\w/-]+\.(?:py|yaml|csv|md))\b", text)
-    new = {f"grids/{name}.yaml" for name in ("NAME", "my-grid")}
+    folders = "benchmarks|bolt|docs|examples|grids|orchestrator|tests"
+    scripts = re.findall(rf"\b((?:{folders})/[\w/-]+\.(?:py|yaml|csv|md))\b", text)
+    new = {"grids/NAME.yaml", "grids/my-grid.yaml", "orchestrator/cli/seconds.py", "orchestrator/tracks/from_test.py"}
     assert [script for script in scripts if not (ROOT / script).exists() and script not in new] == []
 
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -81,6 +82,11 @@ def test_the_method_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "runs" / "results").glob("*prototype*.json"))) == 1
     assert "Prototypes" in done.stdout
+    page = (DOCS / "adding-a-method.md").read_text(encoding="utf-8")
+    command = re.search(r"`python -m orchestrator grid (.*)`", page)
+    assert command is not None
+    planned = run_forked(["plan", *shlex.split(command[1])], script, folder=tmp_path)
+    assert planned.returncode == 0, planned.stderr
 
 
 def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path, give_database: GiveDatabase) -> None:

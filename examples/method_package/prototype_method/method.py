@@ -8,8 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from bolt.methods.base import register
+from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.classifiers import CosineClassifier
-from bolt.task.task import Adapted, Task
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 from bolt.util.ranges import Checked, Fraction
 
 
@@ -26,7 +27,7 @@ class PrototypeSettings(Checked):
 
 def adapt(task: Task, settings: PrototypeSettings) -> Adapted:
     """Average the un-augmented support features of each class, and mix them with the text head."""
-    features_ND = F.normalize(task.support.features(0), dim=-1)
+    features_ND = unit_support_features(task, EVALUATION_VIEW)
     labels_N = task.support.labels_N
     sums_CD = torch.zeros_like(task.head_CD).index_add_(0, labels_N, features_ND)
     prototypes_CD = F.normalize(sums_CD, dim=-1)

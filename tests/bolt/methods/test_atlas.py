@@ -110,7 +110,7 @@ def test_a_task_vector_of_another_tower_is_named(backbone: Backbone) -> None:
 
     with pytest.raises(ValueError, match=r"source_1 has no tensor proj of the shape \(32, 16\)"):
         adapt(make_task(backbone, sources=sources_with(backbone, transpose)), TINY)
-    with pytest.raises(ValueError, match="this task has none"):
+    with pytest.raises(ValueError, match="this task has no sources"):
         adapt(replace(make_task(backbone), sources=None), TINY)
 
 

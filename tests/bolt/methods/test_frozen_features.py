@@ -1,7 +1,10 @@
 """Properties that every method on frozen features must have."""
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.methods import METHODS
+from bolt.methods import METHODS, base
 from bolt.protocol import PUBLISHED, STRICT, Protocol
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import Diverged
@@ -115,6 +118,20 @@ def test_features_with_nan_give_no_accuracy(name: str, protocol: Protocol, value
     task = with_features(clip_like(backbone, shots=2, protocol=protocol).task, spoiled)
     with pytest.raises((ValueError, Diverged), match=r"support features of view \d are NaN or infinite.*row 3"):
         run(name, task)
+
+
+def test_the_method_of_the_docs_gives_no_accuracy_for_nan(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
+    (tmp_path / "docs_prototype.py").write_text(page.split("```python\n")[1].split("```")[0])
+    monkeypatch.setattr(base, "METHODS", base.Registry())
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("docs_prototype")
+    task = with_features(clip_like(backbone, shots=2).task, lambda view, features_ND: features_ND * torch.nan)
+    with pytest.raises(ValueError, match="NaN"):
+        base.METHODS["prototype"].run(task, base.METHODS["prototype"].configure({}))
+    monkeypatch.delitem(sys.modules, "docs_prototype")
 
 
 @pytest.mark.slow
