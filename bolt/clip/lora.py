@@ -106,9 +106,11 @@ def merge_lora(
 
 
 def _trained_whole(rest: Mapping[str, Tensor], pretrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that were trained without A and B, by the names of the pre-trained tower.
+    """Return the image tower's tensors in ``rest``, by the names that ``pretrained`` gives them.
 
-    Raises ``TensorMismatch`` for a tensor of an image tower that the pre-trained tower does not have.
+    ``rest`` holds the tensors of the checkpoint that are no matrix A or B of the LoRA, such as trained biases.
+
+    Raises ``TensorMismatch`` if ``rest`` has a tensor of an image tower for which ``pretrained`` has no counterpart.
     """
     if strange := [name for name in rest if _of_vision(name) and not _own_name(name, pretrained)]:
         raise _refused(f"{strange[0]} is no tensor of this CLIP")

@@ -44,7 +44,10 @@ def adapt(task: Task, settings: CacheSettings) -> Adapted:
 
 
 def _adapt_as_published(task: Task) -> Adapted:
-    """Train alpha and beta as the BOLT authors' code does, on features and labels that belong to different images."""
+    """Train alpha and beta as the BOLT authors' code does: the features of one image get the label of another image.
+
+    In each epoch the labels are shuffled, but the features stay in the order of the support.
+    """
     device, order = task.backbone.device, task.support.order
     alpha = torch.tensor(PUBLISHED_ALPHA, device=device, requires_grad=True)
     beta = torch.tensor(PUBLISHED_BETA, device=device, requires_grad=True)

@@ -102,7 +102,7 @@ class TestViewFeatures(OfTestSplit):
 
     @property
     def whole(self) -> Images:
-        """The test images near their own size, from which the crops are taken."""
+        """The test images from which the crops are taken: in their own size, but large images are stored smaller."""
         return Images(self.dataset, "test_whole", self.image_size)
 
     @property

@@ -56,7 +56,10 @@ class Work(NamedTuple):
 
 
 def artifact_work(address: str, gflop: float) -> Work:
-    """Return the work of building an artifact. Its groups are the artifacts of the same kind, then all artifacts."""
+    """Return the work of building an artifact.
+
+    The time is predicted from artifacts of the same kind or, if none was measured, from artifacts of any kind.
+    """
     return Work((("artifact", address.partition("/")[0], gflop > 0), ("artifacts", gflop > 0)), 0, gflop)
 
 
@@ -130,7 +133,10 @@ class CostModel:
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:
-    """Return the 10^9 operations of a cell in both towers, training included; 0 for one that only reads features."""
+    """Return how many operations a cell takes in both towers, training included, in units of 10^9.
+
+    The number is 0 for a cell that only reads cached features.
+    """
     method, settings = configured_method(cell)
     backbone = catalog.backbone(cell.backbone.name)
     entry = catalog.dataset(cell.dataset.name)

@@ -43,8 +43,9 @@ class Layout:
         label: the table's label in the paper's source, without ``tab:``.
         rows: the axes that name a line; the last one is the method.
         columns: the axis of the columns. If columns are in groups, the axis of the groups comes before it.
-        split: the axis by which the table is split when measured accuracies triple the number of lines: each value on
-            this axis then gets its own table.
+        split: the axis by which a table with measured accuracies is split, because it has three lines for each line of
+            the paper: measured, published and their difference. Each value on the axis gets its own table.
+            ``None``: the table is not split.
     """
 
     label: str
