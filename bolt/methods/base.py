@@ -136,7 +136,10 @@ class Method:
 
     @property
     def uses_source_models(self) -> bool:
-        """Whether the method reads the sources' fine-tuned models; with ``meta_recipe`` it reads images instead."""
+        """Whether the method reads the sources' fine-tuned models.
+
+        A method with a ``meta_recipe`` does not: it reads the sources' images.
+        """
         return self.uses_sources and self.meta_recipe is None
 
     def needs_sources(self, settings: Any) -> bool:

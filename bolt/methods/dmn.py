@@ -61,11 +61,11 @@ class DmnSettings(Checked):
 
 
 class DynamicMemory:
-    """The memory of the test images so far. The first row of each class is its text embedding.
+    """The memory of the test images so far. A class has rows: first its text embedding, then image features.
 
     Attributes:
         classifier: the classifier with the current memory.
-        kept: class -> the numbers of the images in its rows.
+        kept: class -> the indices of the test images that the rows of this class hold, in the order of the rows.
     """
 
     def __init__(self, head_CD: Tensor, scale: float, settings: DmnSettings) -> None:

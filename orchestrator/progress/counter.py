@@ -214,8 +214,9 @@ class ProgressCounter:
     def _left(self, now: float) -> Prediction:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
-        ``measured`` is the smaller one of the shares for artifacts and for cells. One share of the whole time could be
-        close to 1 although no cell was measured: at the assumed speed, the cells may look short beside the artifacts.
+        The artifacts' time and the cells' time each have a share that rests on measurements. ``measured`` is the
+        smaller of the two shares. A share of the whole time could be close to 1 although no cell was measured: the
+        assumed speed may make the cells look short beside the artifacts.
         """
 
         @cache  # many cells are alike: they differ in their seed only

@@ -87,12 +87,13 @@ def group_figure(
     figure: Any, group: ComparisonGroup, kind: str, title: str, caption: str, *,
     k: int | None = None, table: str = "", **more: Any,
 ) -> FigureFile:  # fmt: skip
-    """Return the finished figure about one group, or about one k of it.
+    """Return the finished figure about one group, at all k or at one.
 
     Args:
-        kind: the first part of the figure's name. The group and k follow it.
+        kind: the first part of the figure's name. The group and ``k`` are appended to it.
+        k: the only k that the figure shows; ``None`` for a figure that is not about a single k.
         table: the first part of the name of the table that has the same numbers; empty if no table has them. The group
-            and k follow it. Only the group follows ``main``, because the main table has all k.
+            and ``k`` are appended to it. For ``main``, ``k`` is left out, because the main table shows all k.
         more: further arguments of :func:`finished`.
     """
     of_group = f"_{group.key.slug}"

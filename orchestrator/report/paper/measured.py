@@ -29,7 +29,7 @@ class Measured:
     Attributes:
         labels: (track, domain) -> method label -> method name, in the grid's order. If one of a method's labels is
             the method's name, its other labels are left out: variants have separate tables.
-        fixed: (track, label) of methods that draw nothing.
+        fixed: (track, label) of methods that draw nothing at random.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
     """
@@ -54,7 +54,10 @@ class Measured:
         return bool(self._rows)
 
     def rows(self, position: Position) -> Mapping[int, Row]:
-        """Return the rows at one position, by seed. A method that draws nothing has the same row at every k."""
+        """Return the rows at one position, by seed.
+
+        The result of a method that draws nothing at random is kept at k = 0, and returned for every k.
+        """
         if (position.track, position.method) in self.fixed:
             position = replace(position, shots=0)
         return self._rows.get(position, {})
@@ -75,7 +78,8 @@ class Measured:
     def summary(self, position: Position) -> Summary | None:
         """Return the mean and deviation over seeds of the number at a position.
 
-        If the paper prints a mean there, only the seeds that have every part of this mean count.
+        If the paper prints a mean there, a seed counts only if every number of this mean was measured with it.
+        ``None`` if no seed counts.
         """
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}

@@ -32,8 +32,10 @@ Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
 class Position:
     """One position in the paper's tables.
 
-    ``shots``: the k; 0 without k. ``method``: the label if the accuracy is measured, else the method's name in grids or
-    in print.
+    Attributes:
+        shots: the k; 0 if the accuracy has no k.
+        method: for a measured accuracy, the method's label in the report's tables. For a published accuracy, the
+            method's name: as in grid files for the BOLT paper, as printed for other papers.
     """
 
     track: str
@@ -85,7 +87,7 @@ class PublishedFootnote(StrictModel):
 
     @property
     def conditions(self) -> dict[Axis, tuple[object, ...]]:
-        """Axis -> the values of the numbers that the note is about. Axes on which every value matches are left out."""
+        """Axis -> the values that the footnote lists for it. Axes without listed values are left out."""
         axes: tuple[Axis, ...] = ("method", "backbone", "dataset", "shots")
         values = (self.methods, self.backbones, self.datasets, self.shots)
         return {axis: own for axis, own in zip(axes, values, strict=True) if own}
