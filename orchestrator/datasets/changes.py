@@ -176,10 +176,7 @@ def _digests_by_class(images: Mapping[str, ImageFile]) -> dict[str, Counter[str]
 
 
 def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], raw: RawDataset) -> list[str]:
-    """Return lines on the removed and added images of each part, and on images whose class or content changed.
-
-    Images of a class that was removed, added or renamed are not named: see :func:`_class_changes`.
-    """
+    """Return lines on the removed and added images of each part, and on images whose content changed."""
     lines = []
     for part in ("train", "test"):
         old = {path for path, image in before.items() if image.part == part}
@@ -187,11 +184,6 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
         for paths, word in ((old - new, "removed"), (new - old, "added")):
             if paths:
                 lines.append(f"{pluralize(len(paths), f'{part} image')} {word}: {listed(sorted(paths), SHOWN)}")
-    kept = {image.label for image in before.values()} & {image.label for image in now.values()}
-    labels = {path: (before[path].label, image.label) for path, image in now.items() if path in before}
-    moved = [f"{path} ({old} -> {new})" for path, (old, new) in labels.items() if old != new and {old, new} <= kept]
-    if moved:
-        lines.append(f"{pluralize(len(moved), 'image')} of another class: {listed(moved, SHOWN)}")
     other = {path for path, image in now.items() if path in before and before[path].digest != image.digest}
     if other:
         whole = sum(path in before for path in now)

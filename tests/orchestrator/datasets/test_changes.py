@@ -110,21 +110,6 @@ def test_files_of_equal_size_that_are_swapped_are_noticed(tmp_path: Path) -> Non
     assert any("10 of 10 images have other content" in line for line in changes(entry, tmp_path))
 
 
-def test_labels_that_were_corrected_in_a_table_are_noticed(tmp_path: Path) -> None:
-    """Neither the classes nor the files changed, so the results with the old labels counted as finished."""
-    write_photographs(tmp_path / "ware", 4)
-    table = tmp_path / "ware" / "list.csv"
-    names = sorted(path.relative_to(table.parent).as_posix() for path in table.parent.glob("*/*.jpg"))
-    rows = [f"{name},{name.partition('/')[0]},{'test' if '/003' in name else 'train'}" for name in names]
-    table.write_text("\n".join(["path,label,split", *rows]))
-    entry = add_dataset(table, [tmp_path / MINE], DatasetOptions()).entry
-    assert changes(entry, tmp_path) == []
-    rows[0] = f"{names[0]},red_mug,train"
-    table.write_text("\n".join(["path,label,split", *rows]))
-    for _ in range(2):
-        assert changes(entry, tmp_path) == [f"1 image of another class: {names[0]} (03-green-plate -> red mug)"]
-
-
 def test_a_file_is_read_once_while_it_stands_still(
     ware: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
