@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from bolt.util.outside import outside_packages
 from orchestrator.catalog import dataset_ref, load_catalog
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
@@ -37,7 +38,8 @@ class GridListing(BaseModel, frozen=True):
 
     Attributes:
         labels: cell id -> label of the cell's method in tables, in the order of the grid file.
-        options: the name or path of the grid, the catalog files, the data root and the values of ``--set``.
+        options: the name or path of the grid, the catalog files, the data root, the values of ``--set``, and the
+            versions of the packages that add methods or catalog files.
         files: path -> size and modification time of each file that the listing was made from.
         datasets: name -> identity of each dataset whose images do not come with the project.
         metric: the metric by which methods are compared; ``None`` for the metric of each track.
@@ -137,6 +139,7 @@ def _options(grid: str, settings: RunSettings, overrides: Sequence[str]) -> list
         str(Path(grid).absolute()) if Path(grid).suffix else grid,
         *settings.data_options,
         *overrides,
+        *map(str, outside_packages().items()),
         str(_PROJECT),
     ]
 

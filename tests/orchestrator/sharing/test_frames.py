@@ -211,6 +211,9 @@ def test_a_listing_counts_until_its_origin_changes(
     os.utime(settings.catalog_files[0], ns=(1, 1))
     assert not is_used()
     assert is_used()
+    monkeypatch.setattr(grid_listing, "outside_packages", lambda: {"my-methods": "1.1"})
+    assert not is_used()  # its methods may have other versions, and their cells other ids
+    assert is_used()
     (tmp_path / "data" / "cars.excluded.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="list of excluded images"):
         list_grid(*own)
