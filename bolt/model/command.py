@@ -136,6 +136,8 @@ def _check_and_count(
             raise CannotLabel(f"{option} {path}: this is there already; name another path")
         if path is not None and not path.absolute().parent.is_dir():
             raise CannotLabel(f"{option} {path}: there is no folder {path.parent}")
+    if output and links and output.absolute() == links.absolute():
+        raise CannotLabel(f"-o and --sort-into are both {output}: name two paths")
     if read_index(folder)["form"] == "adapter":
         raise CannotLabel(f"{folder} holds an adapter without its backbone; export the model with --as state_dict")
     missing = next((path for path in given if path != "-" and not os.path.lexists(path)), None)

@@ -143,7 +143,8 @@ class Journal:
         """Return the paths that have no row in the journal yet.
 
         The rows are compared with ``paths`` in order. At the first row that is damaged or has another path, the journal
-        drops this row and all later rows.
+        drops this row and all later rows. A row also has the image's time stamp and size, because the image may have
+        been replaced since.
         """
         self._file.seek(0)
         good, rest = 0, paths
@@ -151,7 +152,7 @@ class Journal:
             good = len(self._mark)
             for line in self._file:
                 path = next(paths, "")
-                if not line.startswith(_beginning(path)) or not line.endswith(b"}\n"):
+                if not line.startswith(_beginning(path)) or not line.endswith(b"}]\n"):
                     rest = chain(filter(None, [path]), paths)
                     break
                 good, self.count = good + len(line), self.count + 1
@@ -161,13 +162,13 @@ class Journal:
 
     def write(self, row: Row) -> None:
         """Add a row."""
-        self._file.write(json.dumps(asdict(row)).encode() + b"\n")
+        self._file.write(_beginning(row.path) + json.dumps(asdict(row)).encode() + b"]\n")
         self._file.flush()
         self.count += 1
 
     def __iter__(self) -> Iterator[Row]:
         self._file.seek(len(self._mark))
-        return (Row(**json.loads(line)) for line in self._file)
+        return (Row(**json.loads(line)[1]) for line in self._file)
 
     def remove(self) -> None:
         """Remove the file."""
@@ -176,8 +177,9 @@ class Journal:
 
 
 def _beginning(path: str) -> bytes:
-    """Return the first bytes of a journal's line, up to the end of the image's path."""
-    return json.dumps({"path": path}).encode()[:-1] + b","
+    """Return the first bytes of a journal's line: the image's path, time stamp and size."""
+    state = os.stat(path) if os.path.exists(path) else None
+    return b"[" + json.dumps([path, state and [state.st_mtime_ns, state.st_size]]).encode() + b", "
 
 
 def write_table(rows: Iterable[Row], stream: IO[str], *, as_json: bool, threshold: float | None) -> None:

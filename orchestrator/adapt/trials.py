@@ -196,6 +196,7 @@ def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:
         return time.perf_counter() - started
 
     seconds(1)  # the first pass allocates memory
-    images = max(1, min(64, int(0.5 / seconds(1))))
-    fastest = min(seconds(images) for _ in range(3))  # another program may hold the processor during one of them
-    return loaded.catalog.backbone(ref.name).gflops_per_image * images / fastest
+    gflops = loaded.catalog.backbone(ref.name).gflops_per_image
+    # On a busy machine, a pass of one image through a small tower is mostly waiting.
+    images = min(64, max(1, int(0.5 / seconds(1)), int(4 / gflops)))
+    return gflops * images / min(seconds(images) for _ in range(3))

@@ -20,6 +20,8 @@ from typer.testing import CliRunner, Result
 import bolt
 from bolt.__main__ import make_app
 from bolt.clip.backbone import Backbone
+from bolt.clip.checkpoint_files import files_digest
+from bolt.model.labels import Journal, label_images
 from bolt.model.model import Model
 from bolt.model.threshold import NOTE, NoThreshold, choose_threshold, held_out_note
 from tests.helpers.waiting import TIMEOUT
@@ -141,6 +143,7 @@ def test_a_threshold_leaves_the_others_to_a_person(model: tuple[Path, Model], pi
         (["pics", "--accuracy", "0.95"], "percentage"),
         (["pics", "-o", "labels.xlsx"], ".csv"),
         (["pics", "-o", "nowhere/labels.csv"], "no folder"),
+        (["pics", "-o", "labels.csv", "--sort-into", "./labels.csv"], "name two paths"),
         (["nowhere"], "no file or folder nowhere"),
         (["pics/c/x"], "no images"),
     ],
@@ -152,6 +155,17 @@ def test_wrong_options_are_refused(model: tuple[Path, Model], pictures: Path, wo
     assert said not in run(model[0].with_name("adapter"), "pics").stderr
     assert "--as state_dict" in run(model[0].with_name("adapter"), "pics").stderr
     assert "bolt.json" in run("pics", "pics").stderr
+
+
+def test_an_image_that_was_replaced_after_a_kill_is_labelled_anew(model: tuple[Path, Model], pictures: Path) -> None:
+    journal = Journal(pictures / ".labels.csv.part", files_digest([model[0] / "bolt.json"]))
+    for row in label_images(model[1], journal.resume(iter(["pics/0.png", "pics/1.png"]))):
+        journal.write(row)
+    journal._file.close()
+    picture(0).save("pics/1.png")
+    assert run(model[0], "pics/0.png", "pics/1.png", "-o", "labels.csv").exit_code == 0
+    first, second = (row["label"] for row in read_csv(Path("labels.csv").read_text("utf-8")))
+    assert first == second == NAMES[0]
 
 
 def test_a_killed_run_continues_and_leaves_no_output_before_its_end(model: tuple[Path, Model], pictures: Path) -> None:
@@ -173,7 +187,7 @@ def test_a_killed_run_continues_and_leaves_no_output_before_its_end(model: tuple
     assert run(model[0], "pics", "-o", "labels.csv").exit_code == 0
     rows = read_csv(Path("labels.csv").read_text("utf-8"))
     assert len({row["path"] for row in rows}) == len(rows) == 606
-    read = [json.loads(line) for line in kept]
+    read = [json.loads(line)[1] for line in kept]
     taken = [row["path"] for row in rows if row["margin"].startswith("7")]
     assert taken == [row["path"] for row in read if not row["error"]]
     assert not journal.exists()
