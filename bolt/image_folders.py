@@ -187,9 +187,11 @@ def _part_of_folder(name: str) -> str | None:
 
 
 def why_no_classes(names: Sequence[str]) -> str:
-    """Return why folders of these names are parts of a dataset, not classes; an empty text if they may be classes.
+    """Return why folders with these names are no classes; an empty text if they may be classes.
 
-    If one of the names belongs to no part, all folders may be classes: ``train`` beside ``bus`` is a class.
+    They are no classes if two names mean different parts of a split, such as ``train`` and ``test``, or if ``images``
+    is beside ``labels`` or ``masks``. If any name has no such meaning, all folders may be classes: ``train`` beside
+    ``bus`` is a class.
     """
     found = [_LIKE_PARTS.search(unicodedata.normalize("NFC", name).casefold()) for name in names]
     plain = [re.sub(r"[\W\d_]", "", name.casefold()) for name in names]

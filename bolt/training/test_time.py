@@ -109,12 +109,13 @@ class TwoStreams:
 def unlabelled_losses(
     task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: TrainingRecipe, start: ImageTower | None
 ) -> Losses:
-    """Return the UFM loss of a training on batches of two streams, and the order of its rows.
+    """Return UFM's loss, and the order that fills batches with trusted and other images (:class:`TwoStreams`).
 
     Args:
         unlabelled: the task's unlabelled images.
-        recipe: the recipe. Its ``batch_size`` counts the rows of both halves together.
-        start: the tower whose predictions are trusted; by default the frozen tower, whose features are cached.
+        recipe: the recipe. Its ``batch_size`` counts trusted and other images together.
+        start: the tower that classifies the images before training. Its predictions decide which images are trusted,
+            and are the labels of these. By default the frozen tower, whose features are cached.
 
     Raises:
         bolt.training.loop.Diverged: if the starting tower gives NaN or infinite logits.

@@ -67,7 +67,8 @@ class MethodScore:
         difference: the method's lead in points over the first method of the comparison; ``None`` for the first method,
             and for a method that shares no dataset or seed with the first method.
         interval: 95 % confidence interval of ``difference``; ``None`` if the data are too few.
-        beaten_by: the method that excludes this method with the smallest p-value; ``None`` in the best set.
+        beaten_by: the strongest rival of an excluded method, in the test that excludes it; ``None`` for a method that
+            may be the best.
         doubtful: whether the method is excluded by a narrow margin and the leads of its rivals are skewed. Rivals may
             then fail badly on rare datasets, and the exclusion is wrong more often than in 5 % of cases.
     """
@@ -176,9 +177,9 @@ class Comparison:
 
     @property
     def _open_pairs(self) -> list[Pair]:
-        """The pairs that decide whether the first method is the best: its pairs that are not level.
+        """The pairs that must be settled before the best method is known: the first method's pairs that are not level.
 
-        If it has no such pair, these are all pairs that are not level.
+        If the first method is level with all others of the best set, these are the other pairs that are not level.
         """
         pairs = [pair for pair in self.pairs if not pair.level]
         return [pair for pair in pairs if pair.first == self.methods[0].method] or pairs

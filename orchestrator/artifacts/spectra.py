@@ -72,7 +72,9 @@ class SourceDirections(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         backbone = catalog.backbone(self.source.backbone.name)
-        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # rows + columns of a block's matrices (attention, MLP), in widths
+        # The sizes of a block's matrices, in multiples of the width: (3, 1) for query-key-value, (1, 1) for the
+        # attention output, (4, 1) and (1, 4) for the MLP. A direction has one number for each row and each column.
+        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)
         rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
 

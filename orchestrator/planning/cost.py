@@ -124,9 +124,10 @@ class CostModel:
             return mean.scaled_to(work.gflop) if mean else None
 
     def memory_mib(self, cell: Cell) -> float | None:
-        """Return the predicted accelerator memory of a cell in MiB: the largest in the nearest measured group.
+        """Return the predicted accelerator memory of a cell in MiB: the largest peak that similar cells had.
 
-        ``None`` without a measured group.
+        The similar cells are those at the nearest k in the nearest group that has a measurement. ``None`` if groups 1
+        to 3 have no measurement.
         """
         with self._lock:
             return _nearest(self._memory, _memory_groups(cell), cell.shots)

@@ -133,7 +133,7 @@ def count_differences(plan: Plan, store: Store) -> str:
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
     """Return the accuracy of every source model on its own task.
 
-    Models that are not built or are damaged are left out, and so are models that were adopted without images.
+    Models that are not built or are damaged are left out, and so are adopted models, whose accuracy is not measured.
     """
     models = {
         plan.sources[source]
@@ -147,7 +147,8 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
             artifact = store.artifact(model.address)
         except CorruptArtifact:
             continue  # a run builds the damaged model again when a cell needs it
-        if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
+        # The accuracy of an adopted model is not measured.
+        if artifact is not None and "accuracy_fine_tuned" in artifact.meta:
             backbone, dataset = model.backbone.name, model.ref.dataset
             domain = plan.catalog.dataset(dataset).domain
             zero_shot, fine_tuned = artifact.meta["accuracy_zero_shot"], artifact.meta["accuracy_fine_tuned"]

@@ -49,7 +49,7 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
             except (URLError, RuntimeError, ValueError, EOFError) as error:
                 raise _explained(error, entry, fetched) from None
     for path in staging.folder.rglob("*"):
-        # An archive with two hard links is also in the folder of downloads, so it is not lost.
+        # An archive is deleted only if the folder of downloads holds it too, which shows as a second hard link.
         if path.name.endswith(PACKED) and path.stat().st_nlink > 1:
             path.unlink()
     return None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()}

@@ -1,4 +1,4 @@
-"""What the tables of a group have in common: names and titles, entries of method names, and warnings in notes."""
+"""What the tables about a comparison group share: name and title, entries for methods and scores, and warnings."""
 
 from __future__ import annotations
 
