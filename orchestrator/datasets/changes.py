@@ -12,7 +12,7 @@ import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -49,12 +49,13 @@ def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
 def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
     """Record the present image files of a folder or table.
 
-    Nothing is recorded if images are inside larger files (parquet, tar), or if the data root is read-only.
+    The file of an image in a parquet file or a shard is that larger file. Nothing is recorded if the data root is
+    read-only.
     """
     if not entry.is_own:
         return
     raw = open_dataset(_with_own_names(entry), data_root)
-    if (dataset_folder(entry, data_root) / raw.test.origin(0)).is_file():
+    if _holder(dataset_folder(entry, data_root), raw.test.origin(0)).is_file():
         _write(entry, data_root, _image_files(entry, raw, data_root, {}))
 
 
@@ -138,15 +139,24 @@ def _image_files(
         for index in range(len(part))
     ]
 
+    digest = cache(_digest)
+
     def look(index: int) -> tuple[str, ImageFile]:
         path, part, label = listed[index]
-        stat = (folder / path).stat()
+        file = _holder(folder, path)
+        stat = file.stat()
         before = known.get(path)
         if before is not None and (before.size, before.modified) == (stat.st_size, stat.st_mtime_ns):
             return path, before._replace(part=part, label=label)
-        return path, ImageFile(part, label, stat.st_size, stat.st_mtime_ns, _digest(folder / path))
+        return path, ImageFile(part, label, stat.st_size, stat.st_mtime_ns, digest(file))
 
     return dict(thread_map(look, len(listed)))
+
+
+def _holder(folder: Path, origin: str) -> Path:
+    """Return the file that holds an image: the image's own, a shard, or a parquet file."""
+    own = folder / origin
+    return next((path for path in (own, *own.parents) if path.is_file()), folder / origin.rpartition("[")[0])
 
 
 def _digest(path: Path) -> str:

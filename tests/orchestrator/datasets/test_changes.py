@@ -1,8 +1,10 @@
 """Images that changed after ``data add`` are noticed before anything is measured, and named."""
 
+import io
 import os
 import shlex
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +110,28 @@ def test_files_of_equal_size_that_are_swapped_are_noticed(tmp_path: Path) -> Non
     two.rename(one)
     (tmp_path / "plain" / ".other").rename(two)
     assert any("10 of 10 images have other content" in line for line in changes(entry, tmp_path))
+
+
+def test_shards_that_were_written_anew_are_noticed(tmp_path: Path) -> None:
+    """Shards with other labels have the same sizes, so the results with the old labels counted as finished."""
+    write_photographs(tmp_path / "pictures", 4)
+    pictures = sorted((tmp_path / "pictures").glob("*/*.jpg"))
+
+    def write(shift: int) -> None:
+        (tmp_path / "ware").mkdir(exist_ok=True)
+        for shard in (0, 1):
+            with tarfile.open(tmp_path / "ware" / f"{shard}.tar", "w") as stream:
+                for number, path in enumerate(pictures[shard::2]):
+                    for suffix, content in (("jpg", path.read_bytes()), ("cls", str((number + shift) % 3).encode())):
+                        member = tarfile.TarInfo(f"{shard}-{number}.{suffix}")
+                        member.size = len(content)
+                        stream.addfile(member, io.BytesIO(content))
+
+    write(0)
+    entry = add_dataset(tmp_path / "ware" / "{0,1}.tar", [tmp_path / MINE], DatasetOptions()).entry
+    assert changes(entry, tmp_path) == []
+    write(1)
+    assert any("images have other content: 0.tar/0-" in line for line in changes(entry, tmp_path))
 
 
 def test_a_file_is_read_once_while_it_stands_still(
