@@ -133,7 +133,7 @@ def count_differences(plan: Plan, store: Store) -> str:
 def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
     """Return the accuracy of every source model on its own task.
 
-    Models that are not built or are damaged are left out, and so are adopted models, whose accuracy is not measured.
+    Models that are not built or are damaged are left out, and so are adopted models, which are stored without accuracy.
     """
     models = {
         plan.sources[source]
@@ -147,7 +147,7 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
             artifact = store.artifact(model.address)
         except CorruptArtifact:
             continue  # a run builds the damaged model again when a cell needs it
-        # The accuracy of an adopted model is not measured.
+        # No accuracy is stored with an adopted model.
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:
             backbone, dataset = model.backbone.name, model.ref.dataset
             domain = plan.catalog.dataset(dataset).domain
