@@ -47,7 +47,7 @@ class Protocol:
             optimiser's step, as in the authors' code. The first step then uses the highest rate. Only BOLT's training
             reads this switch.
         alpha_views: alpha, the scale of the sources' update of the tower, is chosen on the ``plain`` support images, or
-            on ``augmented`` views of them. In the second case every candidate for alpha is scored on another view.
+            on ``augmented`` views of them. In the second case every candidate for alpha is scored on a view of its own.
         tta_alpha: on the ``tta`` track, alpha is chosen ``unsupervised``, or by the accuracy on the test split
             (``test_labels``).
         task_count_basis: the width of BOLT's basis if there are few sources. ``follow``: fewer sources make a narrower

@@ -36,13 +36,13 @@ def evaluation_pixels(image: Image.Image, size: InputSize) -> NDArray[np.uint8]:
 
 
 def centre(length: int, size: int) -> int:
-    """Return the position of the first of the ``size`` pixels in the middle of ``length`` pixels.
+    """Return where a window of ``size`` pixels begins that is centred on ``length`` pixels.
 
-    If ``size`` exceeds ``length``, pixels have to be added. The position is then minus the number of pixels to add at
-    the front.
+    If the window is longer than the image, it begins before the image. The result is then minus the number of pixels
+    to add in front.
 
-    Halves round to even, as in torchvision. If an odd number of pixels has to be added, one more is added behind the
-    image than in front of it, as in open_clip.
+    A half is rounded to the even number, as in torchvision. If an odd number of pixels has to be added, the extra pixel
+    is added behind the image, as in open_clip.
     """
     return round((length - size) / 2) if length >= size else -((size - length) // 2)
 

@@ -149,7 +149,7 @@ def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) ->
 
 
 def _processor(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the preprocessing in a configuration of transformers' image processor, by open_clip's names.
+    """Translate the configuration of an image processor of transformers into open_clip's names for preprocessing.
 
     Raises ``ValueError`` for steps that a backbone does not have.
     """

@@ -125,10 +125,10 @@ def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
 
 
 def _last_view(settings: AutoSettings) -> int:
-    """Return the number of the last view of the support that any candidate reads as frozen features.
+    """Return the number of the last support view whose frozen features a candidate reads.
 
-    If no candidate reads frozen features, return 0. A candidate that keeps the frozen tower is scored on the features
-    of the held-out images in view 0, which is the un-augmented one.
+    If no candidate reads frozen features, return 0, the un-augmented view. A candidate that keeps the frozen tower is
+    scored on the held-out images' features in this view.
     """
     views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
     return max((view for view in views if view is not None), default=EVALUATION_VIEW)

@@ -67,7 +67,7 @@ class FittedRegression:
     """A fitted logistic regression over the classes that have an image.
 
     Attributes:
-        classes: the numbers of the classes that have an image, (P,).
+        classes: indices of the classes that have an image, (P,).
         weights, biases: (P, D) and (P,).
         converged: whether L-BFGS converged within its iterations.
     """

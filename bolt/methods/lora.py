@@ -177,8 +177,8 @@ _CLIP_LORA: dict[str, Any] = {
 _PRESETS: dict[str, dict[str, Any]] = {
     "clip_lora": _CLIP_LORA,  # adapts the image tower only, under the usual text head
     "clip_lora_both": {**_CLIP_LORA, "towers": "both"},  # as published
-    # About as many parameters as BOLT's coefficients, at BOLT's rate: 9,216 (BOLT 9,408) in ViT-B, 18,432 (18,624) in
-    # ViT-L/14.
+    # At BOLT's learning rate and nearly as small: 9,216 parameters in ViT-B, where BOLT has 9,408 coefficients, and
+    # 18,432 in ViT-L/14, where BOLT has 18,624.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
 

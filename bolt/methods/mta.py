@@ -98,7 +98,7 @@ def find_mode(unit_VD: Tensor, head_CD: Tensor, scale: float, settings: MtaSetti
 def adapt(task: Task, settings: MtaSettings) -> Adapted:
     """Classify every test image by the mode of its views.
 
-    The returned classifier, which is for other images, is the text head.
+    The returned classifier is the text head. It classifies images that come without views.
     """
     unit_NVD = unit_view_features(task, settings.views)
     head_CD, scale = task.head_CD.to(unit_NVD), task.backbone.logit_scale

@@ -83,7 +83,7 @@ def adapt(task: Task, settings: TaskResSettings) -> Adapted:
 
 
 def text_length(settings: TaskResSettings, width: int) -> float:
-    """Return the usual length of a raw text embedding of this width; it is shorter for a width below 512."""
+    """Return the usual length of a raw text embedding. Below a width of 512, it falls with the root of the width."""
     return settings.text_norm * min(1.0, math.sqrt(width / _REFERENCE_WIDTH))
 
 

@@ -107,7 +107,7 @@ class Solution:
 
 
 def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-    """Return the cosines and numbers (n, J) of the nearest other images of each image; J is at most n - 1."""
+    """Return the cosines and indices (n, J) of the other images nearest to each image; J is at most n - 1."""
     count = min(neighbours, len(unit_nD) - 1)
     cosines, numbers = [], []
     for start in range(0, len(unit_nD), _BLOCK):
@@ -121,9 +121,9 @@ def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
 
 
 def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, skipped: int) -> tuple[Tensor, Tensor]:
-    """Return the cosines and numbers (N, J) of the test images nearest to each support image; J is at most n - 1.
+    """Return the cosines and indices (N, J) of the test images nearest to each support image; J is at most n - 1.
 
-    The ``skipped`` nearest test images are left out, as long as J others remain.
+    The ``skipped`` nearest test images are left out, or fewer if less than J would remain.
     """
     count = min(neighbours, len(unit_nD) - 1)
     found = (support_ND @ unit_nD.T).topk(min(count + skipped, len(unit_nD)), dim=-1)

@@ -82,7 +82,7 @@ class ModelParts:
             )
 
     def changed_tensors(self) -> dict[str, Tensor]:
-        """Return the tower's changed tensors, without those in ``change``: open_clip's name -> tensor.
+        """Return open_clip's name -> tensor for the tower's changed tensors that ``change`` does not describe.
 
         Raises ``ValueError`` if ``frozen`` is ``None``.
         """

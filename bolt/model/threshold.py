@@ -84,7 +84,8 @@ class Threshold:
 def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
     """Return the lowest threshold that passes the test for an accuracy of ``accuracy`` per cent.
 
-    Raises ``NoThreshold`` if no threshold passes; the message has the highest whole per cent for which one passes.
+    Raises ``NoThreshold`` if no threshold passes. The message names the highest accuracy for which one passes, in whole
+    per cent.
     """
     held_out = notes.get(NOTE)
     if not held_out:

@@ -35,7 +35,7 @@ def polar_factor(stack: Tensor) -> Tensor:
 
 
 def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """Return the polar factors (m, kept), (n, kept) of two stacks of paired columns, and the columns kept.
+    """Return the polar factors (m, kept) and (n, kept) of two stacks of paired columns, and the kept columns' indices.
 
     If the columns of either stack are dependent, a pair is kept only if its u and its v both lie outside the span of
     the pairs kept before it. So both factors always have orthonormal columns.
@@ -92,7 +92,7 @@ def _polar_by_gram(stack: Tensor) -> Tensor | None:
 
 
 def _independent(u: Tensor, v: Tensor) -> list[int]:
-    """Return the numbers of the columns whose u and v both lie outside the span of the columns kept so far.
+    """Return the indices of the columns whose u and v both lie outside the span of the columns kept so far.
 
     The parts outside the span are computed by Gram-Schmidt.
     """

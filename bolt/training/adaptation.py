@@ -96,7 +96,7 @@ def fit_task(
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
-    """Return the loss of a training on augmented views of the support, and the order of its rows.
+    """Return the loss on augmented views of the support, and the order in which the training reads the rows.
 
     The loss is the method's own or, by default, the cross-entropy. A row is a support image. If an epoch repeats the
     support, row r is copy r // N of image r % N, and every copy is a different view.

@@ -55,15 +55,15 @@ class TwoStreams:
     """The rows of each batch: first images that are not trusted (half of the batch, rounded up), then trusted images.
 
     A row r < N is image r, which is not trusted. A row r >= N is the trusted image r - N. All batches of an epoch are
-    full, so an epoch skips a few images that are not trusted. If these are too few for half a batch, the epoch has a
-    single, smaller batch with all of them. If no image is trusted, the other images fill the whole batch.
+    full, so an epoch skips a few images that are not trusted. If fewer images are not trusted than half a batch needs,
+    the epoch has a single, smaller batch with all of them. If no image is trusted, the other images fill whole batches.
 
     Attributes:
-        unlabelled: numbers of the images that are not trusted.
-        trusted: numbers of the trusted images.
-        size: the number of images, N.
+        unlabelled: indices of the images that are not trusted.
+        trusted: indices of the trusted images.
+        size: how many images there are, N.
         batch_size: rows of a batch.
-        images: the task's unlabelled images, which give the permutations.
+        images: the task's unlabelled images. They give the order of each epoch.
     """
 
     unlabelled: Tensor
@@ -95,7 +95,11 @@ class TwoStreams:
         ).flatten()
 
     def _trusted_rows(self, epoch: int) -> Tensor:
-        """Return an epoch's trusted images: a section of an endless stream of permutations of all trusted images."""
+        """Return the indices of an epoch's trusted images.
+
+        All trusted images follow each other in an endless stream, each time in another order. An epoch takes the next
+        section of this stream.
+        """
         wanted, count = self.batches * self.trusted_in_batch, len(self.trusted)
         if not wanted:
             return self.trusted[:0]

@@ -171,7 +171,7 @@ def inputs_of(cell: Cell, plan: Plan) -> list[ArtifactSpec]:
 
 
 def _gflop(trial: Trial, inputs: Sequence[ArtifactSpec], images: OwnImages, loaded: ArtifactCache) -> float:
-    """Return the estimated cost, in 10^9 operations, of all folds of a candidate and of its missing inputs."""
+    """Return the estimated operations, in units of 10^9, of all folds of a candidate and of its missing inputs."""
     method, passes = trial.candidate.method, trial.candidate.tower_passes(images.total)
     per_fold = passes.forward + method.training_forwards * passes.training + images.total * method.changes_tower
     lacking = [spec for spec in inputs if loaded.store.artifact(spec.address, spec.identity) is None]
@@ -187,7 +187,7 @@ def _is_cheap(candidate: Candidate) -> bool:
 
 
 def _gflops_per_second(ref: BackboneRef, loaded: ArtifactCache) -> float:
-    """Return how many 10^9 operations a second the backbone does on this machine, timed on a few images."""
+    """Return the backbone's speed on this machine, in 10^9 operations a second, timed on a few images."""
     backbone, size = loaded.backbone(ref), loaded.image_size(ref).side
 
     def seconds(images: int) -> float:

@@ -5,9 +5,9 @@ paired t-test. With 8 or more, it is the joint sign-flip test of ``sign_flips``.
 ``benchmarks/coverage.py`` measures how often the best set contains the truly best method, and docs/verdict.md has the
 figures behind each choice.
 
-With fewer than 5 datasets, nothing is concluded. Three equal differences show no spread, so a t-test takes them for
-certain. So where accuracies tie, the t-test on 3 datasets keeps the best of 11 methods in only 88 % of draws. The
-sign-flip test needs 8 datasets. With 5, there are only 2^5 ways to flip the signs. So its smallest p-value is 1/32,
+With fewer than 5 datasets, nothing is concluded. Where accuracies tie, differences can be equal on 3 datasets. Equal
+differences show no spread, so a t-test takes them for certain: it keeps the best of 11 methods in only 88 % of draws.
+The sign-flip test needs 8 datasets. With 5, there are only 2^5 ways to flip the signs, so its smallest p-value is 1/32,
 which hardly excludes a method.
 
 Shape legend: M methods, D datasets, S seeds, P pairs of methods.
@@ -141,7 +141,7 @@ def exclusion_test(methods: int, differences_PD: Floats, tests: PairedTests) -> 
     flipped_PF = flipped_statistics(differences_PD) if (tests.n >= JOINT_FROM).any() else None
 
     def p_of(method: int, left: Ints) -> tuple[float, int]:
-        """Return the p-value of one method, and its strongest rival."""
+        """Return the p-value of the test of one method against the methods left, and the strongest of these rivals."""
         joint = left[n_MM[left, method] >= JOINT_FROM]
         single = left[(n_MM[left, method] >= MIN_DATASETS) & (n_MM[left, method] < JOINT_FROM)]
         p, rival, rivals = 1.0, method, len(joint) + len(single)
@@ -282,7 +282,7 @@ def _detectable(confidence: float, power: float) -> Floats:
 
 
 def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
-    """Return the accuracies as an MDS array; NaN if there is none."""
+    """Return the accuracies as an array (M, D, S), with NaN in the place of a missing accuracy."""
     datasets = {name: place for place, name in enumerate(sorted({dataset for own in scores for dataset, _ in own}))}
     seeds = {name: place for place, name in enumerate(sorted({seed for own in scores for _, seed in own}))}
     scores_MDS = np.full((len(scores), len(datasets), len(seeds)), np.nan)

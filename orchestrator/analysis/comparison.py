@@ -8,7 +8,7 @@ not guarantee this probability.
 
 ``best_set`` makes the tests over datasets, ``one_dataset`` on one dataset.
 
-Shape legend: M methods, P pairs of methods. An entry (i, j) of an MM array compares method i with method j.
+Shape legend: M methods, P pairs of methods. An entry (i, j) of a matrix (M, M) compares method i with method j.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LEVEL = 0.045
 """The p-value up to which a method is excluded. It is below 0.05 because each step of :func:`eliminate` may exclude the
 truly best method. Over all steps, the best set misses this method in at most 5 % of cases."""
 SURE = 0.005
-"""If a method is excluded at this p-value or a smaller one, the exclusion is right at 95 %, even if the method's rivals
-are usually a little better and at times much worse."""
+"""An exclusion at this p-value or a smaller one is wrong in at most 5 % of cases, even if the rivals of the excluded
+method are usually a little better and at times much worse."""
 RULE = 3
 """The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
 name other methods."""
@@ -97,8 +97,8 @@ class Pair:
         interval: 95 % confidence interval of the difference; ``None`` if the data are too few.
         n: number of datasets (or seeds) that both methods have.
         level: whether the interval lies within plus or minus the smallest difference that matters.
-        more: estimated number of further datasets (or seeds) that settle the pair with a probability of 80 %, either as
-            level or with one method better; ``None`` for a level pair, and without an estimate.
+        more: estimated number of further datasets (or seeds) after which the pair is settled with a probability of
+            80 %: it is level, or one method is better. ``None`` for a level pair, and if there is no estimate.
         more_seeds: estimated number of further seeds on the same datasets, for a comparison over datasets; ``None`` if
             differences scatter more between datasets than between seeds, or if seeds cannot settle the pair.
     """
@@ -168,7 +168,7 @@ class Comparison:
 
     @property
     def more_seeds(self) -> int | None:
-        """The estimated number of further seeds on each dataset that decide the best method.
+        """The estimated number of further seeds that every dataset needs until the best method is decided.
 
         ``None`` if the number is unknown or larger than :data:`MANY`.
         """
@@ -261,7 +261,10 @@ def eliminate(methods: int, test: Test, level: float = LEVEL) -> tuple[Ints, Flo
 
 
 def by_pair(methods: int, of_first: NDArray[Any], of_second: NDArray[Any], diagonal: Any) -> NDArray[Any]:
-    """Return an MM array with the values of the pairs i < j: ``of_first`` at (i, j), ``of_second`` at (j, i)."""
+    """Return a matrix (M, M) with the values of all pairs i < j, and with the value ``diagonal`` at every (i, i).
+
+    The values in ``of_first`` are placed at (i, j), those in ``of_second`` at (j, i).
+    """
     first, second = np.triu_indices(methods, 1)
     values_MM = np.full((methods, methods), diagonal)
     values_MM[first, second], values_MM[second, first] = of_first, of_second

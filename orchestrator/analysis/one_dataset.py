@@ -72,12 +72,12 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The part of :attr:`variance` from the terms ``seed_s`` and ``rest_si``, times ``seeds * images``."""
+        """What the terms ``seed_s`` and ``rest_si`` add to :attr:`variance`, multiplied by ``seeds * images``."""
         return max(self.seed_square, self.rest_square)
 
     @property
     def image_part(self) -> float:
-        """The part of :attr:`variance` from the term ``image_i``, times ``seeds * images``."""
+        """What the term ``image_i`` adds to :attr:`variance`, multiplied by ``seeds * images``."""
         return max(self.image_square - self.rest_square, 0.0)
 
     @property
@@ -87,7 +87,7 @@ class VarianceParts:
 
     @property
     def seed_share(self) -> float:
-        """The share of :attr:`variance` from the terms ``seed_s`` and ``rest_si``, from 0 to 1."""
+        """How much of :attr:`variance` comes from the terms ``seed_s`` and ``rest_si``: a fraction from 0 to 1."""
         whole = self.seed_part + self.image_part
         return self.seed_part / whole if whole else 0.0
 
@@ -225,8 +225,9 @@ def best_set_on_dataset(
 ) -> Comparison:
     """Compare methods on one dataset. Each pair of methods is compared on the seeds that both have.
 
-    If a pair shares two seeds or more, the comparison is about the dataset, and pairs with one seed are not tested. If
-    no pair does, the scope is ``draw``, and the comparison is only about these support images.
+    If any pair shares two seeds or more, the comparison is about the dataset, and pairs that share one seed are not
+    tested. If all pairs share one seed at most, the scope is ``draw``: the comparison is only about these support
+    images.
 
     Args:
         correct: by method and seed, the value of each test image as :func:`correct_by_method` returns it.

@@ -127,7 +127,7 @@ def _levels(shares: tuple[float, ...], spending: Spending) -> tuple[float, ...]:
 
     found: list[float] = []
     spent, before = 0.0, 0.0
-    points, weights = np.zeros(1), np.ones(1)  # positions of paths that crossed no bound, and their probabilities
+    points, weights = np.zeros(1), np.ones(1)  # where the paths are that crossed no bound so far, with probabilities
     for share in shares:
         total = RACE_LEVEL * spending(share)
         step, extent = math.sqrt(share - before), 8 * math.sqrt(share)

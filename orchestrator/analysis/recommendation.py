@@ -83,7 +83,7 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
 
 
 def _loss(verdicts: Sequence[Verdict]) -> str:
-    """Return the largest loss of ``verdicts``, as text in brackets; empty if any of their losses is unknown."""
+    """Return a text in brackets with the largest :attr:`Verdict.loss`; empty if the loss of a verdict is unknown."""
     losses = [verdict.loss for verdict in verdicts]
     known = [loss for loss in losses if loss is not None]
     if not known or len(known) < len(losses):

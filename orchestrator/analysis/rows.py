@@ -132,10 +132,11 @@ def test_name(dataset: str, evaluated_on: str) -> str:
 
 
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
-    """Return the label of every cell, by cell id. Two different measurements never share a label.
+    """Return the label of every cell, by cell id.
 
-    If they did, a mean would count them as two seeds of one method. Equal labels get the cell's rule for sources as a
-    suffix. Labels that are still equal get a digest of the method's settings, and after that a number.
+    Cells that differ only in method, settings or sources never share a label. If they did, tables would mix up their
+    numbers. Equal labels get the cell's rule for sources as a suffix. Labels that are still equal get a digest of the
+    method's settings, and after that a number.
     """
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}

@@ -42,7 +42,8 @@ The block keeps the inputs of its two layer norms (2 widths) and of its activati
 (3), and the output of attention (1)."""
 
 _KEPT_WIDTHS_OF_TIMM = 16
-"""The same as ``_KEPT_WIDTHS`` for timm's blocks, which also keep the outputs of layer norms (2) and activation (4)."""
+"""``_KEPT_WIDTHS`` of timm's blocks. They also keep the outputs of both layer norms (2 widths) and of the activation
+(4)."""
 
 SOURCE_SEED = 0
 """Seed of the order and crops of fine-tuning. A source is fine-tuned once, on the whole training split."""

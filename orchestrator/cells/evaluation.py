@@ -69,8 +69,8 @@ def evaluate(inputs: CellInputs, split: EvaluationSplit, adapted: Adapted) -> Sc
     """Return the scores of a classifier and of the frozen backbone on one split, and the classifier's predictions.
 
     Some classes of the head may have no image in the split. If the protocol asks for it, the scores then also tell the
-    accuracy among the classes with images. ``adapted`` must classify all classes of the split, except those of the
-    split's own head, which are added here.
+    accuracy among the classes with images. ``adapted`` must classify all classes of the split. If the split has a head
+    of its own, the classes of this head are the exception: they are added here.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for infinite or NaN logits, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.

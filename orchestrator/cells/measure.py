@@ -45,7 +45,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
     ``ValueError`` for details that are neither numbers nor texts.
     """
-    inputs = CellInputs(cell, loaded)  # before the peak is reset, because this frees memory of earlier cells
+    inputs = CellInputs(cell, loaded)  # frees memory of earlier cells, so the peak is reset after it
     reset_peak_memory(loaded.device)
     curves: dict[str, list[float]] = defaultdict(list)
     scoring_seconds = 0.0  # of scoring after the epochs; they do not count as training time
@@ -91,7 +91,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
         },
         predictions=predictions_file(predictions),
     )
-    result.check()  # before it is stored, so that an invalid result counts as a failure of the cell, not of the store
+    result.check()  # here and not while it is stored: an invalid result is a failure of the cell, not of the store
     return Measurement(result, predictions, adapted)
 
 

@@ -109,7 +109,7 @@ class ListedCell:
 
     @property
     def accuracy(self) -> float | None:
-        """Accuracy on the target, or the mean over the scored datasets, per cent; ``None`` without a result."""
+        """The accuracy in per cent, as in :attr:`Result.accuracies`; ``None`` without a result."""
         return self.result.accuracies[0] if self.result else None
 
     def record(self) -> dict[str, Any]:

@@ -51,7 +51,10 @@ def status(
 
 
 def _record(store: Store, grid: str | None, settings: RunSettings, set_: list[str] | None) -> dict[str, Any]:
-    """Return a grid's number of cells in each state, failures and last run; without a grid, the store's last runs."""
+    """Return a grid's last run, its failures, and how many cells are in each state.
+
+    Without a grid, return the last run of every grid in the store.
+    """
     from orchestrator.progress.status_file import read_status
     from orchestrator.sharing.grid_listing import list_grid
 

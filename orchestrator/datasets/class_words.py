@@ -85,7 +85,7 @@ def class_words(names: Sequence[str], table: Path | None = None) -> Words:
             continue
         if word and given.setdefault(name, word) != word:
             what = f"the class {name!r} has two words, {given[name]!r} and {word!r}"
-            raise UserError(what, where=f"--words {table}", hint="keep one; further columns are sentences about it")
+            raise UserError(what, where=f"--words {table}", hint="keep one word; further columns are sentences")
         sentences[name] += tuple(texts)
     if table and len(foreign) == len(rows):
         hint = f"a row is folder,word[,sentence...]; the class folders are {', '.join(names[:5])}"

@@ -138,7 +138,7 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
 
 
 def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
-    inner = partial_folder(entry, data_root)  # the data root of a dataset that is not complete yet
+    inner = partial_folder(entry, data_root)  # takes the place of the data root until the dataset is complete
     staging = StagingArea(inner / entry.name, inner / "downloads", console)
     staging.downloads.mkdir(parents=True, exist_ok=True)
     revision, files = FETCHERS[entry.route.kind].fetch(entry, staging)

@@ -60,7 +60,7 @@ def expand_block(
         evaluate_on = tuple(resolver.dataset(entry.name) for entry in scored)
         whole = resolver.pool(choice, target, scored, sources_at) if any(m.uses_sources for m in methods) else ()
         for resolved in methods:
-            if resolved.uses_sources and not whole:  # ``required: false``: methods that need sources are left out
+            if resolved.uses_sources and not whole:  # under ``required: false``, no sources are left for the target
                 continue
             method, pool = resolved.method, whole if resolved.uses_sources else ()
             computing = resolved.precision or block.precision
@@ -168,7 +168,7 @@ def _check_supports(
     if block.shots is None:
         raise at("shots").error(f"this field is needed: {name} learns from a support")
     if track.support_split(protocol) == "test":
-        return  # the catalog has the number of images per class for the training split only
+        return  # the catalog says for the training split only how many images a class has, so k is not checked here
     largest = max(block.shots)
     for entry in targets:
         if not entry.has_training_images:

@@ -18,7 +18,7 @@ from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.schema import SourcesChoice
 
 Pool = tuple[str, ...]
-"""Names of datasets."""
+"""Names of the datasets whose models a cell may use as sources."""
 
 GainOf = Callable[[str, SourceRef], float | None]
 """``(backbone, source) -> points that fine-tuning gained on the source's own task``; ``None`` if not known."""

@@ -178,7 +178,7 @@ def load_adapter(cell: Cell, loaded: ArtifactCache) -> Model | None:
     try:
         model = load_model(folder, loaded.backbone(cell.backbone), CellInputs(cell, loaded).sources)
         entry = loaded.catalog.dataset(cell.dataset.name)
-        # Adapters of earlier versions lack the reading.
+        # Adapters of earlier versions do not state how images are read: their bands and range.
         return replace(model, about=replace(model.about, bands=entry.bands, range=entry.range))
     except (UnreadableModel, BackboneMismatch, BasisMismatch):
         return None  # the adapter is damaged or of another format: the cell can be run again

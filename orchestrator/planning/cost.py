@@ -46,8 +46,8 @@ class Work(NamedTuple):
     Attributes:
         groups: keys of the groups of similar work, the narrowest group first.
         shots: k of a cell; 0 for other work.
-        gflop: 10^9 operations; 0 for work that hardly runs a tower, whose operations are not counted. Such work is
-            never compared with work whose operations are counted.
+        gflop: number of operations, in units of 10^9; 0 for work that hardly runs a tower, whose operations are not
+            counted. Such work is never compared with work whose operations are counted.
     """
 
     groups: tuple[Hashable, ...]
@@ -79,14 +79,15 @@ class _RecentMean:
         self.gflop = kept * self.gflop + gflop
 
     def scaled_to(self, gflop: float) -> float:
-        """Return the mean seconds, scaled to ``gflop`` if operations are counted."""
+        """Return the mean duration in seconds. If operations are counted, it is scaled to the size ``gflop``."""
         return self.seconds * gflop / self.gflop if gflop and self.gflop else self.seconds / self.count
 
 
 class CostModel:
     """Predicts seconds and accelerator memory from finished cells. Its methods may be called from any thread.
 
-    ``gflops_of`` returns the 10^9 operations of a cell, 0 for a cell that only reads cached features.
+    ``gflops_of`` returns the number of operations of a cell, in units of 10^9; 0 for a cell that only reads cached
+    features.
     """
 
     def __init__(self, gflops_of: Callable[[Cell], float] = lambda cell: 0.0, done: Iterable[Result] = ()) -> None:

@@ -19,7 +19,8 @@ CORE_TFLOPS = 0.02
 """Assumed speed of one CPU core, in 10^12 operations a second, as measured on two server cores."""
 
 _TOWER_GFLOPS = 35.0
-"""10^9 operations of ViT-B/16 for an image. For a GPU of a known kind, the speed in a tower of this size is used."""
+"""Operations of ViT-B/16 for one image, in units of 10^9. For a GPU of a known kind, the speed in a tower of this size
+is used."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
@@ -40,7 +41,7 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
 
 
 def assumed_gflops(device: str | None, threads: int) -> float:
-    """Return the assumed 10^9 operations a second of this machine's GPU, or of ``threads`` CPU cores.
+    """Return the assumed speed of this machine's GPU or of ``threads`` CPU cores, in 10^9 operations a second.
 
     The CPU cores are taken if ``device`` is ``cpu``, or if the machine has no GPU.
     """
@@ -48,7 +49,7 @@ def assumed_gflops(device: str | None, threads: int) -> float:
 
 
 def estimate(plan: Plan) -> tuple[list[float], float]:
-    """Return the seconds of each open cell with a prediction, and the 10^12 operations of all other work.
+    """Return the seconds of each open cell with a prediction, and the operations of other work in units of 10^12.
 
     The other work is that of the open cells without a prediction and of the missing artifacts.
     """

@@ -53,7 +53,7 @@ GPU_KINDS: Mapping[str, GpuKind] = {
 """The kinds of GPUs by their name in ``plan --gpu``."""
 
 _TOWER_GFLOPS = (8.8, 35.0, 162.0)
-"""10^9 operations for an image of ViT-B/32, B/16 and L/14, the towers of :data:`SUSTAINED_SHARES`."""
+"""Operations for one image, in units of 10^9, of the towers of :data:`SUSTAINED_SHARES`: ViT-B/32, B/16 and L/14."""
 
 SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
     "float32": (0.42, 0.51, 0.51),

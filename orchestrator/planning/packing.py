@@ -18,7 +18,7 @@ from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.planning.cost import CostModel, same_but_seed
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-"""The possible shares. Each is half of the next, so that they fill a GPU without a remainder."""
+"""The possible shares of a GPU. Each is half of the next, so that they fill a GPU without a remainder."""
 
 HEADROOM = 1.25
 """Measured memory is multiplied by this factor, because another dataset or order of allocations can take more."""

@@ -131,7 +131,7 @@ class Plan:
 
     @property
     def build_gflops(self) -> dict[str, float]:
-        """The estimated 10^9 operations of each artifact to build, by its address."""
+        """The estimated number of operations of each artifact to build, in units of 10^9, by the artifact's address."""
         return {spec.address: spec.gflops(self.catalog) for spec in self.missing}
 
     def with_outcomes(self, store: Store) -> Plan:
@@ -216,7 +216,7 @@ def _compared(plan: Plan, store: Store) -> Plan:
 
 
 def _artifacts_to_have(plan: Plan) -> tuple[ArtifactSpec, ...]:
-    """Return the artifacts that the cells to do need and, in a race, those for its next looks (:data:`LOOKS_AHEAD`)."""
+    """Return the artifacts that the cells to do need. A race adds those for its next looks (:data:`LOOKS_AHEAD`)."""
     if not plan.todo:
         return ()
     needed = {cell.id for cell in plan.todo}.union(*(place.ahead(LOOKS_AHEAD) for place in plan.places))

@@ -71,12 +71,12 @@ class ProgressCounter:
 
     Args:
         cells: the cells that will run, in that order.
-        artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
+        artifacts: the artifacts that will be built, in that order: address -> operations in units of 10^9.
         costs: predicts durations; it learns from every finished cell and artifact.
         race: what a race has decided so far, in one line.
         slots: how many artifacts or cells can run at a time, as far as known. Once a cell has finished, the largest
             number of cells that ran at a time is used for cells instead.
-        gflops: 10^9 operations a second assumed for work that is unlike anything measured.
+        gflops: the speed that is assumed for work unlike anything measured, in 10^9 operations a second.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
 

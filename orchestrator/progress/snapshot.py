@@ -8,7 +8,7 @@ from orchestrator.util.machine import Gpu, Memory
 from orchestrator.util.units import human_duration, pluralize
 
 MEASURED_SHARE = 0.5
-"""Smallest share of the estimate that must rest on measurements for the estimate to be shown."""
+"""The remaining time is shown if at least this share of it was estimated from measurements."""
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,10 @@ class Result(_Strict):
 
     @property
     def accuracies(self) -> tuple[float, float]:
-        """Accuracy and zero-shot accuracy, per cent: on the target, or else the mean over the scored datasets."""
+        """Accuracy and zero-shot accuracy on the target, per cent.
+
+        If the target itself was not scored, they are means over the scored datasets.
+        """
         target = self.target_evaluation
         scored = [target] if target else self.evaluations
         return fmean(e.accuracy for e in scored), fmean(e.accuracy_zero_shot for e in scored)

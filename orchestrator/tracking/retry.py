@@ -33,8 +33,8 @@ def retry_sync(
     ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while MLflow does not answer.
 
     Args:
-        total: seconds after which no further attempt is made. If an attempt gets further than all earlier ones, this
-            time and the pauses start again at its end.
+        total: seconds after which no further attempt is made. If an attempt gets further than all earlier ones, the
+            seconds are counted anew from its end, and the next pause is again the first one.
         pauses: seconds of the first and of the longest pause; each pause is twice as long as the last.
         silence: seconds without progress after which a running attempt counts as failed.
 

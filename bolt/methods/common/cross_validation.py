@@ -112,7 +112,10 @@ def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[Fol
 
 
 def summed(correct: Iterable[Tensor]) -> list[int]:
-    """Return the sums over all stacks of folds. ``correct``: each stack's result of :meth:`FoldStack.correct`."""
+    """Return the numbers of correct images, summed over all stacks of folds.
+
+    ``correct``: each stack's result of :meth:`FoldStack.correct`.
+    """
     total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
     return total
 
@@ -123,9 +126,9 @@ def _columns(chosen_FN: Tensor) -> Tensor:
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
-    """Return a copy of a task whose support has only these rows (B,).
+    """Return a copy of a task whose support has only the images in ``rows`` (B,).
 
-    An epoch visits these rows in the same order as in the whole support. The copy reports no metrics.
+    An epoch visits these images in the order in which an epoch of the whole support does. The copy reports no metrics.
     """
     whole = task.support
     on_cpu = rows.cpu()

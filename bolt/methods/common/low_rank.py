@@ -33,7 +33,8 @@ class LowRankLinear(nn.Module):
         self.scaling = scaling
         self.dropout = dropout
         a, b = torch.empty(rank, frozen.in_features), torch.empty(frozen.out_features, rank)
-        for factor in (a, b, a):  # as in peft, so that a seed gives the same A: A, then B, then A again
+        # peft draws A, then B, then A again. The same order here gives the same A as in peft for a seed.
+        for factor in (a, b, a):
             nn.init.kaiming_uniform_(factor, a=math.sqrt(5))
         self.lora_A = nn.Parameter(a.to(frozen.weight))
         self.lora_B = nn.Parameter(torch.zeros_like(b).to(frozen.weight))

@@ -51,9 +51,9 @@ def choose_scale(
 ) -> ScaleChoice:
     """Return the best candidate scale; ties go to the smallest. A single candidate is returned without scoring.
 
-    Under the switch ``alpha_views: augmented``, every candidate is scored on another view of the support: the smallest
-    scale on view 1, the next one on view 2, and so on. The BOLT authors' loader also draws new augmentations for every
-    candidate.
+    Under the switch ``alpha_views: augmented``, every candidate is scored on a view of its own: the smallest scale on
+    view 1 of the support, the next one on view 2, and so on. The BOLT authors' loader also draws new augmentations for
+    every candidate.
 
     The test-time track has no labels. There, the scale with the highest mutual information on at most 1,000 of the test
     images is the best. Under the switch ``tta_alpha: test_labels``, the best scale is the one with the highest test
@@ -124,7 +124,7 @@ def mutual_information(probabilities: Iterator[Tensor]) -> float:
 
 
 def _correct(task: Task, tower: ImageTower, candidate: int) -> float:
-    """Count the support images that the tower classifies correctly. ``candidate``: the number of its scale, from 0."""
+    """Count the support images that the tower classifies correctly. ``candidate``: the index of the tower's scale."""
     labels_N = task.support.labels_N
     return float(
         sum(

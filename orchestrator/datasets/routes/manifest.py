@@ -97,7 +97,7 @@ def read_table(path: Path) -> Table:
     """
     if path.suffix.lower() == ".parquet" and (shard := SHARD.search(path.name)) and int(shard["count"]) > 1:
         what = f"is one of {int(shard['count'])} files, and its images alone would be used"
-        raise UserError(what, where=str(path), hint="write one file of all, or an entry with the route huggingface")
+        raise UserError(what, where=str(path), hint="join them to one, or write an entry with the route huggingface")
     if path.suffix.lower() == ".tar":
         return Table(*read_shards(path))
     try:

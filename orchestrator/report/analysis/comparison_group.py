@@ -123,9 +123,9 @@ class ComparisonGroup:
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
-        """Return the test splits with a row at ``k``, sorted. ``averaged``: only the splits that a mean counts.
+        """Return the test splits with a row at ``k``, sorted. With ``averaged``, only rows that a mean includes count.
 
-        If no row has this ``k``, as in a group of fixed methods, the splits are those of all rows.
+        If there is no such row, as in a group of fixed methods, the splits are those of all rows.
         """
         if (k, averaged) not in self._tests:
             rows = [row for row in self.rows if row.k == k and (row.averaged or not averaged)]
@@ -180,7 +180,7 @@ class ComparisonGroup:
 
     @cached_property
     def last_epoch(self) -> int:
-        """The largest number of epochs of any cell that was scored after each epoch.
+        """The largest number of epochs among the cells that were scored after every epoch.
 
         0 if there is no such cell, or if the metric of the group is not the accuracy.
         """

@@ -66,7 +66,7 @@ class GridResults:
 
     @property
     def main_groups(self) -> tuple[ComparisonGroup, ...]:
-        """The groups, without those whose protocol changes switches of another protocol in the report."""
+        """The groups whose protocol is not another protocol of the report with changed switches."""
         return tuple(group for group in self.groups if not group.of_changed_protocol)
 
     @property

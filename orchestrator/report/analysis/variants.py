@@ -22,9 +22,9 @@ class Variant:
     Attributes:
         rule: the cells' rule for sources.
         sources: number of sources of a cell; ``None`` if it differs between targets.
-        random_sources: whether the number of sources is a numeric setting. This is so if the sources may have been
-            drawn at random, and for the first variant, which uses all sources. It is not so if all seeds use the same
-            few sources, which the grid names.
+        random_sources: whether the number of sources counts as a numeric setting. It counts for the first variant,
+            which uses all sources, and where the sources may have been drawn at random. It does not count if all seeds
+            use the same few sources: then the grid names them.
     """
 
     label: str

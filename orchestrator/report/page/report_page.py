@@ -116,8 +116,8 @@ def _view(
         "sentence": f"{_capitalised(series.recommendation(grid.display_names))}.",
         # the columns of the matrix, each with the score of every method that was measured at its k
         "verdicts": list(zip(series.verdicts, scores, strict=True)),
-        # the lines of the matrix: first the methods of the comparison at the largest k, in its order, which begins with
-        # the best set; then the methods that were measured only at smaller k
+        # the lines of the matrix: first the methods at the largest k, the best set before the other methods; then the
+        # methods that were measured only at smaller k
         "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
         "digits": min((group.digits for group in own), default=2),
         "figure": costs[0] if costs else None,

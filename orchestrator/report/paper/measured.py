@@ -22,14 +22,14 @@ MEAN_BACKBONE = "mean"
 class Measured:
     """The accuracies of one protocol, in per cent, by :class:`Position` and seed.
 
-    If the protocol plans no cell for a position, the results of a changed protocol count there, provided that exactly
-    one changed protocol has any. For example, Flowers102 has ten images a class, so only ``short_classes=take_all``
+    The protocol may plan no cell for a position. Results of a changed protocol are then used there, if exactly one
+    changed protocol has any. For example, Flowers102 has ten images a class, so only ``short_classes=take_all``
     measures it at 16 shots.
 
     Attributes:
-        labels: (track, domain) -> method label -> method name, in the grid's order. If one of a method's labels is
-            the method's name, its other labels are left out: variants have separate tables.
-        fixed: (track, label) of methods that draw nothing at random.
+        labels: (track, domain) -> method label -> method name, in the grid's order. The other labels of a method are
+            its variants, which have separate tables. They are left out if one label is the method's name itself.
+        fixed: (track, label) of each method that draws nothing at random.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
     """
@@ -125,10 +125,10 @@ def measured_protocols(grid: GridResults) -> Iterator[Measured]:
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[ComparisonGroup]) -> Iterator[Row]:
-    """Yield rows of changed protocols for measurements of which ``protocol`` plans no cell.
+    """Yield the rows of changed protocols that take the place of cells which ``protocol`` does not plan.
 
-    A measurement is a track, backbone, dataset, k and method. If several changed protocols have rows of it, none of
-    these rows is used.
+    Such a place is a track, backbone, dataset, k and method. If several changed protocols have rows for one place, none
+    of these rows is used.
     """
     own = {
         (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)

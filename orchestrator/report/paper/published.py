@@ -55,7 +55,7 @@ class PublishedRow(Position):
 
     @property
     def position(self) -> Position:
-        """The position of the accuracy."""
+        """The position alone, without the table and the accuracy."""
         return Position(self.track, self.domain, self.backbone, self.shots, self.method, self.dataset)
 
 

@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def deviation(self) -> str:
-        """``± 0.45``; empty without a deviation, or for one that rounds to zero."""
+        """The deviation as text, such as ``± 0.45``; empty if there is none, or if it rounds to zero."""
         text = f"{self.std or 0.0:.{self.digits}f}"
         return f"± {text}" if float(text) else ""
 
@@ -159,10 +159,10 @@ def measured(
     cells: tuple[str, ...] = (),
     lower_is_better: bool = False,
 ) -> Entry:
-    """Return an entry of a mean over seeds with its deviation; for ``None``, a dash and the text ``missing``.
+    """Return the entry of a mean over seeds with its deviation. Without a ``summary``: a dash and the text ``missing``.
 
-    If the mean is over fewer than ``seeds`` seeds, a remark says over how many. Without the remark, a number without a
-    deviation would look like an exact one.
+    If the mean is over fewer than ``seeds`` seeds, a remark says over how many. A single seed has no deviation, so
+    without the remark its number would look like an exact one.
     """
     if summary is None:
         return Entry(f"{DASH} {missing}".rstrip(), tooltip=tooltip)

@@ -14,7 +14,7 @@ BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", 
 
 
 def work(cell: Cell, gflop: float) -> Work:
-    """Return the work of a cell with this many 10^9 operations."""
+    """Return the work of a cell with ``gflop`` operations, in units of 10^9."""
     return CostModel(lambda cell: gflop).work(cell)
 
 

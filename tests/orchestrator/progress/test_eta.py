@@ -1,7 +1,7 @@
 """The arithmetic of the estimate, and how far off it is when a recorded run is played again.
 
 ``durations.csv`` is what the few-shot cells of the drawn world took on one processor, in running order: the method, k,
-dataset and seed of each, the 10^9 operations that the plan counts for it, and its seconds.
+dataset and seed of each, the operations that the plan counts for it (in units of 10^9), and its seconds.
 """
 
 import csv
@@ -22,7 +22,7 @@ from tests.helpers import cells as samples
 from tests.orchestrator.planning.test_cost import BOLT, PROBE, measured, work
 
 SPEED = 2.0
-"""10^9 operations a second that the tests assume for what is unlike anything measured."""
+"""The speed that the tests assume for work unlike anything measured, in 10^9 operations a second."""
 
 
 def predictions(costs: CostModel) -> Callable[[Work], Prediction]:
