@@ -50,7 +50,7 @@ _ABOUT_PICTURES = frozenset({
 compared, in lower case."""
 
 _MASK = re.compile(r"(?<=.)[\W_](mask|seg|segmentation|label|gt|groundtruth|annotation)s?([\W_]*\d+)?$", re.I)
-"""Ending of the name of an image's mask, whose file is beside that of the image."""
+"""Matches the ending of a mask's name, such as ``_mask`` in ``cat_mask``. The image ``cat`` is beside the mask."""
 
 _SYSTEM_FOLDERS = frozenset({
     "__macosx", "__pycache__", "@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot",

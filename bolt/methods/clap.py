@@ -56,7 +56,7 @@ class ClapSettings(Checked):
     Attributes:
         constraint: ``class_adaptive`` penalises the distance from the text, with a weight for each class; ``none``
             trains by cross-entropy alone (ZS-LP).
-        text_norm: length by which the unit text embeddings are multiplied, in place of the length of raw embeddings.
+        text_norm: length that the unit text embeddings are given. It stands for the length of raw text embeddings.
         epochs, batch_size, learning_rate: hyperparameters of SGD with momentum 0.9.
         views: augmented views of each image in the pool.
     """

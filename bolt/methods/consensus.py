@@ -33,8 +33,8 @@ class ConsensusSettings(MergingSettings):
     """Which entries are kept, and the candidate scales.
 
     Attributes:
-        mask_strength: lambda; the larger, the fewer entries a task uses.
-        tasks: how many tasks must use an entry.
+        mask_strength: lambda. With a larger lambda, a task uses fewer entries.
+        tasks: the number of tasks that must use an entry for it to be kept.
     """
 
     mask_strength: NotNegative = 0.4

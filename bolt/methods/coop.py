@@ -15,7 +15,7 @@ labelled images outside the support.
 The result is a head of class vectors, so a saved model needs no text tower. What differs from the official code:
 
 - The epochs cycle through ``views`` augmented views, whose frozen features are cached.
-- The last batch of an epoch is not dropped if it is smaller.
+- The last batch of an epoch is used even if it is smaller than the others. The official code drops it.
 - Numbers are float32. The official default is half precision, which near 0.02 rounds a step to multiples of 1.5e-5.
 
 Shape legend: B batch, C classes, K context tokens, W width of the text tower, D joint embedding width.

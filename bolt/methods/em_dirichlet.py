@@ -47,7 +47,8 @@ class EmDirichletSettings(Checked):
     Attributes:
         assignment: ``hard`` one-hot assignments, or ``soft`` ones.
         rounds: number of rounds; by default 10 for ``hard`` and 20 for ``soft``.
-        balance: weight of v, the term for the number of images in a class; it is the official lambda divided by n.
+        balance: weight of v, the term for the number of images in a class. It is the official lambda divided by the
+            number n of test images.
     """
 
     assignment: Literal["hard", "soft"] = "hard"

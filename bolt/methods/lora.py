@@ -103,7 +103,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
 
 
 def published_settings(settings: LoraSettings) -> LoraSettings:
-    """Return the settings with the BOLT authors' adapters and recipe; epochs, batch size and rate stay."""
+    """Return the settings with the BOLT authors' adapters and recipe. Epochs, batch size and rate are not changed."""
     settings = replace(settings, weight_decay=0.0, schedule="halving", clip_norm=1.0, accumulate=1)
     settings = replace(settings, targets=("c_fc", "c_proj"), last_blocks=0, match_sources=0)
     return replace(settings, rank=8, alpha=32, rank_stabilised=False, dropout=0.0, towers="image")

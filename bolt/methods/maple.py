@@ -13,7 +13,7 @@ the official code:
 
 - A small support trains for more epochs, until it has ``min_steps`` steps. The official recipe is for 16 images per
   class and at least ten classes, which take 200 steps. There is no official recipe for fewer images.
-- The last batch of an epoch is kept if it is smaller.
+- The last batch of an epoch is used even if it is smaller than the others. The official code drops it.
 - Numbers are float32. The official code rounds the tokens of l = 1, 2, ... to half precision in float32 runs too.
 
 Shape legend: J blocks with tokens, K tokens of a block, W width of the text tower, V width of the image tower.

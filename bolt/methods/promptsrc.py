@@ -7,6 +7,8 @@ and probabilities of the prompted towers; t', f' and p' are those of the frozen 
 
     loss = CE + 25 mean|t - t'| + 10 mean|f - f'| + KL(p' || p) / (B C)
 
+The divergence is divided by B C, as in the official code. So it is C times smaller than a mean over the images.
+
 The result is the average of the tokens over all epochs, with the weights of a Gaussian whose mean and deviation are 0.6
 of the epochs. The optimiser is SGD with rate 2.5e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient, for 50
 epochs of batches of 4. The preset ``base_to_new`` has the official epochs and Gaussian for new classes. The preset
@@ -18,8 +20,7 @@ epochs of batches of 4. The preset ``base_to_new`` has the official epochs and G
   the mean of raw embeddings over 60 templates of ImageNet.
 - The official code averages every weight of both towers in half precision, so rounding changes about half of the frozen
   weights. Here the tokens alone are averaged, in float32.
-- The divergence is divided by B C as in the official code, so that it is C times smaller than a mean over images.
-- The last batch of an epoch is kept if it is smaller.
+- The last batch of an epoch is used even if it is smaller than the others. The official code drops it.
 
 Shape legend: B batch, S image side, C classes, D joint embedding width, E epochs.
 """

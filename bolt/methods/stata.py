@@ -45,7 +45,7 @@ class StatASettings(Checked):
     """The official settings, which are the same for every dataset.
 
     Attributes:
-        anchor: the number of images that the text counts for; it is the 1 in the formula of beta_c.
+        anchor: weight of the text, as a number of images: the 1 in the formula of beta_c.
         soft_counts: whether n_c is a sum of probabilities instead of a number of images.
         neighbours: number of nearest images that an image is linked to.
         rounds: number of rounds. Each updates z, then mu and v; the last one updates z alone.

@@ -57,7 +57,8 @@ class TaskResSettings(CoopTrainingSettings):
 
     Attributes:
         alpha: factor on the residual.
-        text_norm: length by which the unit text embeddings are multiplied; shorter if they have less than 512 numbers.
+        text_norm: length that the unit text embeddings are given. Embeddings of less than 512 numbers get a smaller
+            length.
         epochs: by default 100 if no class has more than four images, else 200.
         batch_size, learning_rate, weight_decay: hyperparameters of Adam. The weight decay is an L2 penalty
             inside the gradient.

@@ -72,7 +72,7 @@ def tune(prompts: LearnedPrompts, start_KW: Tensor, unit_VD: Tensor, scale: floa
 def adapt(task: Task, settings: TptSettings) -> Adapted:
     """Classify each test image with a context tuned to it.
 
-    The returned classifier, which is for other images, is the text head.
+    The text head is returned as the classifier of all other images.
     """
     backbone = task.backbone
     unit_NVD, scale = unit_view_features(task, settings.views), backbone.logit_scale

@@ -180,7 +180,9 @@ def transduce(
     support: Labelled | None = None,
     start: Solution | None = None,
 ) -> Solution:
-    """Return the solution after ``settings.rounds``. It is float64, because v is a difference of nearly equal numbers.
+    """Return the solution after ``settings.rounds`` rounds.
+
+    All numbers are float64, because the variance v is a difference of nearly equal numbers.
 
     Args:
         unit_nD, head_CD: unit features of the test images, and the text head.

@@ -26,7 +26,7 @@ of the folds share most of their training images, and the predictions are those 
 number was chosen on the drawn pictures of the demo; ``benchmarks/promise.py`` checks it on pictures drawn anew."""
 
 NOTE = "held_out"
-"""Name of the entry in a model's notes that has the scores of the correct and of the wrong held-out predictions."""
+"""Key of the held-out predictions' scores in a model's notes, see :func:`held_out_note`."""
 
 
 class NoThreshold(ValueError):

@@ -29,7 +29,10 @@ from bolt.training.trainable import Losses, Trainable
 def trainable_tower(
     tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None
 ) -> Trainable:
-    """Return a trainable that trains the tensors of ``tower`` that require a gradient, and the tensors ``others``."""
+    """Return a trainable that trains the tensors of ``tower`` that require a gradient, and the tensors ``others``.
+
+    ``classify``: as in :class:`bolt.training.trainable.Trainable`.
+    """
     own = dict(tower.named_parameters())
     names = [name for name, path in tower.tensor_paths().items() if own[path].requires_grad]
     return Trainable(

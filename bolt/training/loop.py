@@ -83,9 +83,9 @@ class ReferenceDeviations:
         gradient_scale: the factor of the mixed-precision scaler. Their code clips the gradient while it is still
             multiplied by this factor. So the norm after unscaling never exceeds ``clip_norm / gradient_scale`` (their
             aTLAS).
-        step_on_full_batches: whether only a full group of ``accumulate`` batches makes a step. The gradient of the
-            batches left at the end of an epoch is then added to the next epoch's first step. With fewer than
-            ``accumulate`` batches in an epoch, no step is ever made (their aTLAS).
+        step_on_full_batches: whether only a full group of ``accumulate`` batches makes a step. Batches that are left
+            over at the end of an epoch then make no step; the next step adds their gradient to its own. If a whole
+            epoch has fewer than ``accumulate`` batches, no step is ever made (their aTLAS).
         late_schedule: every learning rate takes effect one step late, and the first step has the full rate (their
             BOLT).
         equal_batches: under ``epoch_selection: best_train_loss``, the loss of an epoch is the mean over its batches. A
@@ -238,7 +238,10 @@ def fit(
 
 
 def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -> float:
-    """Return the learning rate of step ``step``, counted from 0 over all epochs."""
+    """Return the learning rate of step ``step``, counted from 0 over all epochs.
+
+    ``late``: see ``late_schedule`` of :class:`ReferenceDeviations`.
+    """
     if recipe.schedule == "halving":
         return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)
     total = recipe.epochs * steps_per_epoch

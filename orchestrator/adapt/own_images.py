@@ -189,7 +189,7 @@ def _stamp(request: Request, name: str, parts: Mapping[str, Path]) -> str:
     said = [options.templates, options.mirrorable, options.exclude_broken]
     if options.reading != UPRIGHT:
         said.append([options.reading.bands, options.reading.range])
-    if options.words is not None:  # otherwise the digest equals the one that versions before ``--words`` made
+    if options.words is not None:  # without words, the digest is the one that versions before ``--words`` made
         said.append(file_digest(options.words) if options.words.is_file() else "")
     if name != request.name:
         said.append(name)

@@ -120,7 +120,8 @@ def measure_candidates(
 def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCache, console: Console) -> Trial:
     """Build and read the folds one after the other; return the trial with its predictions.
 
-    If the candidate fails, or would need more than ``left`` seconds, the trial says why it is left out instead.
+    If the candidate fails, or would need more than ``left`` seconds, the trial has no predictions. It then says why the
+    candidate is left out.
     """
     folds = images.folds
     found: list[HeldOut] = []

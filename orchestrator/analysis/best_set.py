@@ -118,9 +118,10 @@ def best_set(
 
 
 def compare_datasets(differences_PD: Floats, confidence: float = CONFIDENCE) -> PairedTests:
-    """Return Student's t-test of each pair. The interval of a pair allows for skew if it shares 8 datasets or more.
+    """Return Student's t-test of each pair of methods.
 
-    NaN marks a dataset that a pair does not share. ``confidence``: the level of the intervals.
+    NaN marks a dataset that the two methods do not share. If they share 8 datasets or more, the interval of the pair
+    allows for skew. ``confidence``: the level of the intervals.
     """
     tests = paired_t_tests(differences_PD, confidence)
     return with_skew_intervals(tests, differences_PD, tests.n >= JOINT_FROM, confidence)
@@ -236,9 +237,9 @@ def more_seeds(
         differences_DS: the differences by dataset and seed; NaN if there is none.
 
     Returns:
-        ``None`` if the part between datasets is at least as large as the part between seeds, if it is too large to
-        settle the pair, or if more than ``LARGEST_COUNT`` further seeds are needed. Also ``None`` with fewer than
-        ``MIN_DATASETS`` datasets, or if no dataset has two seeds.
+        ``None`` if the part between datasets is at least as large as the part between seeds, or so large that no number
+        of seeds settles the pair. ``None`` also if more than ``LARGEST_COUNT`` further seeds are needed, if there are
+        fewer than ``MIN_DATASETS`` datasets, or if no dataset has two seeds.
     """
     seeds_D = np.isfinite(differences_DS).sum(axis=1)
     several = seeds_D > 1
@@ -293,6 +294,6 @@ def _score_array(scores: Sequence[Mapping[tuple[str, int], float]]) -> Floats:
 
 
 def mean_over_seeds(values: Floats) -> Floats:
-    """Return the mean over the last axis without NaN; NaN where every value is NaN."""
+    """Return the mean over the last axis, in which NaN does not count; NaN where every value is NaN."""
     n = np.isfinite(values).sum(axis=-1)
     return np.asarray(np.divide(np.nansum(values, axis=-1), n, out=np.full(n.shape, np.nan), where=n > 0))

@@ -131,5 +131,5 @@ def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
 
 
 def _skew_weight(n: Ints) -> Floats:
-    """Return the share of the sample skewness that corrections use."""
+    """Return the share of the sample skewness that corrections use: n / ``ALL_SKEW_FROM``, at most 1."""
     return np.asarray(np.minimum(n / ALL_SKEW_FROM, 1.0))

@@ -32,7 +32,7 @@ class RacedPlace:
     """The race of one place, with the names of its methods and its cells.
 
     Attributes:
-        methods: labels. ``race`` refers to a method by its position here.
+        methods: labels of the methods. ``race`` refers to a method by its position in this tuple.
         cells: the cell at each (method, dataset, seed) position. A method without seeds has one cell for all seeds.
     """
 

@@ -102,7 +102,7 @@ class TestViewFeatures(OfTestSplit):
 
     @property
     def whole(self) -> Images:
-        """The test images from which the crops are taken: in their own size, but large images are stored smaller."""
+        """The test images from which the crops are taken. Large images are scaled down; others keep their size."""
         return Images(self.dataset, "test_whole", self.image_size)
 
     @property

@@ -39,8 +39,8 @@ class Images(ArtifactSpec):
 
     Attributes:
         split: ``test`` and ``validation`` hold a part of the data at the tower's resolution. ``train`` and
-            ``test_whole`` hold the training and test images for random crops: in their own size, but large images are
-            stored smaller.
+            ``test_whole`` hold the training and test images for random crops. Large images are scaled down
+            (:data:`~orchestrator.datasets.images.SHORT_SIDE_CAP`); others keep their size.
         image_size: the side of the tower's input in pixels, and the way to resize an image to it.
     """
 

@@ -205,7 +205,7 @@ def _architecture(entry: BackboneEntry) -> str:
 
 
 def _weights(entry: BackboneEntry) -> str:
-    """Return the weights file, or the tag that open_clip lists."""
+    """Return the path of the weights file or, if there is no file, open_clip's tag of the weights."""
     return str(weights_path(entry) or entry.weights.pretrained)
 
 

@@ -115,7 +115,7 @@ class ArtifactSpec(ABC):
         """Return the estimated size in the store, in bytes."""
 
     def gflops(self, catalog: Catalog) -> float:
-        """Return the estimated number of operations, in 10^9, that a build runs in the backbone."""
+        """Return the estimated number of operations that a build runs in the backbone, in units of 10^9."""
         return 0.0
 
     def gpu_mib(self, catalog: Catalog) -> float | None:

@@ -33,9 +33,7 @@ from orchestrator.util.identity import ADDED_LATER
 
 @dataclass(frozen=True)
 class SupportImages(ArtifactSpec):
-    """The labelled images of the largest support, k images of each class.
-
-    They have their own size, but large images are stored smaller.
+    """The labelled images of the largest support: k images of each class, of which large ones are scaled down.
 
     In a nested draw, the images for a smaller k are among those for a larger k, so cells of every smaller k read this
     artifact too. With any other draw, only cells of this k read it.

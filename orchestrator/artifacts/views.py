@@ -36,7 +36,7 @@ class Views:
     Attributes:
         light: whether crops keep nearly the whole image, as for fine-tuning sources.
         mirror: whether half of the crops are mirrored.
-        smallest: the least share of an image that a crop keeps, unless ``light`` is set.
+        smallest: the least share of an image's area that a crop keeps, unless ``light`` is set.
     """
 
     light: bool = False

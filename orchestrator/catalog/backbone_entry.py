@@ -66,7 +66,8 @@ class BackboneEntry(StrictModel):
         timm: whether the tower is timm's vision transformer (SigLIP, PE-Core, EVA-02), whose tensors have timm's names.
         trainable_text: whether the text side is a causal transformer of open_clip, which methods can differentiate.
         mean, std: normalisation per channel, for pixels in [0, 1]; left out if the model states them.
-        gflops_per_image: 10^9 floating-point operations of one forward pass; a multiply-add counts as two.
+        gflops_per_image: number of floating-point operations of one forward pass, in units of 10^9. A multiply-add
+            counts as two.
         parameters: number of parameters of the image tower.
         precision: number format of the weights, which are loaded as float32. A grid's ``precision`` is the number
             format of the arithmetic.

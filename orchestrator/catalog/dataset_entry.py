@@ -221,10 +221,10 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """Return the folder of a dataset's files: the folder that its route names, or else ``data_root/<name>``.
+    """Return the folder of a dataset's files, which its route names; ``data_root/<name>`` if the route names none.
 
-    If the route names several folders, return the first under the data root that has the needed files, or else the
-    first that exists.
+    If the route names several folders, return the first one that has the needed files. If none has them, return the
+    first one that exists, or the first one of all if none exists.
     """
     route, root = entry.route, data_root or Path()
     if isinstance(route, DasslRoute):

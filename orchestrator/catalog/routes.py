@@ -199,9 +199,9 @@ class DasslRoute(StrictModel):
 
 
 def _first_listed(folder: Path, files: Sequence[str]) -> str:
-    """Return the path of the first image in a split file; ``.`` if there is none.
+    """Return the path of the first image that a split file lists; ``.`` if no such path can be read.
 
-    The path shows whether the images are beside the split file, as in a few code bases.
+    In a few code bases the images are beside the split file. Then this path leads to an image there.
     """
     try:
         with open(folder / files[0], encoding="utf-8") as stream:

@@ -34,7 +34,7 @@ class TextSizes:
 
     @property
     def gflops_per_prompt(self) -> float:
-        """10^9 floating-point operations of one prompt's forward pass; a multiply-add counts as two."""
+        """Floating-point operations of one prompt's forward pass, in units of 10^9. A multiply-add counts as two."""
         tokens = min(PROMPT_TOKENS, self.context_length)
         return 2 * self.layers * tokens * (12 * self.width**2 + 2 * tokens * self.width) / 1e9
 

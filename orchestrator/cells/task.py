@@ -144,7 +144,7 @@ def _unlabelled(inputs: CellInputs) -> Unlabelled | None:
     """Return the target's test images without labels; ``None`` if the method gets a support or uses no images.
 
     View 0 of an image is the evaluation view, at the tower's input size. The other views are random crops. They are cut
-    from the artifact ``whole_test_images``, which has the test images in their own size, but large ones smaller.
+    from the artifact ``whole_test_images``, in which large images are scaled down and others keep their size.
     """
     artifacts, loaded = inputs.artifacts, inputs.loaded
     if inputs.track.gives_support or not inputs.method.uses_support:

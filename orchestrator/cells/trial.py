@@ -88,7 +88,7 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
     try:
         loaded = artifact_cache(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
-        if cell.sources:  # the cell reads some of the directions and sums of task vectors
+        if cell.sources:  # the cell reads some of the spectra; all are checked
             addresses += tuple(loaded.store.addresses("spectra"))
     except Exception:  # the cell has failed with the same error, which the caller records
         return False

@@ -66,8 +66,8 @@ class SourceRecipe:
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
         """Return this recipe with its number of epochs set for a dataset.
 
-        A number that the recipe has already is kept. Otherwise the number is ``fine_tune_epochs``, from the catalog. If
-        that is ``None``, the number makes at least ``DEFAULT_STEPS`` steps.
+        If the recipe has a number already, the number is kept. If not, ``fine_tune_epochs`` from the catalog is taken.
+        If that is ``None``, the number is just large enough for ``DEFAULT_STEPS`` steps.
         """
         if self.epochs is not None:
             return self

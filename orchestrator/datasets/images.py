@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from bolt.clip.augment import Box
 
 SHORT_SIDE_CAP = 2
-"""Limit of a stored training image's shortest side, in multiples of the tower's image size."""
+"""Largest short side of an image that is stored for random crops, in multiples of the tower's image size. An image with
+a longer short side is scaled down to this."""
 
 
 def capped_pixels(image: Image.Image, short_side: int | None) -> NDArray[np.uint8]:

@@ -54,7 +54,7 @@ def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
 
 
 def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
-    """Draw characters. A label is a character, kind or ink, as the task asks. All else in a picture is random."""
+    """Draw characters. Labels decide their character, kind or ink, whichever the task asks for. All else is random."""
     n = len(labels)
     things = glyphs.roll(rng, n, task.kinds)
     if task.palette == "printed":

@@ -133,7 +133,7 @@ def _abandon() -> None:
     """Kill the Ray processes that this process started, because Ray's shutdown hangs."""
     import ray
 
-    atexit.unregister(ray.shutdown)  # else the interpreter would call the shutdown again when it ends
+    atexit.unregister(ray.shutdown)  # if registered, it would be called again when the interpreter ends
     with contextlib.suppress(Exception):  # private names
         from ray._private import worker
 

@@ -171,14 +171,17 @@ def read_autoscaler_limits(gcs_address: str) -> Resources:
 
 
 def limits_from_config(config: dict[str, Any]) -> Resources:
-    """Return the limits in the autoscaler's configuration, as ``ray up`` has completed it."""
+    """Return the most CPUs and the most GPUs that all nodes but the head can have together.
+
+    ``config``: the autoscaler's configuration, as ``ray up`` has completed it.
+    """
     head = config.get("head_node_type")
     node_types = [node for name, node in config["available_node_types"].items() if name != head]
 
     def total(resource: str) -> float:
-        """Return the most of a resource that all nodes but the head can have together.
+        """Return the largest amount of a resource that all nodes but the head can have together.
 
-        The number of nodes is limited for each type of node and for the cluster.
+        The number of nodes has a limit for each type of node, and another one for the whole cluster.
         """
         sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
         nodes_left, amount = int(config.get("max_workers", 0)), 0.0

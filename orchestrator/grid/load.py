@@ -40,7 +40,7 @@ class Grid:
         datasets: the datasets whose images are read: targets, scored datasets, and the datasets of source models that
             are fine-tuned here.
         labels: cell -> the name of its method in reports: the label after ``as``, the method's name, or
-            ``name[setting=value]``, with what else tells the cells of a row apart (``labels_of``).
+            ``name[setting=value]``. If two different measurements would share a name, it gets a suffix (``labels_of``).
         smallest_difference: the smallest difference between two methods that matters, in points of the metric.
         saves: the kind of cost that is compared when the cheapest of the best methods is recommended. Methods that
             need no source models come first, whatever they cost.

@@ -136,7 +136,7 @@ class FieldLocations:
 def select_cells(
     cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf, option: str = "--only "
 ) -> tuple[Cell, ...]:
-    """Return the cells that match every key in ``options``: cells that have one of the values given for the key.
+    """Return the cells that match every key in ``options``. A cell matches if it has one of the key's values.
 
     A method without a support has neither k nor seed. Its cells pass every filter on the seed and, on tracks that have
     a k, every filter on k. Thus baselines stay beside the methods that they are compared with.

@@ -202,7 +202,7 @@ class _WithoutValues(TorchFunctionMode):
 
 
 def gflops_per_image(tower: ImageTower) -> float:
-    """Return the floating-point operations of one image's forward pass in 10^9. A multiply-add counts as two.
+    """Return the floating-point operations of one image's forward pass, in units of 10^9. A multiply-add counts as two.
 
     Matrix products, attention and convolutions are counted. Everything else is below one per cent.
     """

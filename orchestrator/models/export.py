@@ -39,7 +39,8 @@ COMPARED_IMAGES = 16
 """Number of test images whose logits are compared after a model is read back."""
 
 LOGIT_TOLERANCE = 1e-5
-"""Largest difference of logits between a model read back and the one in memory, relative to the largest logit."""
+"""Largest allowed difference between the logits of a model in memory and of the same model read back, relative to the
+largest logit."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS
 
 WINDOW = 20
-"""The mean duration of a group is over about this many of the last measurements, because machines change."""
+"""About how many of the last measurements count for the mean duration of a group. Older ones fade, because machines
+change."""
 
 T = TypeVar("T")
 
@@ -153,19 +154,19 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
 
 
 def same_but_seed(cell: Cell) -> Hashable:
-    """Return a key that is equal for cells that differ only in the seed (group 1)."""
+    """Return a key that is equal for cells that differ only in the seed: group 1 at the top of this file."""
     return cell.backbone.name, cell.track, cell.method, cell.domain, cell.dataset.name, cell.shots
 
 
 def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
-    """Return the keys of groups 1 to 3."""
+    """Return the keys of a cell's groups 1 to 3, which the top of this file lists."""
     shared = cell.backbone.name, cell.track
     return same_but_seed(cell), (*shared, cell.method, cell.domain), (*shared, cell.method.name)
 
 
 @lru_cache(maxsize=4096)
 def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
-    """Return the keys of groups 3 to 7."""
+    """Return the keys of a cell's groups 3 to 7, which the top of this file lists."""
     groups = [
         ("track, backbone, method", track, backbone, method),
         ("backbone, method", backbone, method),

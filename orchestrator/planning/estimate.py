@@ -24,7 +24,7 @@ is used."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
-    """Return the 10^12 operations a second of the slowest of ``gpus`` in its default precision.
+    """Return the speed of the slowest of ``gpus`` in its default precision, in 10^12 operations a second.
 
     By default, ``gpus`` are those of this machine. Without a GPU, or if one is of an unknown kind, the speed is assumed
     to be ``GPU_TFLOPS``.

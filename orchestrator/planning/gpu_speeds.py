@@ -25,7 +25,7 @@ class GpuKind:
     """One kind of GPU.
 
     Attributes:
-        peaks: precision -> 10^12 operations a second of dense matrix products (no sparsity, sums in float32).
+        peaks: precision -> speed of dense matrix products (no sparsity, sums in float32), in 10^12 operations a second.
             Precisions that the GPU's tensor cores lack are left out.
         source: the document that states the peaks.
     """
@@ -78,7 +78,7 @@ def find_gpu(name: str) -> GpuKind:
 
 
 def sustained_tflops(gpu: GpuKind, precision: Precision, gflops_per_image: float) -> float:
-    """Return the 10^12 operations a second that a GPU sustains in a tower of ``gflops_per_image``, in one precision.
+    """Return the speed that a GPU sustains in a tower of ``gflops_per_image``, in 10^12 operations a second.
 
     :data:`SUSTAINED_SHARES` has the share of the peak for three towers. Between two of them, the share is interpolated
     in the logarithm of the operations. Beyond the smallest and the largest tower, the share is constant.

@@ -227,8 +227,10 @@ def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
     """Return cells sorted by backbone, domain, dataset, method and seed, so that a worker rarely loads things again.
 
     All cells of a method on a dataset share the values that the method computes from the sources. All k of a seed share
-    the images of the support. On a dataset, methods that train a tower come first. Of a seed, large k come first.
-    Otherwise a worker could end with a long cell while the others wait.
+    the images of the support.
+
+    Among the methods on a dataset, those that train a tower come first. Among the cells of a seed, large k come first.
+    If these long cells came last, a worker could end with one of them while the others wait.
     """
 
     def key(cell: Cell) -> tuple[str, str, str, bool, str, str, int, int, str]:

@@ -261,12 +261,12 @@ def remaining(whole: Prediction, age: float, share_done: float | None = None) ->
 def slowdown(measured: float, running: Iterable[tuple[float, float]]) -> float:
     """Return the factor by which work takes longer than predicted, at least 1.
 
-    The factor comes from pieces that have already run longer than predicted. Predictions learn only from pieces that
-    have ended, and cells may run for minutes before the first one ends.
+    Predictions learn only from pieces that have ended, and cells may run for minutes before the first one ends. So
+    pieces under way raise the factor as soon as they have run longer than predicted.
 
     Args:
-        measured: seconds of the pieces that have ended, in total. Predictions have learned from these pieces, so these
-            seconds also count as their predicted seconds.
+        measured: seconds that the pieces that have ended took in total. Predictions have learned from these pieces, so
+            each is taken to have run exactly as long as predicted.
         running: age and predicted duration of each piece under way, in seconds.
     """
     pairs = [(age, whole) for age, whole in running if whole > 0]

@@ -119,7 +119,10 @@ class Snapshot:
 
     @property
     def has_estimate(self) -> bool:
-        """Whether measurements support the estimate. An assumed speed can be wrong by a factor of ten."""
+        """Whether work is left and at least ``MEASURED_SHARE`` of its estimate rests on measurements.
+
+        The rest of an estimate rests on an assumed speed, which can be wrong by a factor of ten.
+        """
         return self.left and self.measured >= MEASURED_SHARE
 
     @property

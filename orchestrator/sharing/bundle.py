@@ -270,7 +270,7 @@ def _read_manifest(content: bytes) -> dict[str, Any]:
 def _manifest(plan: Plan) -> dict[str, Any]:
     """Return the manifest without the list of files.
 
-    ``measured_with`` has each combination of commit, packages, device and threads once.
+    Its entry ``measured_with`` lists the combinations of commit, packages, device and threads, each once.
     """
     fields, grid = ("commit", "dirty", "versions", "device", "threads"), plan.grid
     measured_with = dict.fromkeys(

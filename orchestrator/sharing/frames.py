@@ -164,7 +164,9 @@ def check_finished(done: Collection[Result], grid: str, store: Store) -> None:
 def result_rows(
     grid: str, settings: RunSettings, overrides: Sequence[str] = (), metric: MetricName | None = None
 ) -> tuple[list[Row], str]:
-    """Return the rows of a grid's finished cells, and what is to say about results that are not among them, or ``""``.
+    """Return the rows of a grid's finished cells, and a sentence about results that are not among them.
+
+    The sentence is about damaged results and those without a score; it is empty if there are none.
 
     ``overrides``: values of ``--set``; ``metric``: by default the metric of the grid or, if it has none, of each track.
 

@@ -122,7 +122,7 @@ def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _equal(stored: Any, computed: Any) -> bool:
-    """Return whether two values are equal, or equal up to rounding. The numbers of a CSV file are texts."""
+    """Return whether two values are equal. Numbers may differ by rounding; in a CSV file, they are texts."""
     if stored == computed:
         return True
     try:

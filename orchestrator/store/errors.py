@@ -105,7 +105,7 @@ def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:
 
 
 def _code(error: BaseException) -> str:
-    """Return the server's error code, or the name of the error's class."""
+    """Return the server's error code or, if there is none, the name of the error's class."""
     for cause in (error, error.__cause__):
         response = getattr(cause, "response", None)
         if isinstance(response, dict) and isinstance(code := response.get("Error", {}).get("Code"), str):

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 _CONVERTED_AT_ONCE = {"cpu": 2**20}
-"""Device type -> how many numbers of half-precision task vectors are converted at once to the precision in which
-:class:`Composition` computes its sums. 2^20 converted numbers fit into the cache of a CPU."""
+"""Device type -> how many numbers are converted at once. Task vectors in half precision are converted to the precision
+in which :class:`Composition` computes its sums. 2^20 converted numbers fit into the cache of a CPU."""
 _CONVERTED_AT_ONCE_ELSEWHERE = 2**24
 
 

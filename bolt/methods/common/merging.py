@@ -67,7 +67,7 @@ class MergingSettings(Checked):
 def adapt_by_merging(
     task: Task, settings: MergingSettings, merge: Callable[[Sources], Mapping[str, Tensor]]
 ) -> Adapted:
-    """Add an update to the frozen tower, at the most accurate scale on the support; ties go to the smallest.
+    """Add an update to the frozen tower, at the scale that is most accurate on the support (at a tie, the smallest).
 
     Args:
         merge: sources -> the update. The update may depend on the sources, the frozen tower and the settings only.

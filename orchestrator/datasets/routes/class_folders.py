@@ -84,7 +84,7 @@ def refuse_untested(train: Iterable[str], test: Iterable[str], folder: Path) -> 
 
 
 def held_instead(folder: Path) -> str:
-    """Return lines that count the files and folders in a folder that are not used, by kind."""
+    """Return lines that say how many files and folders of each kind inside ``folder`` are not used."""
     unused = Counter[str]()
     deque(iterate_images(folder, unused), maxlen=0)
     return "\n  ".join(unused_lines(unused))

@@ -169,10 +169,10 @@ def paths_and_labels(
 ) -> tuple[list[str], list[str]]:
     """Return the path and the label of each image.
 
-    ``names``: ``path`` and ``label`` -> the name of the column that holds it. If ``names`` lacks one of them, its
-    column is called ``path`` or ``label`` itself. There is one exception: ``names`` lacks ``label`` and the table has a
-    column of 0 and 1 for each class (see :func:`marked_classes`). Then the label of a row is the name of the column in
-    which the row has a 1.
+    ``names`` maps ``path`` and ``label`` to the names of their columns. If it lacks one of these two keys, the column
+    has the same name as the key. There is one exception: ``names`` lacks ``label`` and the table has a column of 0 and
+    1 for each class (see :func:`marked_classes`). Then the label of a row is the name of the column in which the row
+    has a 1.
 
     Raises ``UserError`` for a missing column, a table without rows and an empty field.
     """

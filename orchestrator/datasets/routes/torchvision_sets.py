@@ -34,7 +34,8 @@ ARRAY_PICKLE = frozenset(
 def read_torchvision(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:
     """Read a class of ``torchvision.datasets`` whose ``root`` is ``folder``.
 
-    The class is opened once for every set of arguments in the route. A part joins the images of all its sets.
+    For each part, the route has one or more sets of arguments. The class is opened once with each set, and the images
+    of a part's sets are joined.
 
     Raises ``UserError`` for a class that torchvision does not have, and for files that are missing or unreadable.
     """

@@ -44,7 +44,7 @@ def roll(rng: KeyedRandom, n: int, kinds: tuple[Kind, ...] = KINDS) -> Glyphs:
 
 
 def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
-    """Return the share of each pixel that is covered by the character of the picture: (n, 32, 32), in [0, 1]."""
+    """Return, for each pixel of a picture, the share that the character covers: (n, 32, 32), in [0, 1]."""
     n = len(glyphs.character)
     tile = glyph_atlas.printed()[glyphs.face, glyphs.character][:, None]
     x, y = grid()

@@ -140,10 +140,10 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         """Do nothing: :meth:`on_trial_result` has received the cell's result."""
 
     def _retry_with_more(self, trial: Trial, problem: str) -> bool:
-        """Start a cell that ran out of memory once more, with a whole GPU or with all CPUs of the largest node.
+        """Start a cell again that ran out of memory: with a whole GPU, or with all CPUs of the largest node.
 
-        Returns ``False``, without a new start, if the cell was started again for lack of memory before, or if it had
-        the whole GPU or all of these CPUs already.
+        A cell is started again for lack of memory only once, and not if it had the whole GPU or all of these CPUs
+        already. In both cases, returns ``False`` and starts nothing.
         """
         number, request = trial.config["cell"], _request(trial)
         if problem == "gpu_memory":

@@ -167,9 +167,9 @@ class ComparisonGroup:
 
     @cached_property
     def scored_on_other_images(self) -> tuple[str, ...]:
-        """The methods that were scored on another number of images than most methods.
+        """The methods that, on any test split, were scored on more or fewer images than most methods.
 
-        Some protocols hold test images out for some methods.
+        The numbers differ because some protocols hold test images out for some methods.
         """
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for row in self.rows:

@@ -95,7 +95,7 @@ class GridResults:
         return tuple(series for series in self.verdicts if _place(series) == group.key)
 
     def verdict_title(self, series: VerdictSeries) -> str:
-        """Return the title of a series: like the title of a group, and the dataset if the verdicts are about one.
+        """Return the title of a series: the title of its group, and the dataset if the verdicts are about a single one.
 
         If the series has no domain, the title has ``all domains`` in its place.
         """

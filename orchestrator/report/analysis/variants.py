@@ -34,7 +34,7 @@ class Variant:
     random_sources: bool
 
     def differences(self, other: Variant) -> list[str]:
-        """Return the names of the settings that differ, with ``SOURCES`` if the sources do."""
+        """Return the names of the settings that differ, and ``SOURCES`` if the sources differ."""
         keys = sorted(self.settings.keys() | other.settings.keys())
         names = [key for key in keys if self.settings.get(key) != other.settings.get(key)]
         return names + [SOURCES] * ((self.rule, self.sources) != (other.rule, other.sources))
@@ -66,7 +66,7 @@ def variants_of(grid: GridResults, group: ComparisonGroup) -> dict[str, list[Var
         by_method.setdefault(cell.method.name, []).append(variant)
     for name, variants in by_method.items():
         variants.sort(key=lambda variant: variant.label != name)
-        # The first variant uses all sources, not a few that the grid names. So their number is a numeric setting.
+        # The first variant uses all sources, not a few named ones, so its number of sources is a numeric setting.
         variants[0] = replace(variants[0], random_sources=True)
     return {name: variants for name, variants in by_method.items() if len(variants) > 1}
 

@@ -34,7 +34,7 @@ be read on both."""
 def drawn_ks(group: ComparisonGroup) -> list[int]:
     """Return every k for which accuracies by dataset are drawn.
 
-    These are 4 and 16, as far as the group has them. For a group that has neither, it is the largest k.
+    Of 4 and 16, those that the group has are drawn. If it has neither, its largest k is drawn.
     """
     return [k for k in group.ks if k in _DRAWN_KS] or [group.ks[-1]]
 

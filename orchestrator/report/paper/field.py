@@ -265,7 +265,7 @@ def _metric_of(row: Row) -> tuple[Metric, str]:
 def _halves(
     scores: Mapping[Place, Mapping[tuple[int, str], Scores]], place: Place, line: tuple[int, str]
 ) -> list[Scores]:
-    """Return base and new accuracies if ``line`` has their harmonic means; empty if it has another metric."""
+    """Return the base and the new accuracies of a line of harmonic means; empty for a line of another metric."""
     setting, metric, backbone = place
     return [scores[setting, half, backbone][line] for half in ("base", "new")] if metric == "H" else []
 

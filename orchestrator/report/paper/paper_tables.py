@@ -266,7 +266,7 @@ class _TableBuilder:
         return replace(entry, footnotes=",".join(map(self.footnotes.letter, notes)))
 
     def _note(self) -> str:
-        """Write how to read the table."""
+        """Return the note below the table, which says how to read it."""
         note = "Accuracy in per cent."
         if self.protocol is not None:
             std = "; deviations stand in the CSV" if self.hide_std else ", ± sample standard deviation"
@@ -307,7 +307,8 @@ def _dataset_table(
 ) -> Table:
     """Return the table of one domain.
 
-    ``measured``: the paper's (backbone, dataset) -> accuracy measured here; empty for the printed numbers alone.
+    ``measured``: (backbone, dataset), by their names in the paper -> the accuracy that was measured here. If it is
+    empty, the table has the printed numbers alone.
     """
     published = [row for row in published_datasets() if row.domain == domain]
     backbones = list(dict.fromkeys(row.backbone for row in published))

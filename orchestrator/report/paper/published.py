@@ -161,7 +161,7 @@ def published_accuracy(
     Args:
         track, domain, method: names as in grid files.
         backbone, dataset: names in the paper's tables (``published_as`` in the catalog); ``None`` if they have none.
-        shots: the cell's k; the track says under which k the paper prints the accuracy.
+        shots: the cell's k. On some tracks, the paper prints the accuracy under another k (``Track.published_shots``).
     """
     if backbone is None or dataset is None:
         return None

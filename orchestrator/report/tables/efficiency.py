@@ -21,7 +21,7 @@ _REFERENCES = 3
 
 
 def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table | None:
-    """Make the table of methods x (Pareto frontiers that the method is on, mean, costs) at one k.
+    """Make the table of each method's Pareto frontiers (those that it is on), mean and costs at one k.
 
     ``None`` if fewer than two methods have a mean.
     """
@@ -62,9 +62,9 @@ def frontier_table(grid: GridResults, group: ComparisonGroup, k: int) -> Table |
 
 
 def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | None:
-    """Make the table of methods x references: with how many images per class a reference has a method's score.
+    """Make the table of methods x references: how many images per class a reference needs for a method's score.
 
-    A method's score here is its score at the largest k. The references are methods that may be the best. ``None`` if no
+    The score of a method is the one at the largest k. The references are methods that may be the best. ``None`` if no
     number can be given.
     """
     last = group.ks[-1]

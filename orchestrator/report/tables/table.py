@@ -25,7 +25,8 @@ class Entry:
         gain: difference to zero-shot, in points.
         digits: decimals of the deviation and the gain.
         remark: printed beside the number, for example ``n = 1`` if it is a mean over fewer seeds than its neighbours.
-        highlight: whether the number is the best or the second best of those it is compared with.
+        highlight: ``best`` or ``second`` if the number is the best or the second best of those that it is compared
+            with; empty for all others.
         tooltip: the text that the page shows while the pointer is on the entry.
         colour: colour of the square before a method's name.
         selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
