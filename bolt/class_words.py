@@ -117,8 +117,9 @@ def _decoded(name: str) -> str:
 def _without_numbers(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the texts without numbers that only count the classes, and a note on each guess: ``12_cat -> cat``.
 
-    A number is dropped on a guess if all classes have different numbers that do not run from 0 or 1 without a gap, and
-    this number neither begins with 0 nor has a point behind it.
+    A number surely counts if it begins with 0 (``01_cat``), if a point follows it (``7.cat``), or if the numbers of all
+    classes run from 0 or 1 without a gap. Any other number is a guess: it is dropped if every class has a different
+    number and no hyphen follows. :func:`class_words` says which numbers always stay.
     """
     found = [_NUMBERED.fullmatch(text) for text in texts]
     rests = Counter(match[3].casefold() for match in found if match)

@@ -31,7 +31,7 @@ _IN_SHARDS = {
     "*.distcp": "join its shards: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER NEW.pt",
     "zero_to_fp32.py": "join the shards of DeepSpeed with its zero_to_fp32.py",
 }
-"""Pattern of a file in a folder of sharded weights, which FSDP and DeepSpeed write -> what makes one file of them."""
+"""Pattern of a file -> how to join the sharded weights in a folder with such a file. FSDP and DeepSpeed write them."""
 
 
 class UnreadableCheckpoint(ValueError):

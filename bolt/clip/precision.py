@@ -80,7 +80,10 @@ def training_step(precision: Precision | None, device: torch.device) -> Iterator
 
 @contextmanager
 def _float32_products(used: Precision) -> Iterator[None]:
-    """Compute float32 products on a GPU in TF32 or, for ``float32``, without rounding their factors."""
+    """Set how a GPU multiplies float32 numbers in the ``with`` block.
+
+    If ``used`` is ``float32``, the factors are not rounded. Otherwise they are rounded to TF32.
+    """
     cudnn: Any = torch.backends.cudnn
     products, convolutions = torch.backends.cuda.matmul, cudnn.conv
     before = products.fp32_precision, convolutions.fp32_precision

@@ -102,10 +102,10 @@ def file_activation(file: Path, architecture: str, asked: bool | None = None) ->
 def preprocessing(config: Mapping[str, Any], model: str, weights: str | Path) -> dict[str, Any]:
     """Return the preprocessing that the weights need: ``resize``, ``interpolation``, ``mean`` and ``std``.
 
-    A value that equals CLIP's own is left out. For a pre-trained tag, open_clip lists the values. For a file,
-    ``open_clip_config.json`` or a configuration of transformers' processor beside the file states them. If all are
-    missing, a value is used if all tags of the architecture share it. open_clip itself takes OpenAI's values for any
-    file, which is wrong for SigLIP.
+    A value that equals CLIP's own is left out. For a pre-trained tag, open_clip has the values. For a file, they are in
+    ``open_clip_config.json`` beside the file or, without it, in the configuration of a transformers processor. If
+    neither exists, the values that all pre-trained tags of the architecture share are used. open_clip itself takes
+    OpenAI's values for any file, which is wrong for SigLIP.
 
     Args:
         config: open_clip's configuration of the model.

@@ -72,7 +72,7 @@ def channel_similarity(head_CD: Tensor, keys_ND: Tensor, onehot_NC: Tensor) -> T
 
 
 def best_channels(head_CD: Tensor, similarity_D: Tensor, share: float, weights: tuple[float, float]) -> Tensor:
-    """Return the numbers (q,) of the channels with the highest scores, best first; all channels for a single class."""
+    """Return the indices (q,) of the channels with the highest scores, best first; all channels for a single class."""
     classes, width = head_CD.shape
     if classes < 2:
         return torch.arange(width, device=head_CD.device)

@@ -56,7 +56,7 @@ class CoOpSettings(CoopTrainingSettings):
             ``context_tokens``.
         class_specific: whether every class has a context of its own.
         class_position: where the class name stands: ``end``, ``middle`` or ``front``.
-        epochs: by default 50 if no class has more than one image, 100 up to four, else 200.
+        epochs: by default 50 if no class has more than one image, 100 if none has more than four, else 200.
         batch_size, learning_rate, weight_decay: hyperparameters of SGD with momentum. The weight decay is an L2
             penalty.
         views: augmented views that the epochs cycle through.

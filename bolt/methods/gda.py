@@ -204,10 +204,10 @@ def best_alpha(text_NC: Tensor, gaussians_NC: Sequence[Tensor], labels_N: Tensor
 
 
 def alpha_of_share(text_NC: Tensor, gaussian_NC: Tensor, share: float) -> float:
-    """Return the alpha with which the spread of the Gaussian's logits is ``share`` times the spread of the text's.
+    """Return the alpha for which the spread of ``alpha * gaussian_NC`` is ``share`` times the spread of ``text_NC``.
 
-    The spread is the standard deviation over the classes, averaged over the images. Return 0 if the Gaussian's spread
-    is zero, or if there is a single class.
+    The spread of logits is their standard deviation over the classes, averaged over the images. Return 0 if the spread
+    of ``gaussian_NC`` is zero, or if there is a single class.
     """
     text, gaussian = (float(logits.double().std(dim=1, correction=0).mean()) for logits in (text_NC, gaussian_NC))
     return share * text / gaussian if gaussian > 0 else 0.0

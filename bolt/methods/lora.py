@@ -81,7 +81,7 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
                 tensor.data.mul_(math.sqrt(tensor.shape[1] / settings.rank))  # bound 1 / sqrt(r), not 1 / sqrt(n)
     for name in unfrozen:
         tower.get_parameter(path[name]).requires_grad_()
-    tower.train()  # only the adapters' dropout depends on the mode
+    tower.train()  # training mode, which matters only to the adapters' dropout
     steps = itertools.count()
 
     def encode(images_B3SS: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class KernelRidge:
     """Kernel ridge regression of residuals for one beta. One decomposition of the kernel matrix serves every lambda.
 
     Attributes:
-        residuals_nC: Y - g(S), the labels of the rows minus the logits of the text head without its scale.
+        residuals_nC: Y - g(S): the one-hot labels of the rows, minus the cosines of the rows to the text head.
     """
 
     def __init__(self, rows_nD: Tensor, residuals_nC: Tensor, beta: float) -> None:

@@ -79,7 +79,7 @@ def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
 
 
 def adapt(task: Task, settings: TaskResSettings) -> Adapted:
-    """Train the residual on the text head's embeddings, which are first multiplied by the length of raw ones."""
+    """Train the residual on the text head's embeddings, scaled to the usual length of raw embeddings."""
     return train_residual(task, settings, text_length(settings, task.head_CD.shape[1]) * task.head_CD)
 
 

@@ -72,7 +72,7 @@ class LowestEntropies:
 
     Attributes:
         capacity: how many entropies a class keeps.
-        entropies: class -> the entropies that it keeps; an entropy's index is the image's row in the class.
+        entropies: class -> the entropies that it keeps, in the order of the class's rows in the cache.
     """
 
     capacity: int

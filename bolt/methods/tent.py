@@ -73,7 +73,7 @@ def minimise_entropy(
     """Take one step of Adam on the mean entropy of every batch.
 
     Args:
-        logits_of: numbers of test images (B,) -> logits (B, C), differentiable in ``parameters``.
+        logits_of: indices of test images (B,) -> logits (B, C), differentiable in ``parameters``.
         order: ``order(epoch)`` -> the test images in the order in which they come, (N,).
         make: makes the method's result from the current parameters.
 

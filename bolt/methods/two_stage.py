@@ -87,9 +87,9 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
-    """Return the classifier features (B, D) -> ``logit_scale * cos(feature, row)``, (B, C), for all rows of the head.
+    """Return the classifier that maps features (B, D) to ``logit_scale * cos(feature, row of the head)``, (B, C).
 
-    The rows can have any length.
+    The rows of the head can have any length.
     """
     return lambda features_BD: (
         logit_scale * F.normalize(features_BD.to(head_CD), dim=-1) @ F.normalize(head_CD, dim=-1).T
@@ -99,7 +99,7 @@ def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tens
 def _after(task: Task, epochs: int) -> Task:
     """Return the task of a stage that begins after ``epochs`` epochs.
 
-    Epoch e of the stage has the views, the order and the number of epoch ``epochs + e``.
+    Epoch e of the stage reads the views and the order of epoch ``epochs + e``, and reports under that number.
     """
     support = replace(
         task.support,

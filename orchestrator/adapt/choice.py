@@ -72,10 +72,10 @@ def choose(correct: Sequence[NDArray[np.bool_] | None], folds: int) -> Choice:
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:
-    """Return how much higher, on average, the best candidate's accuracy is on drawn images than on images not drawn.
+    """Return by how much the accuracy on the images of the choice overstates the best candidate, from 0 to 1.
 
-    In each draw, the best candidate is the one with the highest accuracy on the drawn images. The result is a
-    difference of accuracies, from 0 to 1.
+    Images are drawn at random many times. In each draw, the candidate with the highest accuracy on the drawn images is
+    the best. The result is its accuracy on the drawn images minus that on the other images, averaged over the draws.
     """
     candidates, images = correct_MN.shape
     if candidates == 1:

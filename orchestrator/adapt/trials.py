@@ -135,7 +135,7 @@ def _measured(trial: Trial, images: OwnImages, left: float, loaded: ArtifactCach
         predicted, seconds = loaded.get(spec)
         found.append(predicted)
         spent += seconds
-        remaining = seconds * (folds - fold)  # the time of the other folds, and of adapting to all images at the end
+        remaining = seconds * (folds - fold)  # for the folds left, and for adapting to all images at the end
         if spent + remaining > left and fold + 1 < folds:
             why = f"a fold took {human_duration(seconds)}, and {human_duration(remaining)} more did not fit"
             return replace(trial, seconds=spent, left_out=why)

@@ -90,7 +90,10 @@ def best_set(
     tests = compare_datasets(differences_PD)
 
     def more(place: int, rivals: int) -> tuple[int | None, int | None]:
-        """Return how many more datasets and how many more seeds would settle the pair at ``place``, as estimates."""
+        """Return two estimates: how many more datasets, and how many more seeds, would settle the pair at ``place``.
+
+        An estimate is ``None`` if :func:`more_datasets` or :func:`more_seeds` has none.
+        """
         difference, deviation, n = float(tests.difference[place]), float(tests.deviation[place]), int(tests.n[place])
         settings = {"significance": significance_per_pair(rivals), "smallest_difference": smallest_difference}
         return (

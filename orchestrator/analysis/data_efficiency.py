@@ -42,12 +42,13 @@ def images_to_reach(ks: Ints, scores_KN: Floats, target_N: Floats) -> Images | N
     """Return the k, with an interval, at which a method's mean score equals the mean of ``target_N``.
 
     Args:
-        ks: the k of the method, increasing.
+        ks: the values of k at which the method was measured, increasing.
         scores_KN: the method's scores on each dataset at each k; higher is better.
         target_N: scores to reach on the same datasets.
 
     Returns:
-        ``None`` with fewer than two k, too large a step between two of them, or fewer than five datasets.
+        ``None`` with fewer than two values of k, with too large a step from one to the next, or with fewer than five
+        datasets.
     """
     if len(ks) < 2 or (ks[1:] > WIDEST_STEP * ks[:-1]).any() or len(target_N) < MIN_DATASETS:
         return None

@@ -103,9 +103,10 @@ def accuracy_of_surest(answers: Answers, share: float) -> float:
 
 
 def share_at_95(answers: Answers) -> float:
-    """Return the largest share of images of which at least 95 % are classified correctly.
+    """Return the largest share of images, per cent, of which at least 95 % are classified correctly.
 
-    Images are taken by decreasing probability, and equally probable images together.
+    The share takes the images of highest probability first. Images of equal probability are in it together or not at
+    all.
     """
     totals, hits = _by_probability(answers)
     reached = np.flatnonzero(hits.cumsum() >= WANTED * totals.cumsum())

@@ -253,7 +253,10 @@ def best_set_on_dataset(
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
     def more(place: int, rivals: int) -> tuple[int | None, None]:
-        """Return an estimate of the further seeds that settle the pair at ``place``; ``None`` for ``more_seeds``."""
+        """Return the estimated number of further seeds that settle the pair at ``place``, and ``None``.
+
+        ``None`` stands for ``more_seeds``, which only a comparison over several datasets has.
+        """
         pair = parts[place]
         return pair.more_seeds(significance_per_pair(rivals), smallest_difference / 100) if pair else None, None
 

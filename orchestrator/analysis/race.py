@@ -163,7 +163,7 @@ def race(
             true everywhere.
         smallest_difference: in points; methods that differ by less are level.
         looks: by default :func:`planned_looks`.
-        spending: how much of the level is spent up to each look.
+        spending: share of the information at a look -> share of the significance level that is spent after that look.
     """
     methods, datasets, seeds = scores_MDS.shape
     looks = looks or planned_looks(datasets, seeds)

@@ -127,7 +127,8 @@ _WORDS = {
     "memory": ("needs no memory", "needs {} times less memory"),
     "parameters": ("has no trainable parameters", "has {} times fewer trainable parameters"),
 }
-"""Kind of cost -> how an advantage is described: if the method has no such cost, and if it costs less than a rival."""
+"""Kind of cost -> two texts about the advantage over a rival: for a method without this cost, and for a method that has
+less of it."""
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ _TITLE_AND_HINT = {
     "train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
     "test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
     "validation": ("decoded validation parts", "the protocol's validation: drawn or none"),
-    "test_whole": ("test splits near their own size", "fewer datasets of the tta track"),
+    "test_whole": ("test splits for random crops", "fewer datasets of the tta track"),
 }
 
 

@@ -290,7 +290,7 @@ class ArtifactCache:
             found: Value = values[key]
             return found
         while values and len(values) >= size:
-            values.popitem(last=False)  # first, because memory may not have room for the old and the new value
+            values.popitem(last=False)  # before the new value is made: memory may not have room for both
         made = make()
         if size:
             values[key] = made

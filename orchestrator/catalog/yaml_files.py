@@ -48,9 +48,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
     def construct_int64(self, node: yaml.Node) -> int:
-        """Return an integer. Raises an error for a number beyond 64 bits, and for a text that has two meanings.
+        """Return an integer. Raises an error for a number beyond 64 bits, and for a text such as ``010`` or ``1:30``.
 
-        Without the limit, a message could not show the number: Python refuses to print more than 4,300 digits.
+        Such a text has two meanings (:data:`_TWO_MEANINGS`). Without the limit of 64 bits, a message could not show the
+        number: Python refuses to print more than 4,300 digits.
         """
         if _TWO_MEANINGS.match(str(node.value)):
             raise yaml.constructor.ConstructorError(

@@ -1,4 +1,4 @@
-"""Memory of one cell: the measured peak, and the limit to its share of a GPU."""
+"""Measures the peak memory of a cell, and limits the cell to its share of a GPU's memory."""
 
 from __future__ import annotations
 

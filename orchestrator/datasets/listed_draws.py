@@ -80,9 +80,9 @@ def _pair(fields: Any) -> tuple[str, int]:
 def _positions(rows: list[tuple[str, int]], part: Part, path: Path) -> NDArray[np.int64]:
     """Return the positions in ``part`` of the images in ``rows``. ``path``: the file that lists them.
 
-    A listed path means the image whose path in the dataset's folder is the end of the listed path. Code bases name the
-    folder of images differently. So an image is also found by its path without the first folder, unless another image
-    then has the same path.
+    A listed path ends with the path of its image in the dataset's folder; other folders may stand before it. Code bases
+    give the first folder of the images different names. So a listed path may also end with the image's path without its
+    first folder, unless two images have the same path then.
     """
     pieces_of = [PurePosixPath(part.origin(i)).parts for i in range(len(part))]
     shorter = Counter(pieces[1:] for pieces in pieces_of)

@@ -95,9 +95,9 @@ def refetch_hint(entry: DatasetEntry) -> str:
 
 
 def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
-    """Return ``0``, ``1``, ... as the class names of data whose files name no classes.
+    """Return ``0``, ``1``, ... in place of class names, for data whose files number the classes but do not name them.
 
-    Raises ``UserError`` if the catalog entry names no classes either.
+    Raises ``UserError`` if the catalog entry has no class names either.
     """
     if entry.class_names is None:
         what = "the labels are numbers, and no file names the classes"

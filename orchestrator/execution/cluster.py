@@ -1,4 +1,4 @@
-"""Connect to Ray for a block: start an instance on this machine, or join a running cluster."""
+"""Connect to Ray for a ``with`` block: start an instance on this machine, or join a running cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.execution.process import delay_interrupt, environment_variable
 from orchestrator.util.scratch import ScratchFolder
 
 SHUTDOWN_SECONDS = 20.0
-"""How long Ray's shutdown may take before this process leaves without it."""
+"""How long Ray's shutdown may take. After that, this process kills the Ray processes that it started."""
 
 LOOPBACK = "127.0.0.1"
 

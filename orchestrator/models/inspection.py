@@ -109,8 +109,8 @@ class CellInspection:
         splits: the predictions on each test split of the cell.
         rivals: results of other methods on the same task, the most accurate first.
         labels: cell id -> label of the method, for the cell and its rivals.
-        coefficients: name of a weight matrix -> its coefficients before training, or ``None`` if they are unknown, and
-            its coefficients after training, each (r,). Empty for methods without coefficients.
+        coefficients: name of a weight matrix -> its coefficients before and after training, each (r,). Those before
+            training are ``None`` if they are unknown. Empty for methods without coefficients.
         overlap: ``None`` for methods without sources.
     """
 

@@ -66,7 +66,7 @@ def artifact_work(address: str, gflop: float) -> Work:
 
 @dataclass
 class _RecentMean:
-    """A running mean of the durations in a group."""
+    """A running mean of the durations of a group of similar work."""
 
     count: float = 0.0
     seconds: float = 0.0
@@ -101,7 +101,7 @@ class CostModel:
             self.learn_memory(result.cell, held_mib(result))
 
     def work(self, cell: Cell) -> Work:
-        """Return the work of a cell: its groups of similar cells, its k and its operations."""
+        """Return the work of a cell: the groups of similar cells that it belongs to, its k and its operations."""
         gflop = self.gflops_of(cell)
         return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
 

@@ -60,9 +60,10 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
     "tf32": (0.16, 0.20, 0.34),
     "bfloat16": (0.10, 0.19, 0.23),
 }
-"""The share of the peak that batches of 32 images sustain while the GPU computes, for the three towers, on an H200 with
-torch 2.11. The shares of B/32 and B/16 were measured in BOLT's training step. For L/14 the forward pass was measured,
-and the float32 share is that of B/16. A smaller GPU is kept busy by less work, so it sustains at least these shares."""
+"""The speed that an H200 with torch 2.11 sustained while it computed batches of 32 images, as a share of its peak, for
+each of the three towers. The shares of B/32 and B/16 were measured in BOLT's training step. For L/14 the forward pass
+was measured, but its float32 share is that of B/16. Less work keeps a smaller GPU busy, so a smaller GPU sustains at
+least these shares."""
 
 
 def find_gpu(name: str) -> GpuKind:

@@ -66,7 +66,7 @@ class Packing:
         return None if held is None else held + CONTEXT_MIB
 
     def share(self, cell: Cell) -> float:
-        """Return the share of a GPU that a cell asks for, from its predicted memory or else assumed."""
+        """Return the share of a GPU that a cell asks for. If its memory cannot be predicted, a share is assumed."""
         mib, gpu_mib = self.memory_mib(cell), self.gpu_mib
         if mib is not None and gpu_mib is not None:
             share = smallest_share(mib * HEADROOM, gpu_mib)
@@ -104,5 +104,5 @@ class Packing:
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:
-    """Return the smallest share of a GPU with this much memory; 1 if no share has it."""
+    """Return the smallest of :data:`SHARES` that has ``mebibytes`` on a GPU of ``gpu_mib`` MiB; 1 if none has."""
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)

@@ -46,9 +46,9 @@ def plan_record(plan: Plan, store: Store, disk_budget: int | None, gpu: GpuKind 
 
 
 def race_record(plan: Plan, store: Store, gpu: GpuKind | None) -> dict[str, Any]:
-    """Return the fewest cells and GPU-hours that a race of the plan takes, and the number of its places.
+    """Return the number of places that have a race, and the fewest cells and GPU-hours that all these races take.
 
-    Each place (a track, protocol, backbone, domain and k) has its own race.
+    A place is a track, protocol, backbone, domain and k.
     """
     first = raced_plan(plan, store)
     return {

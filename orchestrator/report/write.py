@@ -111,7 +111,7 @@ def drawing(grid: GridResults, processes: int) -> Iterator[Callable[[], dict[Com
 def _processes(grid: GridResults) -> int:
     """Return how many other processes draw the figures.
 
-    Below 2, this process draws them itself. It draws the figures of a small report faster than others would start.
+    Below 2, this process draws them itself: for a small report, starting other processes would take longer.
     """
     drawn = sum(not group.of_changed_protocol for group in grid.groups)
     return min(_MOST_PROCESSES, usable_processors(), drawn // _GROUPS_PER_PROCESS)

@@ -98,9 +98,9 @@ def write_listing(
 
 
 def namesake(source: str, settings: RunSettings) -> str:
-    """Return the path of another grid file with this grid's name, if the last run under this name was of that file.
+    """Return the path of the grid file that was last run under this grid's name, if it is not this grid's own file.
 
-    Otherwise return ``""``. ``source``: the name or path of this grid.
+    Return ``""`` if it is, if the file is gone, or if no run is known. ``source``: the name or path of this grid.
     """
     with contextlib.suppress(OSError, ValueError, UserError):
         listing = GridListing.model_validate_json(Store(settings.store_url).files.read(_name(source)))

@@ -176,7 +176,7 @@ class Store:
     def _set_aside(self, cell_id: str) -> None:
         """Rename a damaged result, so that its cell is unfinished."""
         self._results.pop(cell_id, None)
-        with suppress(OSError):  # another process has done so, or the store is only read
+        with suppress(OSError):  # another process has renamed it, or this one may not write
             self.files.move(f"results/{cell_id}.json", f"results/{cell_id}.json.damaged")
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:

@@ -67,8 +67,8 @@ class BackgroundTracker:
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
         """Let the thread write the queued runs and end, and wait for it at most ``timeout`` seconds.
 
-        If MLflow cannot be reached, the thread tries once more. Returns one line about runs that were not written, or
-        ``""`` if all were written or are left to ``sync``.
+        If MLflow cannot be reached, the thread tries once more. Returns one line if errors or the time limit kept runs
+        from being written, and ``""`` otherwise. A long queue is left to ``sync``, which is no error.
         """
         self._closing.set()
         self._queue.put(None)

@@ -116,9 +116,9 @@ def read_wnid_folders(entry: DatasetEntry, folder: Path) -> tuple[list[str], dic
 
 
 def wnid_part(classes: ImagesOfClass, folder: Path) -> Part:
-    """Make a part of class folders that are named by WordNet ids; labels are 0 to 999.
+    """Make a part from class folders that are named by WordNet ids. Labels are 0 to 999.
 
-    ``folder``: the dataset's folder. Raises ``UserError`` for a folder that is none of ImageNet's 1,000 classes.
+    ``folder``: the dataset's folder. Raises ``UserError`` for an id that is none of ImageNet's 1,000 classes.
     """
     index = {wnid: label for label, wnid in enumerate(wnids())}
     if unknown := [images[0].parent for name, images in classes.items() if name not in index]:

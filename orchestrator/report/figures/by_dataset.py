@@ -19,9 +19,9 @@ _DRAWN_KS = (4, 16)
 _PER_LINE = 6
 """Number of datasets side by side."""
 MOST_DOTTED = 12
-"""The most methods that are drawn as dots. For more methods, a map of gains is drawn."""
+"""The largest number of methods that are drawn as dots. For more methods, a map of gains is drawn."""
 MOST_SPOKES = 40
-"""The most test splits of a radar. With more, their names overlap."""
+"""The largest number of test splits in a radar. The names of more would overlap."""
 _WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
 """Inches: width of the dots' figure, its right margin, and the distance between two plots side by side."""
 _METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
@@ -42,7 +42,7 @@ def drawn_ks(group: ComparisonGroup) -> list[int]:
 def accuracy_by_dataset(grid: GridResults, group: ComparisonGroup, k: int) -> FigureFile | None:
     """Draw accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map.
 
-    ``None`` for a k that is not drawn.
+    ``None`` if ``k`` is not among :func:`drawn_ks`.
     """
     if k not in drawn_ks(group):
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.models.inspection import Overlap
 
 MOST_CLASSES = 60
-"""The most classes of a confusion matrix that is drawn. A table lists the largest entries of any matrix."""
+"""The largest number of classes with a drawn confusion matrix. A table lists the largest entries of any matrix."""
 _PALE_TO_PURPLE = ("#f5f4f2", "#3b2a7d")
 _TRAINED = "#d55e00"
 _CURVE_TITLES = {"train_loss": "training loss", "accuracy": "test accuracy (%)"}

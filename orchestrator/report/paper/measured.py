@@ -68,7 +68,7 @@ class Measured:
         return any(row.protocol != self.protocol for row in rows)
 
     def parts(self, position: Position) -> list[Position]:
-        """Return the positions of all numbers in the mean at ``position``; without a mean there, ``position`` alone."""
+        """Return the positions of the numbers that ``position`` averages; ``position`` itself if it is no mean."""
         if position.dataset != AVERAGE:
             return [position]
         backbones = paper_backbones() if position.backbone == MEAN_BACKBONE else (position.backbone,)

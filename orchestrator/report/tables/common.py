@@ -52,7 +52,7 @@ def mean_entry(group: ComparisonGroup, method: str, k: int, *, raced: bool = Fal
     """Return the entry of a method's mean over datasets at one k, with its gain over zero-shot.
 
     If no seed has every dataset, the entry is a dash with the number of measured datasets. After a race (``raced``),
-    the mean over the measured datasets follows the dash. It is only a text, so tables do not sort by it.
+    the mean over the measured datasets follows the dash as plain text, so tables do not sort by it.
     """
     fixed, mean = method in group.fixed, group.mean(method, k)
     missing = f"{group.measured_tests(method, k)} datasets"
