@@ -73,7 +73,8 @@ class Reading:
     Attributes:
         upright: whether photographs are turned by their EXIF orientation.
         bands: numbers, from 1, of the red, green and blue bands, or of one grey band; ``None`` for an RGB or grey file.
-        range: the values that become black and white; ``None`` for the range of the number format.
+        range: the value that becomes black, and the value that becomes white. With ``None``, they are the ends of the
+            number format's range.
 
     Raises:
         ValueError: if there are neither one nor three bands, or if the range does not ascend.
@@ -88,7 +89,8 @@ class Reading:
             raise ValueError("bands must be three numbers (red, green, blue) or one (grey), from 1, such as 4,3,2")
         if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
             raise ValueError(
-                "a range must be the value that becomes black and a larger one that becomes white, such as 0,3000"
+                "a range must be two values, such as 0,3000: the value that becomes black, and the larger value that "
+                "becomes white"
             )
 
 
@@ -99,10 +101,10 @@ class ReadAs(NamedTuple):
     """How an image was read.
 
     Attributes:
-        turned: whether the EXIF orientation asks for a turn, which is not always applied.
+        turned: whether the EXIF orientation asks for a turn. A reading that is not ``upright`` ignores it.
         remarks: notes on the parts of the file that are not used.
-        low, high: the least and the greatest value of the pixels, if ``white`` is 255. Otherwise the 0.5 % and the
-            99.5 % quantile of the stored values.
+        low, high: the least and the greatest value of the pixels, if ``white`` is 255. With any other ``white``, the
+            0.5 % and the 99.5 % quantile of the stored values.
         white: the value that is white in the file's number format.
     """
 
@@ -166,7 +168,7 @@ def _open(source: ImageSource, reading: Reading) -> Image.Image:
     remarks: tuple[str, ...]
     if isinstance(source, Image.Image):
         source.load()  # turns a TIFF
-        if _INFO in source.info:  # the image was read before, so its values are 0 to 255
+        if _INFO in source.info:  # this function has made the image, so its values are 0 to 255 already
             reading = replace(reading, bands=None, range=None)
         image, remarks = source, ()
     else:

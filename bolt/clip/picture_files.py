@@ -87,7 +87,7 @@ def load_picture(source: PictureFile) -> tuple[Image.Image | None, tuple[str, ..
 
 
 def _kind_of(content: bytes) -> str:
-    """Return what kind of file this is, or that Pillow cannot read it. Pillow has not recognised the file."""
+    """Return, for a file that Pillow has not recognised, a sentence on what it is, or that Pillow cannot read it."""
     found = (what for pattern, what in _OTHER_KINDS if re.search(pattern, content[:200], re.DOTALL))
     return next(found, "Pillow cannot read this kind of file")
 

@@ -4,7 +4,8 @@ Weights, gradients, optimisers, text heads and losses are float32 in every forma
 float32 products to 10 bits of mantissa; NVIDIA GPUs have it since Ampere. ``bfloat16`` runs a tower under autocast. By
 default, a GPU that has TF32 computes in TF32, and any other device in float32.
 
-The context managers of this module change global switches of PyTorch for GPUs only, and restore them.
+The context managers of this module change global switches of PyTorch only for a GPU, and set them back at the end of
+the block.
 """
 
 from __future__ import annotations

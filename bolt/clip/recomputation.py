@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RECOMPUTED_FROM = 2**20
-"""Least count of numbers in ``x`` for which :func:`linear_after` computes ``module(x)`` again. At ViT-B/32 this takes
-2 % of a training step, and saves two fifths of the memory of the step's activations. In the demo's small tower it would
-take 10 % of a step."""
+"""If ``x`` has at least this many numbers, :func:`linear_after` computes ``module(x)`` again in the backward pass. At
+ViT-B/32 this takes 2 % of a training step, and saves two fifths of the memory of the step's activations. In the demo's
+small tower it would take 10 % of a step."""
 
 
 def linear_after(module: nn.Module, x: Tensor, linear: nn.Module) -> Tensor:

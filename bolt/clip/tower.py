@@ -202,7 +202,7 @@ class ImageTower(nn.Module):
         names = self.tensor_paths()
         wanted = {names[name] for name in trainable}
         shared = {id(tensor): tensor for name, tensor in self.named_parameters() if name not in wanted}
-        clone = copy.deepcopy(self, memo=shared)  # deepcopy shares the tensors in its memo
+        clone = copy.deepcopy(self, memo=shared)  # deepcopy does not copy what its memo holds
         for name, tensor in clone.named_parameters():
             tensor.requires_grad_(name in wanted)
         return clone

@@ -78,7 +78,7 @@ def minimise_entropy(
 
     Args:
         logits_of: ``logits_of(rows)`` -> logits (B, C) of these images under the composed weights.
-        order: ``order(step)`` -> the rows of both batches of a step, one batch after the other.
+        order: ``order(step)`` -> the rows of a step, which are two batches, one after the other.
         report, precision: see :func:`bolt.training.loop.fit`; an epoch is one step.
 
     Raises:

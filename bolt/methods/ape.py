@@ -87,7 +87,7 @@ def image_weights(head_Cq: Tensor, keys_Nq: Tensor, labels_N: Tensor, gamma: flo
 
 
 def refine(cache: FeatureCache, settings: ApeSettings) -> FeatureCache:
-    """Return the cache with the best channels alone, and with a weight for each image."""
+    """Return the cache, reduced to the best channels and with a weight for each image."""
     head_CD, keys_ND, onehot_NC = (part.double() for part in (cache.head_CD, cache.keys_ND, cache.values_NC))
     weights = settings.similarity_weight, settings.variance_weight
     similarity_D = channel_similarity(head_CD, keys_ND, onehot_NC)

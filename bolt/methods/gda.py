@@ -76,7 +76,8 @@ from bolt.util.ranges import AtLeast1, Checked, NotNegative
 ALPHAS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 """The official candidates for alpha."""
 _ENOUGH = 3
-"""If a class has fewer images, alpha is also chosen by leave-one-out with P fitted to all images."""
+"""If a class has fewer images than this, leave-one-out is done twice: with P fitted without the image, and with P
+fitted to all images."""
 _NUMBERS = 2**23
 """Leave-one-out takes the images in blocks. The tensors of a block hold about this many numbers (64 MiB)."""
 _NO_VARIANCE = 1e-12

@@ -40,7 +40,7 @@ from bolt.training.loop import Curve, PlainRecipe
 from bolt.util.ranges import AtLeast1, Checked, Positive
 
 _WATCHED_BATCHES = 4
-"""Number of last batches whose predicted classes ``details`` count."""
+"""``details`` say how many classes are predicted in the last batches. This is the number of these batches."""
 
 
 @dataclass(frozen=True)

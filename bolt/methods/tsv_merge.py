@@ -45,7 +45,7 @@ def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
 
 
 def directions_of_each(settings: object, width: int, sources: int) -> int:
-    """Return how many directions of each source the largest matrices need: those whose min(m, n) is ``width``."""
+    """Return how many directions of each source are used in the largest matrices, whose min(m, n) is ``width``."""
     return max(1, width // sources)
 
 

@@ -84,7 +84,7 @@ def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tu
 
 
 def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> ScaledProjection:
-    """Return the untrained change of a weight matrix (m, n): zero. ``a`` and ``b`` are the whole random matrices."""
+    """Return the change of a weight matrix (m, n), which is zero before training. ``a``, ``b``: the random matrices."""
     m, n = weight.shape
     scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device)
     scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device)

@@ -91,7 +91,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
 
 
 def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
-    """Return the files of a model's ``adapter`` form without basis: name -> content. ``bolt.json`` is last.
+    """Return name -> content of the files that save a model as an ``adapter`` without its basis; ``bolt.json`` is last.
 
     Return ``None`` if the tensors together exceed ``max_bytes``. Raises the errors of :func:`save`.
     """

@@ -108,10 +108,10 @@ def choose_threshold(notes: Mapping[str, Any], accuracy: float) -> Threshold:
 
 
 def _lowest(pairs: list[tuple[float, bool]], accuracy: float) -> Threshold | None:
-    """Return the last threshold that passes the test before one fails; ``None`` if there is none.
+    """Return the lowest threshold that passes the test together with all tested thresholds above it; else ``None``.
 
-    Thresholds are tested from the highest score down. Thresholds that too few images reach are skipped: they would fail
-    even if all predictions were correct.
+    Thresholds are tested from the highest score down, until one fails. Thresholds that too few images reach are not
+    tested: they would fail even if all predictions were correct.
     """
     from scipy.special import betainc
 

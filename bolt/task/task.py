@@ -102,7 +102,10 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the names with the templates ``prompts``. Sentences per class are replaced by :data:`PROMPTS`."""
+        """Return the names with the templates ``prompts``.
+
+        ``prompts`` can also be a mapping: the sentences of each class. The templates are then :data:`PROMPTS`.
+        """
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 
 
@@ -119,7 +122,7 @@ class Task:
         dataset: name of the target, which methods use in seeds only.
         seed: seed of the support draw.
         report: a method calls ``report(epoch, metrics)`` after each training epoch, with numbers to plot.
-        unlabelled: the test images without labels, on the test-time tracks, where the support is empty; else ``None``.
+        unlabelled: the test images without labels on a test-time track, where the support is empty; ``None`` on others.
         oracle: ``oracle(adapted)`` -> the accuracy (per cent) of a method's result on the target's test split; ``None``
             unless the protocol has a switch that selects on the test split.
         after_epoch: a method calls ``after_epoch(epoch, make)`` after each training epoch; ``make()`` returns the

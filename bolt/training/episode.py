@@ -89,7 +89,7 @@ def twice_differentiable(tower: ImageTower) -> ImageTower:
     ``torch.nn.attention.sdpa_kernel``.
     """
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
-    shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy shares the tensors in its memo
+    shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy does not copy what its memo holds
     for module in shared_tower.modules():
         if isinstance(getattr(module, "activation", None), QuickGELU):
             module.activation = _PlainQuickGELU()

@@ -97,7 +97,9 @@ def meta_learn(
     trained = dict(tower.named_parameters())
     fused = fused_on_gpu(backbone.device)
     optimiser: torch.optim.Optimizer
-    if recipe.variant == "reptile":  # the gradient is theta - F(theta), so a plain step moves towards F(theta)
+    if recipe.variant == "reptile":
+        # The gradient is theta - F(theta), where F(theta) are the parameters after the inner steps. So a plain step
+        # moves towards F(theta).
         optimiser = torch.optim.SGD(trained.values(), lr=recipe.outer_rate, fused=fused)
     else:
         optimiser = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0, fused=fused)

@@ -45,7 +45,7 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
     """
     ranked_NC = probabilities_NC.sort(dim=0, descending=True, stable=True).indices
     trusted_N = torch.zeros_like(probabilities_NC[:, 0], dtype=torch.bool)
-    # The ranks are descending, because a slice of the last k entries would take all entries if k is 0.
+    # The most probable images come first. If they came last, the slice would be ``[-per_class:]``. For 0 it takes all.
     trusted_N[ranked_NC[:per_class].flatten()] = True
     return trusted_N
 

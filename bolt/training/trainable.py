@@ -23,7 +23,8 @@ class Trainable:
         parameters: the leaf tensors to train.
         current: makes a plain, frozen tower with the current parameters.
         classify: raw features -> logits, (B, C); the frozen text head by default.
-        classifier: makes the result's classifier from the current parameters; ``None`` if it is ``classify`` itself.
+        classifier: makes the classifier of the result from the current parameters. With ``None``, the classifier of the
+            result is ``classify``.
         loss: ``loss(images, labels)`` -> the mean loss of normalised images (B, 3, S, S) with labels (B,). By default
             the cross-entropy of ``classify(encode(images))``. Training on unlabelled images has a loss of its own.
     """

@@ -59,7 +59,7 @@ class HeldOut(NamedTuple):
     Attributes:
         rows_N: the row of each image in the support.
         positions_N: the position of each image in the training split.
-        correct_N: whether the image's class was predicted.
+        correct_N: whether the true class of the image was predicted.
         probabilities_NC: the predicted probability of each class.
     """
 
@@ -69,7 +69,7 @@ class HeldOut(NamedTuple):
     probabilities_NC: NDArray[np.float32]
 
     def scores_without(self, repeated: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the highest probability of each image and whether its class was predicted.
+        """Return, for each image, its highest probability and whether its true class was predicted.
 
         An image whose position in the training split is in ``repeated`` is a copy of another image and is left out.
         """

@@ -17,9 +17,10 @@ Ablation = tuple[str, str, str, str, str]
 
 
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
-    """Return the ablations: labels whose datasets are only a part of the datasets of another label of their method.
+    """Return the ablations.
 
-    Labels are compared within a track, protocol, backbone and domain. ``labels``: the label of every cell, by its id.
+    A label is an ablation if another label of the same method has all of its datasets and more. Labels are compared
+    within a track, protocol, backbone and domain. ``labels``: the label of every cell, by its id.
     """
     datasets: dict[tuple[str, str, str, str, str], dict[str, set[str]]] = {}
     for cell in cells:
@@ -53,9 +54,10 @@ def base_protocol(name: str, present: Iterable[str]) -> str | None:
 
 
 def changed_places(places: Iterable[Place]) -> frozenset[Place]:
-    """Return the places with a changed protocol whose base was measured on the same track, backbone and domain.
+    """Return the places that have a changed protocol, if the base of this protocol was measured too.
 
-    If the base was measured only on other tracks, backbones or domains, the protocol counts as unchanged.
+    The base must have been measured on the same track, backbone and domain. If it was measured only on others, the
+    protocol counts as unchanged.
     """
     protocols: dict[tuple[str, str, str], set[str]] = {}
     every = set(places)

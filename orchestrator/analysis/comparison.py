@@ -296,8 +296,8 @@ def make_comparison(
         tests: the tests of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
         usable_P: the pairs with enough data for a test. Other pairs keep their difference and n, without an interval.
         eliminated: the excluded methods, as :func:`eliminate` returns them.
-        more: (position of a pair in ``tests``, number of rivals in the best set) -> ``more`` and ``more_seeds`` of the
-            pair.
+        more: computes the fields ``more`` and ``more_seeds`` of a :class:`Pair`, from the pair's position in ``tests``
+            and the number of rivals that each method has in the best set.
         skewed_M: the methods whose exclusion is doubtful unless its p-value is very small; by default none.
         raced: whether a race excluded the methods.
     """

@@ -49,7 +49,8 @@ from orchestrator.store.predictions import StoredPredictions
 MIN_IMAGES = 2
 
 Correct = NDArray[np.bool_] | Floats
-"""Whether each test image was classified correctly, or its contribution to balanced accuracy, (N,) or (S, N)."""
+"""For each test image, whether it was classified correctly or, for balanced accuracy, its contribution to that. The
+shape is (N,), or (S, N) for S seeds."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,10 @@ class VarianceParts:
         share = np.divide(self.seed_part, whole, out=np.zeros_like(whole), where=whole > 0)
 
         def reach(confidence: float, power: float) -> Floats:
-            """Return, for each number of seeds, how far a difference is from a limit that its interval just excludes.
+            """Return, for each number of seeds, how far from a limit a difference must be.
 
-            ``power``: the probability with which the interval then excludes the limit.
+            At that distance, the interval of the difference excludes the limit with the probability ``power``.
+            ``confidence``: the one-sided level of the interval.
             """
             quantile = t_quantile(confidence, share, seeds, self.images) + t_quantile(power, share, seeds, self.images)
             return np.asarray(quantile * np.sqrt(whole / (seeds * self.images)))

@@ -114,8 +114,8 @@ def skewness(tests: PairedTests, differences_PN: Floats) -> Floats:
 def hall_t(mean: Floats, squares: Floats, cubes: Floats, n: Ints) -> Floats:
     """Return Student's t with Hall's correction for skew: t + g t^2 / 3 + g^2 t^3 / 27 + g / 6.
 
-    Here g is the sample skewness, multiplied by the share that corrections use (``ALL_SKEW_FROM``) and divided by the
-    root of n. The arguments broadcast.
+    Here g is the sample skewness, divided by the root of n. For few datasets, only a share of it is used
+    (``ALL_SKEW_FROM``). The arguments broadcast.
 
     Args:
         mean, squares, cubes: means of a sample's values, of their squares and of their cubes. The squares must be of

@@ -36,8 +36,8 @@ RACE_LEVEL = 0.03
 """The significance level that all looks spend together. With many rivals, the looks are less correlated than
 :func:`_levels` assumes. So this level is below the 0.045 of a verdict."""
 SEED_PART = 0.5
-"""Assumed variance of a difference between seeds, divided by its variance between datasets. This ratio only decides how
-the level is distributed over the looks."""
+"""An assumed ratio: the variance of a difference between seeds, divided by its variance between datasets. It only
+decides how the level is distributed over the looks."""
 _GRID = 400
 """Number of points at which :func:`_levels` computes the density of random paths."""
 

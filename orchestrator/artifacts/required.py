@@ -30,7 +30,7 @@ COOP_SMALLEST_CROP = 0.08
 SHOTS_STEP = 16
 VIEWS_STEP = 20
 TEST_VIEWS_STEP = 16
-"""Steps for the numbers of shots, of views of a support image and of views of a test image. The number that a cell
+"""Steps for three numbers: the shots, the views per support image, and the views per test image. The number that a cell
 needs is rounded up to a multiple of the step, so that more cells share an artifact."""
 
 FEW_SHOTS = (1, 4)
@@ -116,7 +116,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     )
     crops = replace(views, light=False, smallest=COOP_SMALLEST_CROP)
     meta_start = None
-    if method.meta_recipe is not None:  # then the cell's sources are the datasets to meta-learn on
+    if method.meta_recipe is not None:  # such a method meta-learns on the datasets of the cell's sources
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = whole_test_images = None

@@ -375,7 +375,7 @@ def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     if cache.store.artifact(spec.address, spec.identity) is None:
         with cache.store.building(spec.address, spec.identity) as builder:
             spec.build(cache, builder)
-        return_freed_memory()  # otherwise the process would hold the memory of this build during the next one
+        return_freed_memory()  # so that the process does not hold it during the next build
     return spec.address
 
 

@@ -246,10 +246,11 @@ class SourceSet(Sources):
         return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """Return the stored sum that covers the cell's sources and the fewest others, with the list of these others.
+        """Return a stored sum that covers all sources of the cell, and the list of the other sources in the sum.
 
-        Return ``None`` if there is no such sum, or if each has at least as many others as the cell has sources. Then
-        adding the cell's task vectors is less work than subtracting the others.
+        Of several such sums, the one with the fewest other sources is returned. A sum with at least as many other
+        sources as the cell has sources is not used, because adding the cell's task vectors is then less work than
+        subtracting the others. ``None`` if no sum is left.
         """
         wanted, found = set(self._sources), []
         for stored in self._loaded.store.addresses("spectra"):

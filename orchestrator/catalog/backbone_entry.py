@@ -44,8 +44,8 @@ class Weights(StrictModel):
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
-"""Tags of weights that were trained with QuickGELU, to check a catalog entry without importing open_clip. When weights
-are loaded, the entry is compared with open_clip's own table."""
+"""Tags of weights that were trained with QuickGELU. With this list, a catalog entry is checked without importing
+open_clip. When the weights are loaded, the entry is compared with open_clip's own table."""
 
 
 class BackboneEntry(StrictModel):

@@ -83,5 +83,5 @@ def _quoted(value: Any) -> Any:
     try:
         plain = not isinstance(value, str) or parse_yaml(value, "") == value
     except UserError:
-        plain = False  # the text has special characters or two meanings
+        plain = False  # the reader refuses the text: it has special characters or two meanings
     return value if plain else DoubleQuotedScalarString(value)

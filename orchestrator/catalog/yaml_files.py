@@ -92,7 +92,7 @@ def parse_yaml(text: str, where: str) -> Any:
 def _check_size(text: str) -> None:
     """Raise ``yaml.YAMLError`` if a text nests too deeply, has an alias to itself, or holds too many values."""
     sizes: dict[str, int] = {}  # anchor -> number of values below it; 0 while its collection is open
-    open_: list[tuple[str | None, int]] = []  # each enclosing collection's anchor and number of values so far
+    open_: list[tuple[str | None, int]] = []  # for each enclosing collection, its anchor and its values so far
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, 1))

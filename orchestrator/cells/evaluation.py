@@ -23,8 +23,8 @@ from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, Stored
 from orchestrator.store.results import Evaluation
 
 KEPT_PREDICTIONS = 64
-"""Number of ``Predictions`` that a process keeps for other cells. It keeps those of the frozen backbone, and of towers
-that depend on the source models alone."""
+"""Number of ``Predictions`` that a process keeps, because other cells have the same predictions. They are those of the
+frozen backbone, and those of towers that depend on the source models alone."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def measure(cell: Cell, loaded: ArtifactCache) -> Measurement:
     inputs = CellInputs(cell, loaded)  # frees memory of earlier cells, so the peak is reset after it
     reset_peak_memory(loaded.device)
     curves: dict[str, list[float]] = defaultdict(list)
-    scoring_seconds = 0.0  # of scoring after the epochs; they do not count as training time
+    scoring_seconds = 0.0  # for scoring after epochs, which does not count as training
 
     def report(epoch: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

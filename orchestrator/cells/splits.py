@@ -122,8 +122,8 @@ def target_labels(inputs: CellInputs, images: Images) -> Tensor:
 def class_numbers(names: Sequence[str], target_names: Sequence[str]) -> list[int | None]:
     """Return the position of each name in ``target_names``; ``None`` for a name that is not there.
 
-    If classes have equal names, such as the two classes ``missile`` of ImageNet, the first gets the position of the
-    target's first, the second that of its second.
+    Classes can have equal names, such as the two classes ``missile`` of ImageNet. The first of them gets the position
+    of the first such name in ``target_names``, the second that of the second.
     """
     positions: dict[str, list[int]] = defaultdict(list)
     for position in reversed(range(len(target_names))):

@@ -35,7 +35,7 @@ TINT = 0.02
 three means."""
 
 ALIKE = 0.997
-"""Correlation at which two pictures with the same tint are always copies, however near the fifth nearest picture is.
+"""Two pictures with the same tint and at least this correlation are copies, even if the fifth nearest picture is near.
 
 A picture with five or more copies needs this limit, because its fifth nearest picture is itself a copy."""
 
@@ -44,7 +44,7 @@ MOST = 100_000
 
 NEIGHBOURS = 20
 BACKGROUND = 4
-"""Position, from 0, of the fifth nearest picture in a list of neighbours."""
+"""Position of the fifth nearest picture among the neighbours. The nearest one has position 0."""
 
 _FLAT = 2.0
 """Standard deviation, in grey levels, below which a picture is too plain to be recognised."""
@@ -142,10 +142,10 @@ def _crop_vectors(small: NDArray[np.generic], crop: tuple[float, float, float, f
 
 
 def _averages(start: float, stop: float, count: int) -> Floats:
-    """Return weights (count, SIDE) that scale a part of a row of ``SIDE`` pixels to ``count`` pixels.
+    """Return weights (count, SIDE) that resize a part of a row to ``count`` pixels. The row has ``SIDE`` pixels.
 
-    Each new pixel is the mean of the pixels that it covers. The part goes from ``start`` to ``stop``, as shares of the
-    row's length.
+    Each new pixel is the mean of the pixels that it covers. The part begins at ``start`` and ends at ``stop``, where 0
+    is the beginning of the row and 1 is its end.
     """
     edges = np.linspace(start, stop, count + 1) * SIDE
     low, high = edges[:-1, None], edges[1:, None]

@@ -96,7 +96,8 @@ def fetch_layout(
 def _entry(name: str, route: Mapping[str, Any], page: str) -> DatasetEntry:
     """Return a catalog entry with which a repository is fetched and read.
 
-    The two class names are placeholders. Without them, the reader would refuse labels that are numbers without names.
+    The entry has two placeholders as class names. Without any class names, the reader would refuse labels that are
+    numbers without names.
     """
     fields = {"title": name, "domain": "own", "prompts": "plain", "class_names": ["a", "b"], "classes": 2}
     sizes = {"train": 1, "test": 1}

@@ -22,7 +22,8 @@ RECORD = "bolt-dataset.json"
 """File name of the record that ``data prepare`` writes into a dataset's folder."""
 
 Fetched = tuple[str | None, dict[str, str]]
-"""The commit of a fetched repository, else ``None``; and name of each fetched file -> its checksum, ``sha256:...``."""
+"""A pair: the commit of the fetched repository, ``None`` if the files are from no repository; and name of each fetched
+file -> its checksum, ``sha256:...``."""
 
 State = Literal["drawn", "there", "other data", "partial", "missing"]
 
@@ -38,7 +39,7 @@ class Record(StrictModel):
     Attributes:
         date: when it was fetched, ISO 8601 in UTC.
         origin: the address or library that it was fetched from.
-        revision: the commit of a repository, else ``None``.
+        revision: the commit of the repository; ``None`` if it was not fetched from a repository.
         files: name of each fetched file -> its checksum.
         bytes: the size of the dataset's folder on the disk.
         differs: how the counts differ from the catalog's, a line for each difference.

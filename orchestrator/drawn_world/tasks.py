@@ -25,7 +25,7 @@ class Hand:
     tilt: tuple[float, float] = (-0.25, 0.25)
     """Rotation in radians."""
     size: tuple[float, float] = (0.75, 1.15)
-    """Height of the character. At 1, the font's em is 0.85 times as high as the picture."""
+    """Size of the character. At size 1, the font's em has 0.85 of the height of the picture."""
     shift: float = 0.16
     """Largest offset from the centre, as a share of half the picture's width."""
     clutter: tuple[float, float] = (0.0, 0.18)
@@ -134,13 +134,13 @@ _LAND_VARIANTS: tuple[AerialTask, ...] = (
     # ``aerial-land`` with other pictures: the scores on the two tasks differ by chance only.
     AerialTask("aerial-land-again", LAND),
     AerialTask("aerial-land-sketch", LAND, haze=0.35, rendition="sketch"),
-    # Other inks change colours, so scenes that only their colour identifies are left out.
+    # Other inks change the colours, so scenes that are known by their colour alone are left out.
     AerialTask(
         "aerial-land-poster",
         ("lake", "river", "road", "village", "warehouse", "railway", "orchard", "stadium"),
         rendition="poster",
     ),
-    # Clouds hide parts of a picture, so scenes that a single line identifies are left out.
+    # Clouds hide parts of a picture, so scenes that are known by a single line are left out.
     AerialTask(
         "aerial-land-cloudy",
         ("forest", "meadow", "desert", "village", "warehouse", "orchard", "beach", "stadium"),

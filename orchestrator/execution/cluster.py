@@ -60,7 +60,7 @@ def connect(
         if address is not None:
             stack.enter_context(environment_variables(token_mode()))  # Ray reads RAY_AUTH_MODE once, on its import
             check_address(address)
-        else:  # Ray reads this on its import: it then listens on the loopback interface only; see _start_instance
+        else:  # read by Ray on its import; with 0, Ray listens on the loopback interface only, see _start_instance
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         with contextlib.suppress(ImportError):  # a private switch: without it, Ray prints a paragraph for a dead worker
             from ray._private import worker

@@ -40,7 +40,8 @@ class ResolvedMethod:
         ref: the identity of the method, with the value of every setting.
         settings: the settings of the method, on the block's track.
         uses_sources: whether the method, with these settings, needs sources.
-        label: the label in the entry, else ``name[preset]`` if the entry selects a preset, else ``None``.
+        label: the label that the entry states. An entry without a label has ``name[preset]`` if it selects a preset,
+            and ``None`` if it does not.
         precision: the number format of the towers, if the entry states one.
         location: the location of the entry, for messages.
     """

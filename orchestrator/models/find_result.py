@@ -12,7 +12,7 @@ from orchestrator.util.errors import UserError, one_line, short_repr, shorten
 from orchestrator.util.units import listed
 
 NEAREST = 3
-"""Number of ids that are suggested instead of an unknown id."""
+"""Number of similar ids that a message suggests when an id is unknown."""
 
 
 def find_result(store: Store, wanted: str) -> Result:

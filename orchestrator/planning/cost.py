@@ -180,7 +180,8 @@ def _time_groups(track: str, backbone: str, method: str, counts_operations: bool
 def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:
     """Return the measurement of the first measured group, at the k nearest to ``shots``; ``None`` if none is measured.
 
-    The ratio of two k says how near they are. Of two equally near k, the larger one is taken.
+    How near a k is depends on its ratio to ``shots``: to 4, 8 is nearer than 1. Of two equally near k, the larger one
+    is taken.
     """
     for group in groups:
         if by_shots := table.get(group):

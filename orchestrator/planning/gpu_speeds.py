@@ -36,7 +36,7 @@ class GpuKind:
 
 
 def _kind(title: str, source: str, *peaks: float) -> GpuKind:
-    """Return a kind of GPU. ``peaks`` are in float32, tf32 and bfloat16, or in float32 alone."""
+    """Return a kind of GPU. ``peaks``: its peak speeds in float32, tf32 and bfloat16, or in float32 alone."""
     return GpuKind(title, dict(zip(PRECISIONS, peaks, strict=False)), source)
 
 

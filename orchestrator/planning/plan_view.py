@@ -90,7 +90,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     """
     size, note = _gpu(gpu_bytes)
     packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
-    # (label, backbone) -> the largest share that a cell asks for, and how many such cells fit on a GPU, as text
+    # (label, backbone) -> the largest share of a GPU that a cell asks for, and a text: how many such cells fit on a GPU
     held: dict[tuple[str, str], tuple[float, str]] = {}
     one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
     for cell in one_seed.values():

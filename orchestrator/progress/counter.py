@@ -71,12 +71,12 @@ class ProgressCounter:
 
     Args:
         cells: the cells that will run, in that order.
-        artifacts: the artifacts that will be built, in that order: address -> operations in units of 10^9.
+        artifacts: the artifacts that will be built, in that order: address -> operations, in units of 10^9.
         costs: predicts durations; it learns from every finished cell and artifact.
         race: what a race has decided so far, in one line.
-        slots: how many artifacts or cells can run at a time, as far as known. Once a cell has finished, the largest
-            number of cells that ran at a time is used for cells instead.
-        gflops: the speed that is assumed for work unlike anything measured, in 10^9 operations a second.
+        slots: the assumed number of artifacts or cells that run at a time. For cells it is used until the first cell
+            has ended. From then on, the largest number of cells that ran at a time is used.
+        gflops: speed that is assumed for work unlike anything measured, in units of 10^9 operations a second.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
 
@@ -215,8 +215,8 @@ class ProgressCounter:
         """Return the time until the artifacts are built, plus the time for the cells after them.
 
         The artifacts' time and the cells' time each have a share that rests on measurements. ``measured`` is the
-        smaller of the two shares. A share of the whole time could be close to 1 although no cell was measured: the
-        assumed speed may make the cells look short beside the artifacts.
+        smaller of the two shares. It is not the share of the whole time, which could be close to 1 although no cell was
+        measured: the assumed speed may make the cells look short beside the artifacts.
         """
 
         @cache  # many cells are alike: they differ in their seed only

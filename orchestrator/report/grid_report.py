@@ -48,7 +48,7 @@ def read_grid_results(plan: Plan, store: Store) -> GridResults:
 def read_finished_results(plan: Plan, store: Store) -> GridResults:
     """Return the results of a plan, for a command that runs no cell.
 
-    Raises ``UserError`` if no cell is finished, or if no result has a score. Otherwise an empty report would replace an
+    Raises ``UserError`` if no cell is finished, or if no result has a score: an empty report must not replace an
     earlier one.
     """
     if not plan.done:

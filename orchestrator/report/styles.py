@@ -21,7 +21,8 @@ _MARKERS = "osD^vPX<>phd*"
 LINES = ("-", "--", "-.", ":")
 
 _LIGHTEST, _DARKEST = 0.55, -0.6
-"""The share of white (positive) or black (negative) in the colour of a method's first and last variant."""
+"""How a method's colour is changed for its first and for its last variant: the share of white that is mixed into it or,
+if negative, of black."""
 
 
 @dataclass(frozen=True)

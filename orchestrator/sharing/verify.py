@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")
-"""Beginnings of the names of those files in a bundle that depend on the rule of the verdict."""
+"""The files of a bundle that depend on the rule of the verdict, by the beginnings of their names."""
 
 
 def verify_bundle(path: Path) -> tuple[Bundle, list[str]]:

@@ -82,11 +82,11 @@ class GridRuns:
         Returns whether the runs are equal at the end, and one line about the outcome.
 
         If a tracking server does not answer, the sync is repeated for a while; Ctrl-C ends the waiting. Errors of
-        MLflow are not raised, because the results are stored in any case. A ``UserError`` of an attempt is raised.
+        MLflow are not raised, because the results are stored in any case. Only a ``UserError`` is raised.
 
         Args:
-            results: the results of the whole grid. Otherwise cells that ``--only`` or ``--limit`` leave out would lose
-                their runs.
+            results: the results of the whole grid, also of the cells that ``--only`` or ``--limit`` leave out: the sync
+                removes the runs of all other cells.
             report: the folder of files to attach to the run of the whole grid.
             console: shows the progress.
             verify: whether to compare every run even if the run of the whole grid says that nothing has changed.

@@ -84,7 +84,8 @@ def canonical_json(value: Any) -> str:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
             texts.append(key + _member_text(field))
-    # This sorts by field name, because the quote that ends each name sorts before every character of a name.
+    # Each text begins with the field's name in quotes. A quote sorts before every character of a name, so this sorts by
+    # name.
     return f"{{{','.join(sorted(texts))}}}"
 
 

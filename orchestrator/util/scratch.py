@@ -31,7 +31,7 @@ class ScratchFolder:
         self._lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(OSError):  # on a file system without locks, folders of ended processes stay
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(new, self.path / _LOCK)  # only now, so that a file with the name _LOCK is locked from the start
+        os.rename(new, self.path / _LOCK)  # after locking, so that no process sees _LOCK unlocked
 
     def remove(self) -> None:
         """Remove the folder. Removing it twice is harmless."""

@@ -20,7 +20,7 @@ def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def first_lines(text: str, most: int = 21) -> str:
-    """Return the first ``most`` lines of a text, and the number of further lines."""
+    """Return the first ``most`` lines of a text. If there are more, a last line says how many."""
     lines = text.splitlines()
     more = len(lines) - most
     return "\n".join([*lines[:most], *([f"    and {more} more"] if more > 0 else [])])

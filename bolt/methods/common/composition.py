@@ -141,8 +141,8 @@ class _ComposedTensor:
         base: the tensor's value at lambda = 0, (m, n) or of any other shape.
         stack_NM: the task vectors, with their entries sorted by group.
         order_M: for each sorted entry, its position in the tensor; ``None`` if the entries are in their original order.
-        chunks: (group, columns) each. The columns are neighbours in ``stack_NM`` and belong to the same group. The
-            product of these columns and a vector gives a chunk's part of the update, or of the gradient.
+        chunks: pairs (group, columns). The columns of a chunk are a slice of ``stack_NM`` inside one group. The product
+            of the columns and a vector gives the chunk's part of the update, or of the gradient.
         group_count: K.
     """
 

@@ -68,10 +68,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
-        """Return the weight (m, n) of a plain linear module that has this module's outputs in evaluation mode.
-
-        The weight is a new tensor.
-        """
+        """Return a new weight (m, n). A plain linear module with it has this module's outputs in evaluation mode."""
         merged: Tensor = self.frozen.weight + (self.lora_B @ self.lora_A) * self.scaling
         if self.magnitude is None:
             return merged

@@ -57,9 +57,10 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> Fetched:
 
 @contextlib.contextmanager
 def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
-    """Let torchvision download through :func:`download`; ``fetched`` collects address -> file, in order.
+    """Let torchvision download through :func:`download`. ``fetched`` collects address -> file, the newest file last.
 
-    This replaces a private function of torchvision. A later torchvision without that function downloads by itself.
+    The block replaces a private function of torchvision. A later torchvision may not call a function of this name. Then
+    it downloads by itself.
     """
     from torchvision.datasets import utils
 

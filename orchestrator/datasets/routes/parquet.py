@@ -160,7 +160,7 @@ class Shards:
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
         """Return the encoded images of one row group, from the cache or from the file.
 
-        Raises ``OSError`` when the row group is damaged, because a damaged image file raises that too.
+        Raises ``OSError`` for a damaged row group, as readers do for a damaged image file.
         """
         import pyarrow as pa
 

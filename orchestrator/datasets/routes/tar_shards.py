@@ -27,7 +27,8 @@ MAX_TEXT = 1 << 20
 """Largest size in bytes of a sample's label or description."""
 
 _Sample = tuple[dict[str, Callable[[], ImageSource]], dict[str, str]]
-"""The images and the texts of a sample: suffix of a file -> function that returns the image; column -> text."""
+"""A pair for one sample: its images (suffix of a file -> function that returns the image), and its texts (column ->
+text)."""
 
 
 class TarMember(tarfile.TarInfo):
@@ -66,7 +67,7 @@ def one_pattern(paths: Sequence[Path]) -> Path:
         return paths[0]
     if other := next((path for path in paths if path.suffix != ".tar" or set("{,}") & set(str(path))), None):
         raise UserError(
-            "several paths are added together only if each is one .tar file, without comma or brace in its path",
+            "several paths are added together only if each is a .tar file whose path has no comma and no brace",
             where=str(other),
             hint="give one folder or table",
         )

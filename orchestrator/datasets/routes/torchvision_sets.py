@@ -28,7 +28,7 @@ ARRAY_PICKLE = frozenset(
     for module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray")
     for name in ("_reconstruct", "ndarray", "dtype")
 ) | {"_codecs encode"}
-"""The only classes and functions that a pickle of arrays and lists names."""
+"""The classes and functions that a pickle of arrays and lists needs. A pickle that names any other is refused."""
 
 
 def read_torchvision(entry: DatasetEntry, folder: Path) -> tuple[list[str], dict[str, Part]]:

@@ -24,7 +24,7 @@ from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
 NODE_LOSSES = 10
-"""How often a cell may lose its node. A lost node is not counted as an attempt of the cell that ran on it."""
+"""A cell fails when it has lost this many nodes. An attempt that ended with the loss of its node does not count."""
 
 
 class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
@@ -67,7 +67,7 @@ class TuneCallback(TrialProgressCallback, tune.Stopper):  # type: ignore[misc]
         self._oom_kills = worker.oom_kill_count()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Let every trial end by itself."""
+        """Return false, so that Tune stops no trial: each trial ends by itself."""
         return False
 
     def stop_all(self) -> bool:

@@ -72,7 +72,8 @@ class CellQueue(Searcher):  # type: ignore[misc]
         self._freed: list[Resources] = []
         self._size = Resources(0, 0)
         self._refreshed = float("-inf")
-        self._full_at: int | None = None  # the ``_added`` at which no waiting cell fitted; None if a cell may fit
+        # ``_added`` when the last search found that no waiting cell fits; ``None`` if a waiting cell may fit now
+        self._full_at: int | None = None
         self._stopped = False
 
     @property

@@ -98,12 +98,12 @@ class ComparisonGroup:
 
     @property
     def mean_of(self) -> str:
-        """What a mean over datasets averages."""
+        """Words for the value that a mean over datasets averages: ``accuracy``."""
         return self.metric.averaged_on(self.track)
 
     @property
     def mean_text(self) -> str:
-        """What a mean over datasets averages, with the unit: ``accuracy in per cent``."""
+        """Words for the value that a mean over datasets averages, with its unit: ``accuracy in per cent``."""
         return f"{self.mean_of} {self.metric.in_per_cent}"
 
     @cached_property

@@ -23,7 +23,7 @@ MOST_DOTTED = 12
 MOST_SPOKES = 40
 """The largest number of test splits in a radar. The names of more would overlap."""
 _WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
-"""Inches: width of the dots' figure, its right margin, and the distance between two plots side by side."""
+"""Inches: width of a figure with dots, its right margin, and the distance between two plots side by side."""
 _METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
 """Inches: height of a method's line, space above a plot for the title, and space below a plot for the axis."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")

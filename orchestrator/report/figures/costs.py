@@ -31,10 +31,11 @@ _SHORTEST = 1e-3
 
 
 def accuracy_against_costs(grid: GridResults, group: ComparisonGroup) -> Iterator[FigureFile]:
-    """Draw mean accuracy against the operations to adapt, and against all other known costs, at one k.
+    """Draw mean accuracy against costs at one k, the largest one of :func:`drawn_ks`.
 
-    The k is the largest one of :func:`drawn_ks`. If operations are not known for every method, the first figure is
-    against trainable parameters. There are no figures if fewer than two methods with a support have a mean.
+    The first figure is against the operations to adapt or, if they are unknown for a method, against the trainable
+    parameters. The second figure is against all other costs that are known for every method. There are no figures if
+    fewer than two methods with a support have a mean.
     """
     k = drawn_ks(group)[-1]
     means = {method: mean for method in group.methods if (mean := group.mean(method, k))}

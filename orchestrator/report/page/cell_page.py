@@ -100,7 +100,7 @@ def _example(predictions: SplitPredictions, i: int, others: Sequence[str], class
 
 
 def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
-    """Return an image as a data URI: up to 64 pixels wide a PNG, otherwise a JPEG, which is smaller."""
+    """Return an image as a data URI: a PNG if it is at most 64 pixels wide. A wider image is a JPEG, to save bytes."""
     from PIL import Image
 
     image, stream = Image.fromarray(pixels_3SS.transpose(1, 2, 0)), io.BytesIO()

@@ -128,8 +128,8 @@ class _TableBuilder:
     Attributes:
         protocol: the accuracies measured under one protocol; ``None`` for the published numbers alone.
         axes: the values on every axis, in the paper's order.
-        columns: the values of each column on the layout's column axes.
-        blocks: the values of each block of lines, on the layout's row axes other than the method.
+        columns: for each column, its values on the layout's column axes.
+        blocks: for each block of lines, its values on the layout's row axes, without the axis of methods.
     """
 
     def __init__(

@@ -131,7 +131,8 @@ class Footnotes:
         """Return the letters of the notes about a dataset, a method or a number.
 
         ``values``: axis -> value. A dataset or a method has one axis, a number has all axes. A note with a condition on
-        one axis is printed at the name of the dataset or method, any other note at the numbers.
+        only one axis is printed at the name of the dataset or method. A note with several conditions is printed at the
+        numbers.
         """
         letters = [
             self.letter(note.text)
@@ -176,9 +177,10 @@ def _accuracies() -> dict[Position, float]:
 
 
 def published_verdicts(accuracies: Mapping[Position, float]) -> tuple[VerdictSeries, ...]:
-    """Return a verdict series for each track, domain and backbone, by the rule for measured accuracies.
+    """Return a verdict series for each track, domain and backbone.
 
-    A verdict needs two methods with ``MIN_DATASETS`` datasets each. Published accuracies have neither seeds nor costs.
+    The rule is that for measured accuracies. A verdict needs two methods with ``MIN_DATASETS`` datasets each. Published
+    accuracies have neither seeds nor costs.
     """
     places: dict[tuple[str, str, str], dict[int, dict[str, dict[tuple[str, int], float]]]] = {}
     for at, accuracy in accuracies.items():

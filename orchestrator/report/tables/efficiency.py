@@ -89,7 +89,7 @@ def data_efficiency_table(grid: GridResults, group: ComparisonGroup) -> Table | 
 
 
 def _images(group: ComparisonGroup, reference: str, method: str) -> Images | None:
-    """Return the k at which the reference has the score that the method has at the largest k.
+    """Return how many images per class the reference needs for the score that the method has at the largest k.
 
     ``None`` if the scores do not suffice for :func:`images_to_reach`.
     """

@@ -51,7 +51,7 @@ def to_csv(table: Table) -> str:
 
 
 def _exact(value: float | None) -> str:
-    """Return a number with up to six decimals, more than any test split resolves, without trailing zeros."""
+    """Return a number without trailing zeros; empty for ``None``. A test split resolves less than its six decimals."""
     return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
 
 

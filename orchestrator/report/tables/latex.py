@@ -32,7 +32,8 @@ _ESCAPED = {
 } | {chr(0x3B1 + i): rf"$\{name}$" for i, name in enumerate(_GREEK) if name}  # fmt: skip
 
 _ROWS_OF_A_PAGE, _COLUMNS_OF_A_PAGE = 40, 8
-"""The most rows of a table on a single page, and the most columns of a longer table that is not in landscape."""
+"""A table with more rows than this runs over several pages. If it also has more columns than this, it is printed in
+landscape. A footnote counts as two rows."""
 
 
 def latex_escape(content: str) -> str:
