@@ -77,7 +77,7 @@ def evaluation_view(image_3HW: Tensor, size: InputSize) -> Tensor:
 def augmented_view(
     image_3HW: Tensor, size: int, dataset: str, seed: int, view: int, index: int, crop: Crop = SUPPORT_CROP
 ) -> Tensor:
-    """Return random crop number ``view`` (from 1) of the image number ``index`` of a split: uint8 (3, size, size)."""
+    """Return random crop number ``view`` (from 1) of a split's image number ``index``: uint8 (3, size, size)."""
     height, width = image_3HW.shape[-2:]
     return crop_view(image_3HW, view_box(height, width, dataset, seed, view, index, crop), size)
 
@@ -90,7 +90,7 @@ def crop_view(image_3HW: Tensor, box: Box, size: int) -> Tensor:
 
 
 def view_box(height: int, width: int, dataset: str, seed: int, view: int, index: int, crop: Crop = SUPPORT_CROP) -> Box:
-    """Return the rectangle of random crop number ``view`` (from 1) of the image number ``index`` of a split."""
+    """Return the rectangle that random crop number ``view`` (from 1) cuts from image number ``index`` of a split."""
     return draw_box(height, width, keyed_seed("view", dataset, seed, view, index), crop)
 
 

@@ -44,8 +44,9 @@ class OwnImages:
 
     Attributes:
         entry: the catalog entry.
-        settings: the user's settings with two changes. The catalog file of the working folder is the last catalog
-            file. The data root is a folder of links to the user's images and to all that the user's data root holds.
+        settings: the user's settings with two changes. The catalog file of the working folder follows the user's own
+            catalog files. The data root is a folder of links to the user's images and to all that the user's data root
+            holds.
         copies: groups of training images that show one picture, as positions in the training split, ascending.
         notes: remarks about the images, from the check that this or an earlier run made.
         given_parts: the name of each part that the user gives, and its path in the user's folder; see

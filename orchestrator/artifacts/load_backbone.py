@@ -39,7 +39,7 @@ def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", in
     if absent := missing_weights(entry):
         raise absent
     if not entry.weights.is_fetched:
-        if not entry.trainable_text:  # fetches the tokenizer, which may be files of the hub
+        if not entry.trainable_text:  # fetches the tokenizer, whose files may be on the hub
             _load_tokenizer(entry)
         return
     import open_clip

@@ -109,8 +109,8 @@ class DeviceImages:
 def place_images(key: Hashable, images: ImageViews, cache: ArtifactCache, kept_bytes: int = KEPT_BYTES) -> ImageViews:
     """Return the images on the GPU of this process, or unchanged if the process computes on the CPU.
 
-    On the CPU, torchvision makes views faster than the matrix products of ``DeviceImages`` do. The cache keeps the
-    images of the last ``key`` on the GPU.
+    They are unchanged on the CPU because torchvision makes views faster there than the matrix products of
+    :class:`DeviceImages` do. On the GPU, the cache keeps only the images of the last ``key``.
     """
     if isinstance(images, DeviceImages) or torch.device(cache.device).type != "cuda":
         return images

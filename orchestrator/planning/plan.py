@@ -77,9 +77,10 @@ class Plan:
 
     @cached_property
     def open(self) -> tuple[Cell, ...]:
-        """The unfinished cells that may run: not those in ``tried``, and failed cells only with ``retry_failed``.
+        """The unfinished cells that may run.
 
-        A failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
+        Cells that this session has run already (``tried``) may not. A failed cell may run again with ``retry_failed``,
+        or if it did not cause the failure itself, as with a dead worker.
         """
         excluded = {result.cell.id for result in self.done} | self.tried
         if not self.retry_failed:

@@ -29,8 +29,8 @@ cell of that chunk."""
 class Worker(tune.Trainable):  # type: ignore[misc]
     """A worker that runs one cell per trial.
 
-    ``setup`` is light on purpose, and heavy modules are imported in the first ``step``. Tune may give the trial of a
-    starting worker to another worker that is free already. A worker that starts slowly would then never get a trial.
+    While a worker starts, Tune may give its trial to another worker that is free. So a worker that starts slowly might
+    never get a trial. Therefore ``setup`` is light, and the first ``step`` imports the heavy modules.
     """
 
     def setup(

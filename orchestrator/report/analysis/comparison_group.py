@@ -108,7 +108,7 @@ class ComparisonGroup:
 
     @cached_property
     def digits(self) -> int:
-        """Decimals of the group's scores: as many as its smallest test split supports."""
+        """Number of decimals of the group's scores, by the number of images in its smallest test split."""
         return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
