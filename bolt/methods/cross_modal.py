@@ -130,8 +130,8 @@ def train_head(
 
     Args:
         images_MD, labels_M: unit image features and their classes.
-        rows: the batches, each as the numbers of its ``in_batch`` samples. A number r < M is image r; a number M + c is
-            the text of class c.
+        rows: the batches, each as the indices of its ``in_batch`` samples. Index r < M is image r; index M + c is the
+            text of class c.
     """
     scale = task.backbone.logit_scale
     head_CD = task.head_CD.to(images_MD)

@@ -91,9 +91,9 @@ class GdaSettings(Checked):
     Attributes:
         views: augmented views of each image, A; each view is a sample.
         alpha: weight of the Gaussian's logits; by default it is chosen as the module's docstring says.
-        one_shot_share: the spread of the Gaussian's logits as a share of the spread of the text's logits. It sets alpha
-            if there are no validation images and a class has a single image. Leave-one-out would leave
-            such a class without an image.
+        one_shot_share: alpha is set so that the spread of the Gaussian's logits is this share of the spread of the
+            text's logits. It is used if there are no validation images and a class has a single image, because
+            leave-one-out would leave such a class without an image.
     """
 
     views: AtLeast1 = 10

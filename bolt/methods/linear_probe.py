@@ -121,7 +121,7 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
         return task.backbone.logit_scale * append_one(unit_FBD) @ torch.stack(heads_FCE).mT  # (R, F, B, C)
 
     def loss_of_rows(epoch: int, rows_BF: Tensor) -> Tensor:
-        """Sum the mean losses over rates and folds, so that each head gets the gradient of its own training."""
+        """Return the sum of the heads' mean losses, so that each head gets the gradient of its own loss alone."""
         rows_FB = rows_BF.T
         logits_RFBC = logits(unit(epoch)[rows_FB])
         labels_RFB = labels_N[rows_FB].expand(logits_RFBC.shape[:-1])

@@ -71,7 +71,8 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
 def split_blob(route: DasslRoute, folder: Path) -> str | None:
     """Return the git ids, joined by ``+``, of the files in ``folder`` that split a dataset's images.
 
-    If no such file is there, return the id of the published split file, or ``None`` if it is not known.
+    If no such file is there, return the id of the published split file, as stated in the catalog; ``None`` if the
+    catalog does not state it.
     """
     files = [folder / route.file.format(part=part) for part in ("train", "val", "test")] if route.file else []
     texts = [path.read_bytes() for path in dict.fromkeys(files) if path.is_file()]

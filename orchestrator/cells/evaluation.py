@@ -51,9 +51,9 @@ def name_new_classes(inputs: CellInputs, adapted: Adapted) -> Adapted:
 
 
 def _add_classes(inputs: CellInputs, adapted: Adapted, head: Head, first: int = 0) -> Adapted:
-    """Return the method's result, with classes of a head added to its classifier after the classifier's own classes.
+    """Return the method's result, with a classifier that has some of a head's classes behind its own classes.
 
-    The added classes are class number ``first`` of the head and all classes after it.
+    These are class number ``first`` of the head and all classes after it.
     """
     new_CD = inputs.loaded.get(head)[first:]
     if not len(new_CD):

@@ -57,7 +57,7 @@ def fetch_layout(
     Args:
         address: ``hf:OWNER/NAME``, with ``:CONFIG`` to name one of several configurations, and with ``@SPLIT`` or
             ``@TRAIN,TEST`` to name splits.
-        columns: ``path`` or ``label`` -> the name of that column, if the user names one.
+        columns: content of a column, ``path`` or ``label`` -> the column's name, for columns that the user names.
 
     Raises ``UserError`` if the address, the repository, its splits or its columns cannot be used, or if
     ``data_root/name`` exists and was not fetched from this repository.

@@ -170,7 +170,7 @@ class Plan:
         return tuple(required_artifacts(cells, self.cells, self.catalog, self.sources))
 
     def of_whole_grid(self, store: Store) -> Plan:
-        """Return the plan, with outcomes, of all cells of the grid file: also of those that ``--only`` leaves out."""
+        """Return the plan of all cells of the grid file with their outcomes, even those that ``--only`` leaves out."""
         cells = self.grid.all_cells
         if cells == self.grid.cells:
             return self

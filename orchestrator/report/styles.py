@@ -37,12 +37,13 @@ class Style:
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     """Return the style of every label. ``method_names`` maps each label to the name of its method.
 
-    A method's position in the palette is its ``Method.palette``, or else a hash of its name. So the method has the same
-    colour in every grid, unless another method of the grid has taken the position of the hash: then it gets the next
-    free position. Methods with a ``Method.palette`` are placed first, then the others in alphabetical order.
+    A method's position in the palette is its ``Method.palette``. Without one, a hash of its name gives the position. So
+    the method has the same colour in every grid, unless another method of the grid has taken this position: then it
+    gets the next free one. Methods with a ``Method.palette`` are placed first, then the others in alphabetical order.
 
     Several labels of one method get shades of its colour, from light to dark in the order given. The colour itself goes
-    to the label that is the method's name, or else to the label with which all other labels begin.
+    to the label that equals the method's name. Without such a label, it goes to the label with which all other labels
+    begin, if there is one.
     """
     from bolt.methods import METHODS  # imports torch
 

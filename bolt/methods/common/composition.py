@@ -40,8 +40,8 @@ class Composition:
 
     Attributes:
         names: the composed tensors' names, in the order of the coefficients' second axis.
-        coefficients: (N, P, K), the only trainable tensor; float32, or float64 if the base is. K is 1 without groups,
-            and P is 1 if all tensors share their coefficients.
+        coefficients: (N, P, K), the only trainable tensor; float32, or float64 if the base is. K is 1 if a tensor's
+            entries are not split into groups, and P is 1 if all tensors share their coefficients.
     """
 
     def __init__(

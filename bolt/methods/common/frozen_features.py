@@ -23,8 +23,8 @@ from bolt.training.objectives import cross_entropy
 def support_features(task: Task, view: int) -> Tensor:
     """Return the raw features (N, D) of one view of the support, in float32 on the backbone's device.
 
-    Raises ``ValueError`` if a feature is NaN or infinite, which a cache or a closed form would turn into a wrong
-    accuracy.
+    Raises ``ValueError`` if a feature is NaN or infinite. Without this check, a method that fills a cache or
+    solves equations would return a wrong accuracy and no error.
     """
     features_ND = task.support.features(view).to(task.backbone.device, torch.float32)
     bad = torch.nonzero(~torch.isfinite(features_ND).all(dim=-1)).flatten().tolist()

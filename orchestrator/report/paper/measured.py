@@ -78,8 +78,8 @@ class Measured:
     def summary(self, position: Position) -> Summary | None:
         """Return the mean and deviation over seeds of the number at a position.
 
-        If the paper prints a mean there, a seed counts only if every number of this mean was measured with it.
-        ``None`` if no seed counts.
+        If the paper prints a mean there, only those seeds are used with which every number of this mean was measured.
+        ``None`` if there is no such seed.
         """
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}
