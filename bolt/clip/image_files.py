@@ -3,7 +3,7 @@
 For RGB and grey images the result is bit-identical to open_clip's. Other images are converted before they are resized:
 
 =====================  ===============================================================================================
-palette, 1-bit         to RGB or grey. Otherwise Pillow would resize palette indices, by nearest neighbour
+palette, 1-bit         to RGB or grey, because Pillow resizes unconverted palette indices by nearest neighbour
 CMYK, YCbCr, Lab, HSV  by Pillow's conversion, as torchvision's folder loader does
 transparent            composited on white. The colours of transparent pixels are arbitrary. open_clip shows them, or
                        black, depending on whether the image had to be resized. An opaque alpha channel is dropped

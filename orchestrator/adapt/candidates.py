@@ -25,7 +25,8 @@ from orchestrator.util.errors import UserError
 
 WITHOUT_SOURCES = (*FROZEN_CANDIDATES, "logistic_probe", "lora")
 WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
-"""The default candidates, the most trusted first. The first is taken if no image can be held out, or if several tie."""
+"""The default candidates, the most trusted first. If no image can be held out, the first one is taken. If several are
+equally accurate, the first of these is taken."""
 
 TINY = "tiny-clip"
 TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}

@@ -40,7 +40,7 @@ MANY = 100
 """The largest number of further datasets or seeds that a statement names. If more are needed, the statement says that
 some differences are small beside their scatter."""
 LARGEST_COUNT = 1000
-"""The largest estimate of missing datasets or seeds."""
+"""The largest number of further datasets or seeds that is estimated."""
 
 Scope = Literal["datasets", "dataset", "draw"]
 """The subject of a statement: datasets like these, this dataset, or this dataset with this draw of support images."""

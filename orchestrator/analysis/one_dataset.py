@@ -209,8 +209,8 @@ def balanced(correct: Mapping[int, Correct], labels_N: NDArray[np.uint16]) -> di
     weight is inverse to the size of its class.
 
     From each image's value, 1 or 0, the recall of its class is subtracted before the weighting. The mean recall of all
-    classes is added afterwards. Otherwise, differences between the recalls of classes would count as variance between
-    images. They must not count, because another sample of images would have the same classes.
+    classes is added afterwards. Without these steps, differences between the recalls of classes would count as variance
+    between images. They must not count, because another sample of images would have the same classes.
     """
     _, class_N, sizes_C = np.unique(labels_N, return_inverse=True, return_counts=True)
     values_SN = np.stack(list(correct.values())).astype(np.float64)

@@ -33,7 +33,7 @@ class Score:
 
 
 Scores = Mapping[tuple[str, str], Score]
-"""Cell id and name of the test split -> score. A result without predictions may have none."""
+"""Cell id and name of the test split -> score. A test split without stored predictions may have no score."""
 
 _NAMED = 3
 _READ_TOGETHER = 256

@@ -26,9 +26,9 @@ class EvaluationSplit:
 
     Attributes:
         name: the name of the scored images in results and reports.
-        classes: numbers of the classes from which predictions are chosen. The target's classes have the first numbers.
+        classes: indices of the classes from which predictions are chosen. The target's classes have the first indices.
             If the dataset is scored with its own class names, its classes follow.
-        labels_N: number of each image's class.
+        labels_N: index of each image's class.
         rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
         pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
         frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).

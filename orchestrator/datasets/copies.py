@@ -78,7 +78,7 @@ def find_copies(digests: Sequence[bytes], small: Sequence[NDArray[np.uint8]]) ->
         return []
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(digest, n), n) for n, digest in enumerate(digests)]
-    # One picture of each group of exact copies: otherwise these copies could be all the neighbours of a picture.
+    # One picture of each group of exact copies. With all of them, a picture's neighbours could all be its exact copies.
     distinct = np.array(sorted(first.values()))
     if len(distinct) > 2 and len(digests) <= MOST:
         pairs += [(int(distinct[i]), int(distinct[j])) for i, j in _near_pairs(np.stack([small[n] for n in distinct]))]

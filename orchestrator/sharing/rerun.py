@@ -35,7 +35,7 @@ class Rerun:
             ``None`` if the cell could not be measured.
         other_predictions: number of test images whose prediction differs; ``None`` without stored or new predictions.
         same: whether all scores and predictions are equal.
-        versions: what differs of packages, device and threads: name -> (value in the bundle, value now).
+        versions: differences in packages, device and threads: name -> (value in the bundle, value now).
         error: one line that says why the cell could not be measured; empty if it was.
     """
 

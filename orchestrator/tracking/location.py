@@ -43,7 +43,7 @@ class TrackingLocation:
 def database_uri(file: Path) -> str:
     """Return the URI of a SQLite database, with ``?`` and ``%`` in the file's name written as ``%3F`` and ``%25``.
 
-    Otherwise ``?`` would end the name, and ``%41`` would mean ``A``.
+    In a URI, a plain ``?`` ends the name, and a plain ``%41`` means ``A``.
     """
     return SQLITE + str(file).replace("%", "%25").replace("?", "%3F")
 

@@ -89,8 +89,8 @@ class Tracker:
 
         Args:
             results, describe, verdicts, report: see :func:`~orchestrator.tracking.summaries.summary_runs`.
-            verify: whether to compare every run. Otherwise the run of the whole grid decides whether anything has
-                changed: it is written last, and has a fingerprint of all other runs.
+            verify: whether to compare every run. If not, the run of the whole grid tells whether anything has changed:
+                it is written last, and has a fingerprint of all other runs.
             on_progress: called with the number of runs that are done, and their total. While the runs in MLflow are
                 listed, the total is 0.
         """

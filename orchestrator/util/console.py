@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def printable(text: str) -> str:
     """Spell out the control characters in a text, for example as ``\\x1b``. Line ends and tabs stay.
 
-    A title or a name could otherwise contain characters that a terminal obeys.
+    A title or a name can have control characters, which a terminal would obey.
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

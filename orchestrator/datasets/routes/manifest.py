@@ -265,8 +265,8 @@ def _matched(given: Sequence[str], folder: Path, table: Path) -> list[str]:
     A path that leads to a file means this file. Any other path may be the end of an image's path: ``1.jpg`` or ``1``
     means ``dog/1.jpg``. If some path fits no image, the table's paths may begin in a folder above ``folder``. Then
     their first folder is removed, then the second, and so on, until what is left of each path is the whole path of an
-    image below ``folder``. Only folders that all paths share are removed. Otherwise ``dog/1.jpg`` and ``cat/1.jpg``
-    would both become ``1.jpg``.
+    image below ``folder``. Only folders that all paths share are removed: without ``dog`` and ``cat``,
+    ``dog/1.jpg`` and ``cat/1.jpg`` would both become ``1.jpg``.
 
     Raises ``UserError`` if a path fits no image, or several images.
     """

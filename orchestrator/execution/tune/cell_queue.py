@@ -43,7 +43,7 @@ class CellQueue(Searcher):  # type: ignore[misc]
       given out may then wait a moment until smaller cells leave one GPU.
 
     Args:
-        numbers: the numbers of the cells, in their order.
+        numbers: the cells in their order, each as its number.
         request_of: returns the current request of a cell, by its number.
         capacity: returns the CPUs and GPUs that the cluster has, or can grow to. It is called again every
             :data:`REFRESH_SECONDS`, so that nodes that join are used.
@@ -122,8 +122,8 @@ class CellQueue(Searcher):  # type: ignore[misc]
     def requeue(self, number: int, request: Resources, *, first: bool) -> None:
         """Queue an ended cell again with a new ``request``: before the waiting cells if ``first``, else after them.
 
-        A cell that requests more than its neighbours should come last. Otherwise capacity would have to stay free for
-        it while smaller cells wait.
+        A cell that requests more than its neighbours should come last. If it came first, capacity would have to stay
+        free for it while smaller cells wait.
         """
         (self._retry_first if first else self._retry_last).append((number, request))
         self._full_at = None
