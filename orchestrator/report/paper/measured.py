@@ -27,8 +27,8 @@ class Measured:
     measures it at 16 shots.
 
     Attributes:
-        labels: (track, domain) -> method label -> method name, in the grid's order. The other labels of a method are
-            its variants, which have separate tables. They are left out if one label is the method's name itself.
+        labels: (track, domain) -> method label -> method name, in the grid's order. If a label is the method's name
+            itself, the method's other labels are left out: they are variants, which have separate tables.
         fixed: (track, label) of each method that draws nothing at random.
         seeds: the largest number of seeds of any position.
         selects_on_test: whether test labels may have chosen a setting.
