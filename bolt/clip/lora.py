@@ -166,8 +166,8 @@ def _pretrained_alone(pairs: Mapping[str, Any], frozen: Mapping[str, Tensor]) ->
 def _target(name: str, base: Mapping[str, Tensor], whole: bool) -> str | None:
     """Return the name in ``base`` of the matrix that a LoRA calls ``name``; ``None`` if ``base`` does not have it.
 
-    With ``whole``, only the full ``name`` is looked up. Otherwise its leading parts are dropped one by one until
-    ``base`` has the rest.
+    With ``whole``, only the full ``name`` is looked up. Without it, the leading parts of ``name`` are dropped one by
+    one until ``base`` has the rest.
     """
     parts = name.split(".")
     for start in range(1 if whole else len(parts)):

@@ -229,7 +229,7 @@ def official_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float]) ->
 
 
 def random_bias(task: Task, width: int) -> Tensor:
-    """Return the initial bias (C,) of a linear layer with ``width`` inputs: uniform within 1 / sqrt(width)."""
+    """Return the initial bias (C,) of a linear layer with ``width`` inputs: uniform in +-1 / sqrt(width)."""
     generator = torch_generator("lp++ bias", task.dataset, task.seed)
     bound: float = width**-0.5
     return bound * (2 * torch.rand(len(task.head_CD), generator=generator) - 1)

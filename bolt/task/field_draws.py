@@ -30,7 +30,7 @@ class FieldDraw:
         parts: the parts of the dataset (``train``, ``val``) from which images are drawn, in this order, with one
             generator.
         validation_shots: ``validation_shots(k)`` -> validation images per class.
-        repeats: whether a class with fewer than k images is drawn with repetition. Otherwise all its images are taken,
+        repeats: whether a class with fewer than k images is drawn with repetition. If not, all its images are taken,
             and the generator does not advance.
         stream: the values of k for which the code draws, one after another, with one generator. So a draw depends on
             the draws before it. Empty if each k has its own generator.

@@ -36,7 +36,7 @@ source models. ``grids/demo-fewshot.yaml`` has the same values. The papers' lear
 
 
 def read_candidates(request: Request, backbone: BackboneEntry) -> list[Candidate]:
-    """Return the candidates that the user named, or else the default candidates that run on the backbone.
+    """Return the candidates that the user named; by default, the default candidates that run on the backbone.
 
     Raises ``UserError`` for a candidate that cannot be parsed or is given twice, for a candidate that needs sources if
     the user gives none, and for a candidate that needs a part which the backbone lacks, such as weight matrices.

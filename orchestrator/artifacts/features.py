@@ -167,7 +167,7 @@ class SupportFeatures(ArtifactSpec):
 
     @property
     def _encoded(self) -> SupportImages:
-        """The part of the support that is encoded."""
+        """The support images whose features this artifact holds."""
         return self.support if self.shots is None else replace(self.support, shots=self.shots)
 
     @property

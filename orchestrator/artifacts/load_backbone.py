@@ -93,7 +93,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False, k
     Args:
         entry: the entry of the catalog, or a copy with the activation swapped (GELU, QuickGELU).
         swapped: whether the activation differs on purpose from the activation that the weights were trained with.
-        keep_text: whether to keep the text side in memory. Otherwise the model is loaded again whenever prompts are
+        keep_text: whether to keep the text side in memory. If not, the model is loaded again whenever prompts are
             encoded, and encoding raises ``UserError`` if the weights are gone or have changed.
 
     Raises:

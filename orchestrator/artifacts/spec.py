@@ -280,7 +280,7 @@ class ArtifactCache:
         return backbone
 
     def cached(self, kind: object, key: Hashable, make: Callable[[], Value], size: int) -> Value:
-        """Return the value that is cached for ``key``, or else the value that ``make`` returns.
+        """Return the value that is cached for ``key``. If there is none, ``make`` makes it, and it is cached.
 
         The cache keeps the ``size`` values of each kind that were used last.
         """
@@ -352,7 +352,7 @@ def _version(file: Path) -> tuple[int, int] | None:
 
 
 def usable_device(settings: RunSettings) -> str:
-    """Return the device of the settings, by default ``cuda`` where PyTorch finds a GPU, otherwise ``cpu``.
+    """Return the device of the settings. The default is ``cuda`` if PyTorch finds a GPU, and ``cpu`` if it finds none.
 
     Raises ``UserError`` if this machine lacks the device.
     """

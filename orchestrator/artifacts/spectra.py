@@ -154,8 +154,8 @@ class SourceSet(Sources):
     """The sources of a cell, in the cell's order, read from the store.
 
     The mean task vector needs the sum of the sources' task vectors. The store may have a domain's sum, which covers
-    these sources and a few others. Then the task vectors of the others are subtracted from the stored sum. Otherwise
-    the sources' task vectors are added. Both ways give the same bits, because
+    these sources and a few others. Then the task vectors of the others are subtracted from the stored sum. Without such
+    a sum, the sources' task vectors are added. Both ways give the same bits, because
     :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
     ``cache`` is the dictionary that :meth:`cached` uses.

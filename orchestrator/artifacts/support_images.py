@@ -148,7 +148,8 @@ class SupportPool:
         indices: positions of the images in the split from which they were drawn, ascending, (M,).
         labels_of_split: the class of every image of this split.
         labels_of_validation: the class of every image of the validation part, if a published code's draw is reproduced;
-            otherwise empty. Some of these codes draw validation images first, which changes the draw of the support.
+            empty for any other draw. Some of these codes draw validation images first, which changes the draw of the
+            support.
         listed: ``train`` and ``val`` -> positions of the images that a file lists for this part; empty without a file.
     """
 

@@ -81,7 +81,7 @@ def split_blob(route: DasslRoute, folder: Path) -> str | None:
 
 
 def draw_files(folder: Path, shots: int, seed: int) -> tuple[Path, ...]:
-    """Return the files that list ``shots`` images per class: Dassl's pickle, or else 2SFS's ``.jsonl`` files.
+    """Return the files that list ``shots`` images per class: Dassl's pickle or, without it, 2SFS's ``.jsonl`` files.
 
     Raises ``UserError`` if there are none.
     """

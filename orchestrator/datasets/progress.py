@@ -1,4 +1,4 @@
-"""Progress of decoding and of downloads: a bar on a terminal, or else a line every few seconds."""
+"""Progress of decoding and of downloads: on a terminal a bar, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _missing_inputs(plan: Plan) -> dict[str, UserError]:
     """Return the errors for missing datasets, backbones, checkpoints and parts of datasets, by name.
 
     A dataset that is not on this machine counts as missing only if artifacts must still be built from its images. A
-    folder or table of images whose content has changed is always an error, because results would be of other images.
+    folder or table of images whose content has changed is always an error: results would belong to other images.
     """
     catalog, root = plan.catalog, plan.data_root
     backbones = sorted({cell.backbone.name for cell in plan.todo})

@@ -248,7 +248,7 @@ class ProgressCounter:
 def remaining(whole: Prediction, age: float, share_done: float | None = None) -> Prediction:
     """Return how many seconds a piece of work still needs after ``age`` seconds.
 
-    If ``share_done`` is known and not 0, the piece is assumed to go on at its speed so far. Otherwise the answer is the
+    If ``share_done`` is known and not 0, the piece is assumed to go on at its speed so far. If not, the answer is the
     largest of three numbers: what is left of the predicted time ``whole``; ``OVERDUE * age``; and, for a piece that has
     run longer than ``whole``, half of the time by which it is late.
     """

@@ -56,8 +56,8 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
         limit: number of cells to draw; all cells if the bundle has fewer.
         seed: seed of the draw.
 
-    Raises ``UserError`` if the bundle is not intact, or if a dataset, backbone or checkpoint is missing here or is not
-    that of the bundle.
+    Raises ``UserError`` if the bundle is not intact, or if a dataset, backbone or checkpoint is missing here or
+    differs from the bundle's.
     """
     bundle = read_bundle(path)
     for file, what in bundle.problems.items():

@@ -53,7 +53,7 @@ class Track:
         title: the name in reports.
         method_track: the name that methods write into their ``tracks`` and ``track_defaults`` if they can be measured
             on this track. If it is empty, they write the track's own name.
-        gives_support: whether a method gets a labelled support, k images per class. Otherwise it gets the target's test
+        gives_support: whether a method gets a labelled support, k images per class. If not, it gets the target's test
             images without labels, and the grid states seeds for the track, but no k.
         support_split: ``support_split(protocol)`` -> the split of the target from which supports are drawn.
         support_draw: ``support_draw(protocol)`` -> the value of ``draw`` in :func:`bolt.task.support.draw_support`.

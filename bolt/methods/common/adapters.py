@@ -33,8 +33,8 @@ _TARGETS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "c_proj": (("mlp.c_proj.weight", ""), ("mlp.fc2.weight", "")),
 }
 """Target, such as ``q`` -> pairs (name, part), one for each way to name the target's matrix in a block of open_clip or
-timm. If this is the fused query-key-value matrix, ``part`` is the target's sub-module of :class:`SplitProjection`:
-``.q``, ``.k`` or ``.v``. Otherwise ``part`` is empty."""
+timm. If ``name`` is the fused query-key-value matrix, ``part`` is the target's sub-module of :class:`SplitProjection`:
+``.q``, ``.k`` or ``.v``. For any other matrix, ``part`` is empty."""
 
 
 @dataclass(frozen=True)
