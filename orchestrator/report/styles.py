@@ -17,7 +17,7 @@ _COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a05adc", "#96140a", "#323cbe", "#82b478",
     "#820a8c", "#64465a", "#be3c0a", "#8c5a50", "#bec878", "#96c8be", "#50d2fa", "#a082fa", "#646482",
 )  # fmt: skip
-_MARKERS = "osD^vPX<>phd*"
+MARKERS = "osD^vPX<>phd*"
 LINES = ("-", "--", "-.", ":")
 
 _LIGHTEST, _DARKEST = 0.55, -0.6
@@ -60,7 +60,7 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
             position = _free_position(name, taken) if fixed is None else fixed
             taken.add(position)
             line = LINES[position // len(_COLOURS) % len(LINES)]
-            style = Style(_COLOURS[position % len(_COLOURS)], _MARKERS[position % len(_MARKERS)], line)
+            style = Style(_COLOURS[position % len(_COLOURS)], MARKERS[position % len(MARKERS)], line)
         plain = name if name in labels[name] else min(labels[name], key=len)
         if plain != name and not all(label.casefold().startswith(plain.casefold()) for label in labels[name]):
             plain = ""
@@ -82,8 +82,8 @@ def _free_position(name: str, taken: set[int]) -> int:
 def _variant(style: Style, position: int, index: int, count: int) -> Style:
     """Return the style of the ``index``-th of ``count`` variants of the method at ``position``."""
     amount = _LIGHTEST + (_DARKEST - _LIGHTEST) * (index / (count - 1) if count > 1 else 0)
-    marker = _MARKERS[(position + 1 + index) % len(_MARKERS)]
-    line = LINES[(LINES.index(style.line) + index // len(_MARKERS)) % len(LINES)]
+    marker = MARKERS[(position + 1 + index) % len(MARKERS)]
+    line = LINES[(LINES.index(style.line) + index // len(MARKERS)) % len(LINES)]
     return Style(_mixed(style.colour, amount), marker, line)
 
 

@@ -52,7 +52,8 @@ def merge_stores(
 
     A result that both stores have is not copied. It is a conflict if the scores or the predictions differ; times and
     versions may differ. A damaged result of ``store`` is set aside, as by every command, and replaced. A failure is
-    copied if ``store`` has neither a result nor a failure of the cell.
+    copied if ``store`` has neither a result nor a failure of the cell. So is the status of a grid that never ran in
+    ``store``: it says with which ``--set`` the grid was run, and whether the run was a race.
 
     Returns what was done with each cell that has a result in ``other``, and the ids of the copied failures.
 
@@ -75,7 +76,10 @@ def merge_stores(
     for start in range(0, len(ids), BATCH):
         cells += (store if other.files.is_local else other).files.map(merge, ids[start : start + BATCH])
         on_progress(len(cells), len(ids))
-    return cells, _merge_failures(store, other)
+    failures = _merge_failures(store, other)
+    for grid in other.files.records("status"):
+        store.files.create(f"status/{grid}.json", other.files.read(f"status/{grid}.json"))
+    return cells, failures
 
 
 def _adapter_files(files: Files) -> dict[str, list[str]]:

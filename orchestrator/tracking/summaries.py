@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from orchestrator.analysis.rows import row_list
 from orchestrator.analysis.seed_means import seed_means
 from orchestrator.analysis.verdict import VerdictSeries
 from orchestrator.core.cell import Cell
@@ -94,6 +95,16 @@ def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
     return found | ({"std": rounded(stdev(values))} if len(values) > 1 else {})
 
 
+def _averaged(result: Result) -> tuple[float, float]:
+    """Return accuracy and zero-shot accuracy, per cent, of the test splits that the report's means take.
+
+    On the track ``ood`` these are the shifted test sets, on ``base_to_new`` the harmonic mean, elsewhere the target.
+    """
+    rows = row_list([result], {result.cell.id: ""})
+    rows = [row for row in rows if row.averaged] or rows
+    return fmean(row.accuracy for row in rows), fmean(row.accuracy_zero_shot for row in rows)
+
+
 def _panel(cell: Cell) -> tuple[str, ...]:
     """Return the key of the chart that a cell's curve is drawn in."""
     return (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
@@ -118,7 +129,7 @@ def _curve(
     cell = group[0].cell
     by_shots: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
-        by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = result.accuracies[0]
+        by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = _averaged(result)[0]
     if set(by_shots) == {0} and set(panel) != {0}:
         by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(set(panel) - {0}, by_shots[0]))
     fewer = any(set(panel[shots]) - set(by_dataset) for shots, by_dataset in by_shots.items())
@@ -166,9 +177,17 @@ def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
     return metrics
 
 
-def _at_largest_k(results: Sequence[Result]) -> list[Result]:
+def _by_target(results: Sequence[Result]) -> dict[tuple[object, object], list[tuple[float, float]]]:
+    """Return (backbone, dataset) -> the accuracies of each seed, at the largest k.
+
+    A mean takes the seeds of each dataset first. Otherwise a dataset that lacks a seed would count less than others.
+    """
     most = max(result.cell.shots for result in results)
-    return [result for result in results if result.cell.shots == most]
+    found: dict[tuple[object, object], list[tuple[float, float]]] = defaultdict(list)
+    for result in results:
+        if result.cell.shots == most:
+            found[result.cell.backbone, result.cell.dataset].append(_averaged(result))
+    return found
 
 
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
@@ -186,16 +205,13 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
     ]
     for (track, protocol), by_method in sorted(groups.items()):
         prefix = f"{track}/{protocol}/" if len(groups) > 1 else ""
-        largest_k = {method: _at_largest_k(group) for method, group in sorted(by_method.items())}
-        targets = {method: {(r.cell.backbone, r.cell.dataset) for r in group} for method, group in largest_k.items()}
-        every = set().union(*targets.values())
-        for method, group in largest_k.items():
-            scores = [result.accuracies for result in group]
-            mean = fmean(score for score, _ in scores)
-            gain = mean - fmean(zero_shot for _, zero_shot in scores)
-            fewer = "" if targets[method] == every else "_on_fewer_datasets"
-            metrics.append((f"accuracy{fewer}/{prefix}{method}", mean, 0))
-            metrics.append((f"gain_over_zero_shot/{prefix}{method}", gain, 0))
+        scores = {method: _by_target(group) for method, group in sorted(by_method.items())}
+        every = set().union(*scores.values())
+        for method, own in scores.items():
+            mean, zero_shot = (fmean(fmean(pair[i] for pair in seeds) for seeds in own.values()) for i in (0, 1))
+            fewer = "" if own.keys() == every else "_on_fewer_datasets"
+            metrics.append((f"accuracy{fewer}/{prefix}{method}", rounded(mean), 0))
+            metrics.append((f"gain_over_zero_shot/{prefix}{method}", rounded(mean - zero_shot), 0))
     selects = any(result.cell.selects_on_test for result in results)
     methods = sorted({label.method for label in labels.values()})
     return summary_run(

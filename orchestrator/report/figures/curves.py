@@ -14,7 +14,7 @@ from orchestrator.report.analysis.variants import SOURCES, numeric_settings, pai
 from orchestrator.report.figures.drawing import FigureFile, canvas, group_figure, legend_below, plot_means
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.notation import at_k, k_title
-from orchestrator.report.styles import LINES, NEUTRAL
+from orchestrator.report.styles import LINES, MARKERS, NEUTRAL
 
 
 def accuracy_against_k(grid: GridResults, group: ComparisonGroup) -> FigureFile | None:
@@ -101,8 +101,9 @@ def accuracy_against_settings(grid: GridResults, group: ComparisonGroup) -> Iter
                     if sum(mean is not None for mean in means) < 2:
                         continue
                     plot_means(
-                        axes, xs, means, band=band_opacity(group), colour=style.colour, marker=style.marker or "o",
-                        markersize=4.5, linestyle=LINES[i % len(LINES)], label=k_title(k),
+                        axes, xs, means, band=band_opacity(group), colour=style.colour,
+                        marker=MARKERS[i % len(MARKERS)], markersize=4.5, linestyle=LINES[i % len(LINES)],
+                        label=k_title(k),
                     )  # fmt: skip
                     unchanged = group.mean(base, k)
                     if unchanged:

@@ -75,12 +75,21 @@ def finished(
         )
         caption = f"{caption} {SELECTED_NOTE}"
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    area = _whole_area(figure)
+    figure.savefig(svg, format="svg", bbox_inches=area, transparent=True, metadata={"Date": None, "Creator": None})
     pixels: dict[str, Any] = {"dpi": 160, "facecolor": "white", "pil_kwargs": {"compress_level": 1}}
-    figure.savefig(png, format="png", metadata={"Software": None}, **pixels)
+    figure.savefig(png, format="png", bbox_inches=area, metadata={"Software": None}, **pixels)
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
-    figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
+    figure.savefig(pdf, format="pdf", bbox_inches=area, transparent=True, metadata=undated)
     return FigureFile(name, title, caption, svg.getvalue(), png.getvalue(), pdf.getvalue(), wide, table)
+
+
+def _whole_area(figure: Any) -> Any:
+    """Return the area to save, in inches: the figure, and what long names need beyond its edges."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    return Bbox.union([figure.bbox_inches, figure.get_tightbbox()])
 
 
 def group_figure(

@@ -17,6 +17,9 @@ from orchestrator.report.tables.table import Entry, Table
 
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
 """Titles of the columns by which readers can filter a long table."""
+_LONG_NAME = 32
+"""Longer names of rows are broken into lines. They would hide the numbers, because names stay where they are when
+readers scroll sideways."""
 _LONG = 12
 """Tables with more rows have filters. The page's script has the same limit for its search field."""
 
@@ -109,6 +112,8 @@ def _html_template() -> jinja2.Template:
 def _html_cell(entry: Entry, column: int, table: Table) -> str:
     tag = "td" if column else "th"
     parts = [f"<{tag}" if column else '<th scope="row"']
+    if not column and len(entry.text) > _LONG_NAME:
+        parts.append(' class="long"')
     if column >= table.text_columns:
         parts.append(' class="num"' if entry.value is None else f' class="num" data-v="{round(entry.value, 6)}"')
     if entry.tooltip:

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.models.inspection import Overlap
 from orchestrator.report import registry, write
 from orchestrator.report.analysis.comparison_group import ComparisonGroup
-from orchestrator.report.analysis.grid_results import GridResults
+from orchestrator.report.analysis.grid_results import GridResults, arrange_results
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, dataset_dots
 from orchestrator.report.figures.cell import (
@@ -30,7 +30,7 @@ from orchestrator.report.figures.drawing import canvas, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.registry import Figures
 from orchestrator.report.write import drawing
-from tests.helpers.small_results import arrange, grid
+from tests.helpers.small_results import arrange, cell, grid, result
 from tests.helpers.synthetic_results import everything
 
 METHODS = (
@@ -237,6 +237,35 @@ def test_one_seed_has_no_band_and_one_k_no_line() -> None:
     assert "no band" in figure.caption
     arranged = arrange(grid({"bolt": 60.0}, ks=(4,)))
     assert accuracy_against_k(arranged, arranged.groups[0]) is None
+
+
+def test_a_long_name_is_not_cut_off() -> None:
+    """A name beside a line once ended at the edge of the figure, so that two variants read the same."""
+
+    def width(name: str) -> float:
+        arranged = arrange(grid({name: 60.0, "lora": 55.0}))
+        figure = accuracy_against_k(arranged, arranged.groups[0])
+        return float(figure.svg.split('viewBox="0 0 ')[1].split()[0])
+
+    assert width("bolt") == pytest.approx(5.6 * 72)
+    assert width("a method whose name says each of its many settings") > 5.6 * 72 + 40
+
+
+def test_every_k_of_a_curve_over_settings_has_a_marker_of_its_own() -> None:
+    """There are four kinds of lines, so the fifth k once looked like the first."""
+    results = [
+        result(cell("bolt", k=k, settings=(("top_k", rank),)), 50.0 + rank + k)
+        for rank in (4, 8)
+        for k in (1, 2, 4, 8, 16)
+    ]
+    arranged = arrange_results(
+        results=results,
+        planned=[one.cell for one in results],
+        label_of=lambda cell: f"bolt[top_k={cell.method.settings_dict()['top_k']}]",
+    )
+    (figure,) = accuracy_against_settings(arranged, arranged.groups[0])
+    legend = figure.svg[figure.svg.index('id="legend') :]
+    assert len(set(re.findall(r'xlink:href="#(\w+)"', legend))) == 5
 
 
 def test_many_methods_get_a_map_of_gains() -> None:

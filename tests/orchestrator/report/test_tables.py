@@ -67,6 +67,13 @@ def test_html_is_escaped() -> None:
     assert 'title="&#34;"' in html
 
 
+def test_a_long_name_may_be_broken_on_the_page() -> None:
+    """The column of names stays in sight, so that a long name once hid the numbers of a phone's page."""
+    long, short = (str(to_html(Table("t", "", "", ("",), ((Entry(name),),)))) for name in ("method " * 6, "method"))
+    assert '<th scope="row" class="long">' in long
+    assert '<th scope="row">' in short
+
+
 def test_marks_follow_the_printed_digits() -> None:
     entries = [Entry("", value=value) for value in (70.001, 70.004, 69.0, 60.0)]
     assert [e.highlight for e in highlighted(entries)] == ["best", "best", "second", ""]

@@ -187,6 +187,26 @@ def test_a_mean_over_fewer_datasets_has_another_name() -> None:
     assert ("accuracy/tip_adapter", 0) not in metrics
 
 
+def test_a_dataset_that_lacks_a_seed_counts_as_much_as_the_others() -> None:
+    easy = [samples.result(samples.cell(seed), accuracy=90.0) for seed in (1, 2, 3)]
+    hard = samples.result(samples.cell(1, dataset="hard"), accuracy=50.0)
+    metrics = metrics_of(summary_runs([*easy, hard], describe, GRID)[-1])
+    assert metrics["accuracy/bolt", 0] == 70.0
+    assert metrics["gain_over_zero_shot/bolt", 0] == 20.0
+
+
+def test_means_out_of_distribution_are_over_the_shifted_sets_as_in_the_report() -> None:
+    result = samples.result(replace(samples.cell(1), track="ood"))
+    scored = [
+        replace(result.evaluations[0], dataset=name, accuracy=accuracy)
+        for name, accuracy in (("digits", 90.0), ("rare", 20.0), ("sketch", 50.0))
+    ]
+    runs = summary_runs([replace(result, evaluations=tuple(scored))], describe, GRID)
+    (curve,) = (run for run in runs if run.kind == "curve")
+    assert metrics_of(curve)["accuracy_by_shots", 4] == 35.0
+    assert metrics_of(runs[-1])["accuracy/bolt", 0] == 35.0
+
+
 def test_own_classes_and_details_are_tracked() -> None:
     result = samples.result(replace(samples.cell(), track="ood"))
     target, rare, sketch = (
