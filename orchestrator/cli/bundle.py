@@ -76,7 +76,7 @@ def verify(file: BundlePath) -> None:
     if bundle.problems:
         raise typer.Exit(1)
     same = "tables and verdict" if VERDICT in computed else "tables"
-    print_line(f"every checksum is right, and the computed {same} are the same")
+    print_line(f"every checksum is right, and the {same} computed again equal those of the bundle")
 
 
 @app.command()
