@@ -197,7 +197,7 @@ def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, s
         (IMAGES, [0.9, *LABELS[1:]], {}, "labels are whole numbers"),
         (IMAGES, [NAMES[label] for label in LABELS], {}, "labels are whole numbers"),
         (IMAGES, np.eye(3)[LABELS], {}, "labels are whole numbers"),
-        (IMAGES, LABELS, {"prompts": {name: f"a {name}" for name in NAMES}}, r"lists: \['a red things'\]"),
+        (IMAGES, LABELS, {"prompts": {name: f"a {name}" for name in NAMES}}, r"a list, such as \['a red things'\]"),
         (IMAGES, LABELS, {"precision": "float16"}, "not 'float16'"),
         (IMAGES[:8], LABELS[:8], {}, "class 2 has no image"),
         (IMAGES, LABELS, {"method": "bolt"}, "sources=bolt.load_sources"),
