@@ -30,7 +30,8 @@ _NOT_PICTURES = frozenset({"BUFR", "EPS", "FITS", "GRIB", "HDF5", "MPEG", "PDF",
 
 _ALIKE = r"[\W_]*(?:set|data|dataset|images?|imgs?|split|folder)"
 _FOLDERS_OF_PARTS = {part: re.compile(rf"(?:{'|'.join(names)})(?:{_ALIKE})*") for part, names in PARTS.items()}
-"""Part -> a pattern of its folder's name: a usual name, possibly with words that add nothing: ``training_set``."""
+"""Part -> pattern of its folder's name: a usual name, then any number of words such as ``set``, as in
+``training_set``."""
 
 _LIKE_PARTS = re.compile(
     r"(?<![^\W\d_])(train|training|trainset|test|testing|testset|val|valid|validation|eval|evaluation|dev|holdout|pred"

@@ -13,7 +13,8 @@ The hard form takes ten rounds and makes u one-hot. The soft form takes twenty. 
   five classes, which is knowledge of the labels. On a whole test set this weight leaves most classes without images.
 - Cluster c is class c. The official code matches clusters to classes afterwards, which helps in batches of few images.
 
-The method serves as a check of other transductive methods, because it reads only the probabilities q of an image.
+The method reads only the probabilities q of an image. TransCLIP and StatA also read its features. So this method shows
+how far a transductive method gets without the features.
 
 Shape legend: n test images, C classes.
 """

@@ -24,7 +24,7 @@ FieldPart = Literal["train", "val"]
 
 @dataclass(frozen=True)
 class FieldDraw:
-    """How one code draws its few-shot training and validation images.
+    """How the published code of one project draws few-shot training and validation images.
 
     Attributes:
         parts: the parts of the dataset (``train``, ``val``) from which images are drawn, in this order, with one

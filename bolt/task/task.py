@@ -102,9 +102,10 @@ class ClassText:
 
     @classmethod
     def of(cls, class_names: Sequence[str], prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> ClassText:
-        """Return the names with the templates ``prompts``.
+        """Return the class names together with templates.
 
-        ``prompts`` can also be a mapping: the sentences of each class. The templates are then :data:`PROMPTS`.
+        ``prompts`` are the templates, or a mapping from class names to sentences. Such sentences are no templates and
+        are not kept; the templates are then :data:`PROMPTS`.
         """
         return cls(tuple(class_names), PROMPTS if isinstance(prompts, Mapping) else tuple(prompts))
 

@@ -148,7 +148,11 @@ class Metric:
         return "in per cent (lower is better)" if self.lower_is_better else "in per cent"
 
     def averaged_on(self, track: Track) -> str:
-        """Return in words what a mean over datasets averages: the metric, or its mean over the track's class groups."""
+        """Return words for the value that each dataset contributes to a mean over datasets.
+
+        The value is the metric. On a track with class groups, it is the mean over the groups, such as ``harmonic mean
+        of the accuracy on base classes and new classes``.
+        """
         mean = track.group_mean
         return f"{mean.name} of the {self.title} on {' and '.join(track.class_groups)}" if mean else self.title
 

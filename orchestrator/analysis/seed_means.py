@@ -39,6 +39,6 @@ def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str
 
 
 def summarize_seeds(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> Summary | None:
-    """Return the mean and deviation over seeds of :func:`seed_means`; ``None`` if no seed has every dataset."""
+    """Return the mean and deviation of the seeds' means (:func:`seed_means`); ``None`` if no seed has every dataset."""
     means = seed_means(scores, datasets)
     return summarize(list(means.values())) if means else None

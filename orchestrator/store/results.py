@@ -326,5 +326,5 @@ def field_named() -> Iterator[None]:
 
 
 def failed_for_good(failures: Iterable[Failure]) -> frozenset[str]:
-    """Return the ids of the failures that the same command does not retry."""
+    """Return the ids of the final failures: running the same command again does not retry them."""
     return frozenset(failure.id for failure in failures if not failure.retryable)

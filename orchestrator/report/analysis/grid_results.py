@@ -66,7 +66,11 @@ class GridResults:
 
     @property
     def main_groups(self) -> tuple[ComparisonGroup, ...]:
-        """The groups whose protocol is not another protocol of the report with changed switches."""
+        """The groups whose protocol is not a changed protocol.
+
+        ``strict+sigma_sign=relu``, for example, is a changed protocol if ``strict`` was measured on the same track,
+        backbone and domain.
+        """
         return tuple(group for group in self.groups if not group.of_changed_protocol)
 
     @property
