@@ -276,7 +276,10 @@ METHODS = Registry()
 
 
 def _registering(make: Callable[Fields, Method]) -> Callable[Fields, Method]:
-    """Return a function that calls ``make`` and registers the method made; mypy checks the function's arguments."""
+    """Return a function that makes a method with ``make``, registers the method and returns it.
+
+    The function has the parameters of ``make``, so mypy checks the arguments of its calls.
+    """
 
     def register(*args: Fields.args, **fields: Fields.kwargs) -> Method:
         return METHODS.register(make(*args, **fields))

@@ -79,7 +79,10 @@ def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
 
 
 def adapt(task: Task, settings: TaskResSettings) -> Adapted:
-    """Train the residual on the text head's embeddings, scaled to the usual length of raw embeddings."""
+    """Train a residual that is added to the text embeddings.
+
+    A task has unit embeddings, so they are first multiplied by the usual length of raw ones, :func:`text_length`.
+    """
     return train_residual(task, settings, text_length(settings, task.head_CD.shape[1]) * task.head_CD)
 
 

@@ -35,7 +35,8 @@ RULE = 3
 """The version of the rule that makes the best set, its order and the recommendation. Verdicts of earlier versions may
 name other methods."""
 POWER = 0.8
-"""The probability with which the estimated number of further datasets or seeds settles a pair."""
+"""The probability with which a pair of methods is to be settled. The number of further datasets or seeds is
+estimated for this probability."""
 MANY = 100
 """The largest number of further datasets or seeds that a statement names. If more are needed, the statement says that
 some differences are small beside their scatter."""

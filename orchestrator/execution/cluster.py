@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # send no usage statistics
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # with 1, Ray starts an instance by itself, in a thread that outlives its cluster
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # with 1, a thread that calls Ray after the shutdown starts another Ray instance
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative store path means the same in a worker as in the driver
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",

@@ -22,8 +22,8 @@ def delay_interrupt() -> Iterator[None]:
     """Deliver the first Ctrl-C at the end of the block; a second one interrupts at once. SIGTERM ends the block.
 
     Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes. Ray also
-    replaces this process's handler for SIGTERM with one that exits with code 15. After such an exit, this function
-    restores this process's own handler and sends it the SIGTERM.
+    replaces this process's handler for SIGTERM. Ray's handler raises ``SystemExit`` with code 15. This function catches
+    such an exception, restores this process's own handler and sends this process a SIGTERM again.
     """
     on_interrupt, on_terminate = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     stopping = on_interrupt is exit_immediately  # then the next Ctrl-C must not wait

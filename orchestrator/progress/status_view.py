@@ -22,7 +22,7 @@ POLL_SECONDS = 1.0
 """Interval between two readings of a status file in a local store."""
 
 PLAIN_SECONDS = 30.0
-"""Least interval between two plain lines."""
+"""Least interval between two progress lines that :func:`watch` prints where there is no terminal."""
 
 SHOWN_FAILURES = 10
 

@@ -16,7 +16,7 @@ from orchestrator.sharing.bundle import Bundle, read_bundle
 from orchestrator.util.errors import short_repr
 
 TOLERANCE = 1e-9
-"""Largest relative or absolute difference of equal numbers: processors may round a sum differently."""
+"""Largest relative or absolute difference of numbers that count as equal: processors may round a sum differently."""
 
 VERDICT = "verdict.json"
 _OF_RULE = (VERDICT, "tables/verdict_")

@@ -47,7 +47,10 @@ class NewestFirstScheduler(FIFOScheduler):  # type: ignore[misc]
             self._kept.append((cache, trial.placement_group_factory))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Return the newest waiting trial. The controller may now end kept workers that no cell has taken over."""
+        """Return the newest waiting trial, and release the workers that :meth:`on_trial_complete` kept.
+
+        From then on, the controller may end such a worker, unless a cell takes it over.
+        """
         while self._kept:
             cache, request = self._kept.pop()
             cache.decrease_max(request)
